@@ -1,0 +1,104 @@
+"""Compiles the matrix multiplication kernels, calls them on NumPy arrays and times them: for tests and benchmarks.
+
+Arrays of any strides are passed as they are; the kernel is told where element (0, 0) is and how far apart rows and
+columns lie. Only the columns of the result must be adjacent.
+"""
+
+import ctypes
+import functools
+import time
+
+import llvmlite.binding as llvm
+import numpy as np
+from weft.compiler.emit.builder import I64, PTR, Builder, Module
+from weft.compiler.emit.gemm import emit_gemm, scratch_bytes
+
+DTYPES = {"f32": np.float32, "f64": np.float64}
+
+
+def target_machine(features=None):
+    """The host's target machine, or one with another feature string."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    host = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features or host, opt=2, jit=True)
+
+
+def host_vector_bytes():
+    features = llvm.get_host_cpu_features()
+    return 64 if features.get("avx512f") else 32
+
+
+def kernel_text(element, vector_bytes):
+    """The kernel's name and its module as text, with a `repeat` that calls it many times without Python between."""
+    module = Module()
+    name = emit_gemm(module, element, vector_bytes)
+    types = [PTR, I64, I64] * 2 + [PTR] + [I64] * 4 + [PTR]
+    b = Builder(module, "repeat", [("times", I64), *((f"x{i}", t) for i, t in enumerate(types))])
+    times, *operands = b.arguments
+    with b.loop(0, times, 1):
+        b.call("void", name, operands)
+    b.finish()
+    return name, str(module)
+
+
+class Gemm:
+    """The compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
+
+    def __init__(self, element, vector_bytes=None, features=None):
+        self.element = element
+        self.dtype = np.dtype(DTYPES[element])
+        self.vector_bytes = vector_bytes or host_vector_bytes()
+        name, text = kernel_text(element, self.vector_bytes)
+        start = time.perf_counter()
+        module = llvm.parse_assembly(text)
+        self.engine = llvm.create_mcjit_compiler(module, target_machine(features))
+        self.engine.finalize_object()
+        self.compile_seconds = time.perf_counter() - start
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        signature = [pointer, integer, integer] * 2 + [pointer] + [integer] * 4 + [pointer]
+        self.function = ctypes.CFUNCTYPE(None, *signature)(self.engine.get_function_address(name))
+        self.repeat = ctypes.CFUNCTYPE(None, integer, *signature)(self.engine.get_function_address("repeat"))
+
+    def __call__(self, a, b, out=None):
+        """a @ b; `out` may be any array whose last axis is contiguous."""
+        (m, k), n = a.shape, b.shape[1]
+        out = np.empty((m, n), self.dtype) if out is None else out
+        scratch = self.scratch(m, n, k)
+        self.function(*self.arguments(a, b, out, scratch))
+        return out
+
+    def seconds(self, a, b, budget=0.02, rounds=5):
+        """The least time of one product, over `rounds` runs of about `budget` seconds, without Python in between."""
+        out = np.empty((a.shape[0], b.shape[1]), self.dtype)
+        scratch = self.scratch(*out.shape, a.shape[1])
+        operands = self.arguments(a, b, out, scratch)
+        times = max(1, int(budget * 20e9 / (2 * out.size * a.shape[1] + 2000)))
+        return min(_elapsed(self.repeat, times, *operands) for _ in range(rounds)) / times
+
+    def scratch(self, m, n, k):
+        size = scratch_bytes(self.element, m, n, k, self.vector_bytes)
+        raw = np.empty(size + 64, np.uint8)
+        return raw[-raw.ctypes.data % 64 :][:size]
+
+    def arguments(self, a, b, out, scratch):
+        size = self.dtype.itemsize
+        assert a.dtype == b.dtype == out.dtype == self.dtype and a.shape[1] == b.shape[0]
+        assert out.shape == (a.shape[0], b.shape[1]) and (out.shape[1] < 2 or out.strides[1] == size)
+        strides = [[s // size for s in x.strides] for x in (a, b, out)]
+        return (
+            a.ctypes.data, *strides[0], b.ctypes.data, *strides[1], out.ctypes.data, strides[2][0],
+            *out.shape, a.shape[1], scratch.ctypes.data,
+        )  # fmt: skip
+
+
+def _elapsed(function, *arguments):
+    start = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - start
+
+
+@functools.cache
+def gemm(element, vector_bytes=None):
+    return Gemm(element, vector_bytes)
