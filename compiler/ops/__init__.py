@@ -1,0 +1,35 @@
+"""The op table. Importing this package fills `TABLE`; table.py says what an entry holds."""
+
+from . import (
+    arithmetic,
+    comparison,
+    contraction,
+    indexing,
+    neural,
+    random,
+    reduction,
+    source,
+    statistics,
+    transcendental,
+    view,
+)
+from .table import TABLE, Meta, Op, OpError, Sample
+
+__all__ = [
+    "TABLE",
+    "Meta",
+    "Op",
+    "OpError",
+    "Sample",
+    "arithmetic",
+    "comparison",
+    "contraction",
+    "indexing",
+    "neural",
+    "random",
+    "reduction",
+    "source",
+    "statistics",
+    "transcendental",
+    "view",
+]

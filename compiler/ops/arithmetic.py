@@ -1,0 +1,319 @@
+"""Elementwise arithmetic: exact IEEE operations, the same bits in NumPy and in generated code."""
+
+import numpy as np
+
+from . import samples
+from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
+from .kinds import arithmetic, elementwise, floating, no_bool
+from .source import zeros_like
+
+
+def _is_bool(x):
+    return x.type.element == "i1"
+
+
+add = elementwise(
+    "add",
+    2,
+    arithmetic,
+    evaluate=np.add,
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: g),
+    lower=lambda b, x, y: b.or_(x, y) if _is_bool(x) else b.add(x, y),
+    samples=samples.binary(),
+    oracle="add",
+)
+sub = elementwise(
+    "sub",
+    2,
+    no_bool(arithmetic),
+    evaluate=np.subtract,
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(g)),
+    lower=lambda b, x, y: b.sub(x, y),
+    samples=samples.binary(),
+    oracle="sub",
+)
+mul = elementwise(
+    "mul",
+    2,
+    arithmetic,
+    evaluate=np.multiply,
+    vjp=(lambda g, out, x, y: mul(g, y), lambda g, out, x, y: mul(g, x)),
+    lower=lambda b, x, y: b.and_(x, y) if _is_bool(x) else b.mul(x, y),
+    samples=samples.binary(),
+    oracle="mul",
+)
+div = elementwise(
+    "div",
+    2,
+    floating,
+    evaluate=np.true_divide,
+    vjp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(neg(g), div(div(x, y), y))),
+    lower=lambda b, x, y: b.div(x, y),
+    samples=samples.binary(right_low=0.5, right_high=2.0),
+    oracle="div",
+)
+neg = elementwise(
+    "neg",
+    1,
+    no_bool(arithmetic),
+    evaluate=np.negative,
+    vjp=(lambda g, out, x: neg(g),),
+    lower=lambda b, x: b.neg(x),
+    samples=samples.unary(),
+    oracle="neg",
+)
+abs_ = elementwise(
+    "abs",
+    1,
+    no_bool(arithmetic),
+    evaluate=np.abs,
+    vjp=(lambda g, out, x: mul(g, sign(x)),),
+    lower=lambda b, x: b.abs(x),
+    samples=samples.unary(0.25, 2.0),
+    oracle="abs",
+)
+
+
+def _lower_sign(b, x):
+    zero, one, minus = (b.const(v, x.type) for v in (0, 1, -1))
+    negative_or_zero = b.select(b.cmp("lt", x, zero), minus, zero)
+    signed = b.select(b.cmp("gt", x, zero), one, negative_or_zero)
+    return signed
+
+
+sign = elementwise(
+    "sign",
+    1,
+    no_bool(arithmetic),
+    # Not np.sign: PyTorch's sign(nan) is 0, NumPy's is nan.
+    evaluate=lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
+    vjp=(lambda g, out, x: zeros_like(g),),
+    lower=_lower_sign,
+    samples=samples.unary(0.25, 2.0),
+    oracle="sign",
+)
+sqrt = elementwise(
+    "sqrt",
+    1,
+    floating,
+    evaluate=np.sqrt,
+    vjp=(lambda g, out, x: div(g, mul(out, 2.0)),),
+    lower=lambda b, x: b.sqrt(x),
+    samples=samples.unary(0.25, 4.0),
+    oracle="sqrt",
+)
+rsqrt = elementwise(
+    "rsqrt",
+    1,
+    floating,
+    evaluate=lambda x: np.true_divide(x.dtype.type(1), np.sqrt(x)),
+    vjp=(lambda g, out, x: mul(mul(g, -0.5), mul(out, mul(out, out))),),
+    lower=lambda b, x: b.div(b.const(1, x.type), b.sqrt(x)),
+    samples=samples.unary(0.25, 4.0),
+    oracle="rsqrt",
+)
+reciprocal = elementwise(
+    "reciprocal",
+    1,
+    floating,
+    evaluate=lambda x: np.true_divide(x.dtype.type(1), x),
+    vjp=(lambda g, out, x: mul(neg(g), mul(out, out)),),
+    lower=lambda b, x: b.div(b.const(1, x.type), x),
+    samples=samples.unary(0.25, 4.0),
+    oracle="reciprocal",
+)
+
+
+def _rounding(name, evaluate, lower):
+    return elementwise(
+        name,
+        1,
+        no_bool(arithmetic),
+        evaluate=lambda x: evaluate(x) if x.dtype.kind == "f" else x.copy(),
+        vjp=(lambda g, out, x: zeros_like(g),),
+        lower=lambda b, x: lower(b)(x) if x.type.is_float else x,
+        samples=samples.unary(0.1, 0.4),
+        oracle=name,
+    )
+
+
+floor = _rounding("floor", np.floor, lambda b: b.floor)
+ceil = _rounding("ceil", np.ceil, lambda b: b.ceil)
+trunc = _rounding("trunc", np.trunc, lambda b: b.trunc)
+# Halves go to the even neighbour, in PyTorch as in IEEE 754.
+round_ = _rounding("round", np.rint, lambda b: b.round_even)
+
+
+# --- extremes: NaN wins, and of two equal operands (also 0.0 and -0.0) the second is returned ------------------------
+def _extreme(b, predicate, x, y):
+    if _is_bool(x):
+        return b.or_(x, y) if predicate == "gt" else b.and_(x, y)
+    take = b.cmp(predicate, x, y)
+    if x.type.is_float:
+        take = b.or_(take, b.cmp("uno", x, x))
+    return b.select(take, x, y)
+
+
+maximum = elementwise(
+    "maximum",
+    2,
+    arithmetic,
+    evaluate=lambda x, y: np.where((x > y) | (x != x), x, y),
+    vjp=(
+        lambda g, out, x, y: where(lt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
+        lambda g, out, x, y: where(gt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
+    ),
+    lower=lambda b, x, y: _extreme(b, "gt", x, y),
+    samples=samples.binary(),
+    oracle="maximum",
+)
+minimum = elementwise(
+    "minimum",
+    2,
+    arithmetic,
+    evaluate=lambda x, y: np.where((x < y) | (x != x), x, y),
+    vjp=(
+        lambda g, out, x, y: where(gt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
+        lambda g, out, x, y: where(lt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
+    ),
+    lower=lambda b, x, y: _extreme(b, "lt", x, y),
+    samples=samples.binary(),
+    oracle="minimum",
+)
+relu = elementwise(
+    "relu",
+    1,
+    no_bool(arithmetic),
+    evaluate=lambda x: np.where(x <= 0, x.dtype.type(0), x),
+    vjp=(lambda g, out, x: where(le(out, 0), 0.0, g),),
+    lower=lambda b, x: b.select(b.cmp("le", x, b.const(0, x.type)), b.const(0, x.type), x),
+    samples=samples.unary(),
+    oracle="relu",
+)
+
+
+def _inside(x, low, high):
+    return logical_and(ge(x, low), le(x, high))
+
+
+clamp = elementwise(
+    "clamp",
+    3,
+    no_bool(arithmetic),
+    # The bounds in this order give `high` where low > high, as PyTorch documents; NaN stays NaN.
+    evaluate=lambda x, low, high: np.where(np.where(x < low, low, x) > high, high, np.where(x < low, low, x)),
+    vjp=(
+        lambda g, out, x, low, high: where(_inside(x, low, high), g, 0.0),
+        lambda g, out, x, low, high: where(logical_and(lt(x, low), lt(low, high)), g, 0.0),
+        lambda g, out, x, low, high: where(logical_and(ne(out, x), ge(out, high)), g, 0.0),
+    ),
+    lower=lambda b, x, low, high: (lambda raised: b.select(b.cmp("gt", raised, high), high, raised))(
+        b.select(b.cmp("lt", x, low), low, x)
+    ),
+    node_name="ClampBackward1",
+    samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
+    oracle="clamp",
+)
+clamp_min = elementwise(
+    "clamp_min",
+    2,
+    no_bool(arithmetic),
+    evaluate=lambda x, low: np.where(x < low, low, x),
+    vjp=(
+        lambda g, out, x, low: where(ge(x, low), g, 0.0),
+        lambda g, out, x, low: where(lt(x, low), g, 0.0),
+    ),
+    lower=lambda b, x, low: b.select(b.cmp("lt", x, low), low, x),
+    samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7)) for k, s in enumerate(samples.SHAPES)],
+    oracle="clamp_min",
+)
+clamp_max = elementwise(
+    "clamp_max",
+    2,
+    no_bool(arithmetic),
+    evaluate=lambda x, high: np.where(x > high, high, x),
+    vjp=(
+        lambda g, out, x, high: where(le(x, high), g, 0.0),
+        lambda g, out, x, high: where(gt(x, high), g, 0.0),
+    ),
+    lower=lambda b, x, high: b.select(b.cmp("gt", x, high), high, x),
+    samples=lambda: [samples.Sample((samples.numbers(k, s), 0.7)) for k, s in enumerate(samples.SHAPES)],
+    oracle="clamp_max",
+)
+
+
+# --- division with remainder ----------------------------------------------------------------------------------------
+def _integers_only_eager(dtypes, attributes):
+    if any(not d.is_floating_point for d in dtypes):
+        return "integer division is computed by NumPy, which checks for zero divisors"
+    return None
+
+
+def _checked_integers(name, evaluate):
+    def run(x, y):
+        if x.dtype.kind != "f" and np.any(y == 0):
+            raise RuntimeError(f"{name}: ZeroDivisionError: an element of the integer divisor is 0")
+        with np.errstate(all="ignore"):
+            return evaluate(x, y)
+
+    return run
+
+
+def _lower_remainder(b, x, y):
+    """fmod moved to the sign of the divisor, as Python's %."""
+    left = b.rem(x, y)
+    zero = b.const(0, x.type)
+    signs_differ = b.xor(b.cmp("lt", left, zero), b.cmp("lt", y, zero))
+    return b.select(b.and_(b.cmp("ne", left, zero), signs_differ), b.add(left, y), left)
+
+
+def _remainder(x, y):
+    if x.dtype.kind != "f":
+        return np.remainder(x, y)
+    left = np.fmod(x, y)
+    return np.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
+
+
+def _floor_divide(x, y):
+    if x.dtype.kind != "f":
+        return np.floor_divide(x, y)
+    left = np.fmod(x, y)
+    quotient = (x - left) / y
+    quotient = np.where((left != 0) & ((left < 0) != (y < 0)), quotient - 1, quotient)
+    below = np.floor(quotient)
+    below = np.where(quotient - below > 0.5, below + 1, below)
+    below = np.where(quotient != 0, below, np.copysign(x.dtype.type(0), x / y))
+    return np.where(y != 0, below, x / y)
+
+
+fmod = elementwise(
+    "fmod",
+    2,
+    no_bool(arithmetic),
+    evaluate=_checked_integers("fmod", np.fmod),
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, trunc(div(x, y))))),
+    lower=lambda b, x, y: b.rem(x, y),
+    samples=samples.binary(right_low=0.6, right_high=2.0),
+    oracle="fmod",
+    extra={"eager_only": _integers_only_eager},
+)
+remainder = elementwise(
+    "remainder",
+    2,
+    no_bool(arithmetic),
+    evaluate=_checked_integers("remainder", _remainder),
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, floor(div(x, y))))),
+    lower=_lower_remainder,
+    samples=samples.binary(right_low=0.6, right_high=2.0),
+    oracle="remainder",
+    extra={"eager_only": _integers_only_eager},
+)
+floor_divide = elementwise(
+    "floor_divide",
+    2,
+    no_bool(arithmetic),
+    evaluate=_checked_integers("floor_divide", _floor_divide),
+    samples=samples.binary(right_low=0.6, right_high=2.0),
+    oracle="floor_divide",
+    extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
+)

@@ -1,0 +1,122 @@
+"""Comparison, logic, selection and conversion: no rounding, so no derivative but that of the selected operand."""
+
+import numpy as np
+
+from .. import dtypes
+from . import samples
+from .kinds import comparison, elementwise, logical, selection
+from .samples import Sample
+from .table import Meta, Op, register
+
+
+def _comparison(name, evaluate):
+    def lower(b, x, y):
+        if x.type.element == "i1":
+            x, y = b.convert(x, "i8"), b.convert(y, "i8")
+        return b.cmp(name, x, y)
+
+    def make_samples():
+        return [Sample((samples.integers(k, x, 0, 3), samples.integers(k + 50, y, 0, 3))) for k, (x, y) in _PAIRS]
+
+    return elementwise(name, 2, comparison, evaluate=evaluate, vjp=(), lower=lower, samples=make_samples, oracle=name)
+
+
+_PAIRS = list(enumerate(samples.PAIRS))
+eq = _comparison("eq", np.equal)
+ne = _comparison("ne", np.not_equal)
+lt = _comparison("lt", np.less)
+le = _comparison("le", np.less_equal)
+gt = _comparison("gt", np.greater)
+ge = _comparison("ge", np.greater_equal)
+
+
+def _logic(name, arity, evaluate, lower):
+    make = samples.bool_unary if arity == 1 else samples.bool_binary
+    return elementwise(name, arity, logical, evaluate=evaluate, vjp=(), lower=lower, samples=make, oracle=name)
+
+
+logical_and = _logic("logical_and", 2, np.logical_and, lambda b, x, y: b.and_(x, y))
+logical_or = _logic("logical_or", 2, np.logical_or, lambda b, x, y: b.or_(x, y))
+logical_xor = _logic("logical_xor", 2, np.logical_xor, lambda b, x, y: b.xor(x, y))
+logical_not = _logic("logical_not", 1, np.logical_not, lambda b, x: b.not_(x))
+
+
+def _test(name, evaluate, lower):
+    def lower_any(b, x):
+        return lower(b, x) if x.type.is_float else b.const(name == "isfinite", x.type.of("i1"))
+
+    return elementwise(
+        name, 1, comparison, evaluate=evaluate, vjp=(), lower=lower_any, samples=samples.unary(), oracle=name
+    )
+
+
+isnan = _test("isnan", np.isnan, lambda b, x: b.cmp("uno", x, x))
+isinf = _test("isinf", np.isinf, lambda b, x: b.cmp("eq", b.abs(x), b.const(float("inf"), x.type)))
+isfinite = _test("isfinite", np.isfinite, lambda b, x: b.cmp("lt", b.abs(x), b.const(float("inf"), x.type)))
+
+
+def _where_samples():
+    triples = [((), (), ()), ((2, 3), (2, 3), (3,)), ((2, 1), (1, 3), (2, 3)), ((0, 3), (3,), ())]
+    return [
+        Sample((samples.bools(k, c), samples.numbers(k, x), samples.numbers(k + 9, y)))
+        for k, (c, x, y) in enumerate(triples)
+    ]
+
+
+where = elementwise(
+    "where",
+    3,
+    selection,
+    evaluate=np.where,
+    vjp=(
+        None,
+        lambda g, out, c, x, y: where(c, g, 0.0),
+        lambda g, out, c, x, y: where(c, 0.0, g),
+    ),
+    lower=lambda b, c, x, y: b.select(c, x, y),
+    samples=_where_samples,
+    oracle="where",
+)
+
+
+def _cast_infer(operands, attributes, default_float):
+    return Meta(operands[0].shape, attributes["dtype"])
+
+
+_ELEMENT = {
+    dtypes.float32: "f32",
+    dtypes.float64: "f64",
+    dtypes.int64: "i64",
+    dtypes.int32: "i32",
+    dtypes.bool_: "i1",
+}
+
+
+def element_of(dtype):
+    """The code generator's name of an element type."""
+    return _ELEMENT[dtype]
+
+
+def _evaluate_cast(x, dtype):
+    with np.errstate(invalid="ignore", over="ignore"):
+        return x.astype(dtype.numpy)
+
+
+# The operand is taken as it is: `compute_dtype` asks for no conversion first.
+cast = register(
+    Op(
+        "cast",
+        "elementwise",
+        _cast_infer,
+        evaluate=_evaluate_cast,
+        vjp=(lambda g, out, x, dtype: g,),
+        lower=lambda b, x, dtype: b.convert(x, _ELEMENT[dtype]),
+        compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
+        node_name="ToCopyBackward0",
+        samples=lambda: [
+            Sample((samples.numbers(k, s),), {"dtype": d})
+            for k, s in enumerate(samples.SHAPES)
+            for d in (dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_)
+        ],
+    )
+)

@@ -1,0 +1,225 @@
+"""Reading and adding at computed positions. Indices are integer tensors, checked against the size before use."""
+
+from math import prod
+
+import numpy as np
+
+from .. import dtypes
+from . import samples
+from .comparison import cast, eq
+from .kinds import composite
+from .samples import Sample
+from .source import arange, zeros_like
+from .table import Meta, Op, OpError, register
+from .view import expand, reshape
+
+
+def _require_index(name, index):
+    if index.dtype not in (dtypes.int64, dtypes.int32):
+        raise OpError(f"{name}: the index must be an int64 or int32 tensor, got {index.dtype.name}")
+
+
+def check_range(name, index, size):
+    """IndexError if an index is outside [0, size)."""
+    if index.size and (index.min() < 0 or index.max() >= size):
+        bad = index[(index < 0) | (index >= size)].reshape(-1)[0]
+        raise IndexError(f"{name}: index {int(bad)} is out of bounds for a dimension of size {size}")
+
+
+def _first_is_float(position):
+    """dtype rule: operand `position` is an integer index and stays as it is."""
+
+    def rule(operands, default_float):
+        return tuple(o.dtype if k == position else operands[0].dtype for k, o in enumerate(operands)), operands[0].dtype
+
+    return rule
+
+
+# --- gather: out[i][j] = x[i][index[i][j]] along `axis`; every other position is shared ------------------------------
+def _gather_infer(operands, attributes, default_float):
+    x, index = operands
+    axis = attributes["axis"]
+    _require_index("gather", index)
+    fits = len(x.shape) == len(index.shape) and all(
+        b <= a for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != axis
+    )
+    if not fits:
+        raise OpError(f"gather: index {index.shape} does not fit input {x.shape} in every dimension but {axis}")
+    return Meta(index.shape, x.dtype)
+
+
+def _corner(x, shape, axis):
+    """x cut to the index's sizes in every dimension but axis."""
+    return x[tuple(slice(None) if k == axis else slice(d) for k, d in enumerate(shape))]
+
+
+def _evaluate_gather(x, index, axis):
+    if x.ndim == 0:
+        return np.array(x)
+    check_range("gather", index, x.shape[axis])
+    return np.take_along_axis(_corner(x, index.shape, axis), index, axis)
+
+
+gather = register(
+    Op(
+        "gather",
+        "indexing",
+        _gather_infer,
+        _evaluate_gather,
+        (lambda g, out, x, index, axis: scatter_add(zeros_like(x), index, g, axis=axis), None),
+        compute_dtype=_first_is_float(1),
+        samples=lambda: [
+            Sample((samples.numbers(0, (3, 4)), samples.integers(1, (3, 2), 0, 4)), {"axis": 1}),
+            Sample((samples.numbers(2, (3, 4)), samples.integers(3, (5, 4), 0, 3)), {"axis": 0}),
+            Sample((samples.numbers(4, (2, 3, 4)), samples.integers(5, (2, 3, 1), 0, 4)), {"axis": 2}),
+        ],
+    )
+)
+
+
+def _scatter_add_infer(operands, attributes, default_float):
+    x, index, part = operands
+    _require_index("scatter_add", index)
+    axis = attributes["axis"]
+    if index.shape != part.shape or len(x.shape) != len(index.shape):
+        raise OpError(f"scatter_add: input {x.shape}, index {index.shape} and source {part.shape} do not fit")
+    if any(b > a for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != axis):
+        raise OpError(f"scatter_add: index {index.shape} does not fit input {x.shape} in dimensions other than {axis}")
+    return Meta(x.shape, x.dtype)
+
+
+def _evaluate_scatter_add(x, index, part, axis):
+    result = np.array(x)
+    if x.ndim == 0:
+        return np.asarray(result + part)
+    check_range("scatter_add", index, x.shape[axis])
+    where = list(np.indices(index.shape, sparse=True))
+    where[axis] = index
+    # ufunc.at adds one element after the other in row-major order of the index: the order the kernel keeps.
+    np.add.at(result, tuple(where), part)
+    return result
+
+
+# A copy of x with part[...] added at index along axis, in row-major order of the index.
+scatter_add = register(
+    Op(
+        "scatter_add",
+        "indexing",
+        _scatter_add_infer,
+        _evaluate_scatter_add,
+        (
+            lambda g, out, x, index, part, axis: g,
+            None,
+            lambda g, out, x, index, part, axis: gather(g, index, axis=axis),
+        ),
+        compute_dtype=_first_is_float(1),
+        samples=lambda: [
+            Sample(
+                (samples.numbers(0, (3, 4)), samples.integers(1, (3, 6), 0, 4), samples.numbers(2, (3, 6))), {"axis": 1}
+            ),
+            Sample(
+                (samples.numbers(3, (3, 4)), samples.integers(4, (5, 4), 0, 3), samples.numbers(5, (5, 4))), {"axis": 0}
+            ),
+        ],
+    )
+)
+
+
+# --- index_select: whole slices along one axis; embedding is the case of axis 0 --------------------------------------
+def _index_select_infer(operands, attributes, default_float):
+    x, index = operands
+    axis = attributes["axis"]
+    _require_index("index_select", index)
+    if not x.shape:
+        raise OpError("index_select: the input needs at least one dimension")
+    return Meta((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+
+
+def _evaluate_index_select(x, index, axis):
+    check_range("index_select", index, x.shape[axis])
+    return np.take(x, index, axis)
+
+
+# The index may have any shape: its dimensions take the place of `axis`.
+index_select = register(
+    Op(
+        "index_select",
+        "indexing",
+        _index_select_infer,
+        _evaluate_index_select,
+        (lambda g, out, x, index, axis: index_add(zeros_like(x), index, g, axis=axis), None),
+        compute_dtype=_first_is_float(1),
+        samples=lambda: [
+            Sample((samples.numbers(0, (5, 3)), samples.integers(1, (4,), 0, 5)), {"axis": 0}),
+            Sample((samples.numbers(2, (5, 3)), samples.integers(3, (2, 4), 0, 5)), {"axis": 0}),
+            Sample((samples.numbers(4, (2, 5, 3)), samples.integers(5, (4,), 0, 5)), {"axis": 1}),
+        ],
+    )
+)
+
+
+def _index_add_infer(operands, attributes, default_float):
+    x, index, part = operands
+    _require_index("index_add", index)
+    axis = attributes["axis"]
+    wanted = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if part.shape != wanted:
+        raise OpError(f"index_add: the source has shape {part.shape}, index {index.shape} on {x.shape} needs {wanted}")
+    return Meta(x.shape, x.dtype)
+
+
+def _evaluate_index_add(x, index, part, axis):
+    check_range("index_add", index, x.shape[axis])
+    result = np.array(x)
+    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    rows = result.reshape(outer, x.shape[axis], inner)
+    np.add.at(rows, (slice(None), index.reshape(-1)), part.reshape(outer, index.size, inner))
+    return result
+
+
+# A copy of x with the slices of part added at index along axis, in order of the index.
+index_add = register(
+    Op(
+        "index_add",
+        "indexing",
+        _index_add_infer,
+        _evaluate_index_add,
+        (
+            lambda g, out, x, index, part, axis: g,
+            None,
+            lambda g, out, x, index, part, axis: index_select(g, index, axis=axis),
+        ),
+        compute_dtype=_first_is_float(1),
+        samples=lambda: [
+            Sample(
+                (samples.numbers(0, (5, 3)), samples.integers(1, (7,), 0, 5), samples.numbers(2, (7, 3))), {"axis": 0}
+            ),
+            Sample(
+                (samples.numbers(3, (2, 5, 3)), samples.integers(4, (4,), 0, 5), samples.numbers(5, (2, 4, 3))),
+                {"axis": 1},
+            ),
+        ],
+    )
+)
+
+embedding = composite(
+    "embedding",
+    lambda operands, attributes, default_float: _index_select_infer(operands, {"axis": 0}, default_float),
+    lambda weight, index: index_select(weight, index, axis=0),
+    samples=lambda: [Sample((samples.numbers(0, (5, 3)), samples.integers(1, (2, 4), 0, 5)))],
+)
+
+
+def _one_hot(index, count):
+    classes = index.apply_op(arange, (0, 1), {"shape": (count,), "dtype": dtypes.int64})
+    hits = eq(expand(reshape(index, shape=(*index.shape, 1)), shape=(*index.shape, count)), classes)
+    return cast(hits, dtype=dtypes.int64)
+
+
+# int64 rows with a 1 at the index; an index outside [0, count) gives a row of zeros, the frontend refuses it before.
+one_hot = composite(
+    "one_hot",
+    lambda operands, attributes, default_float: Meta((*operands[0].shape, attributes["count"]), dtypes.int64),
+    _one_hot,
+    samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"count": 5})],
+)

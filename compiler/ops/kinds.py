@@ -1,0 +1,116 @@
+"""Constructors of table entries, one per kind: they turn the few facts an entry states into its full rules."""
+
+from .. import dtypes
+from ..dtypes import bool_, result_type
+from ..shapes import broadcast_shapes
+from .table import Meta, Op, OpError, register
+
+
+# --- dtype rules: (operands, default_float) -> (the type each operand is converted to, the result's type) -----------
+def arithmetic(operands, default_float):
+    common = result_type(operands, default_float)
+    return (common,) * len(operands), common
+
+
+def floating(operands, default_float):
+    """Integers and bools are converted to the default floating type first, as in PyTorch."""
+    common = result_type(operands, default_float)
+    if not common.is_floating_point:
+        common = default_float
+    return (common,) * len(operands), common
+
+
+def comparison(operands, default_float):
+    return (result_type(operands, default_float),) * len(operands), bool_
+
+
+def logical(operands, default_float):
+    return (bool_,) * len(operands), bool_
+
+
+def selection(operands, default_float):
+    """where(condition, x, y)."""
+    common = result_type(operands[1:], default_float)
+    return (bool_, *(common,) * (len(operands) - 1)), common
+
+
+def no_bool(rule):
+    """The rule, refusing bool operands (PyTorch refuses - and unary - on bool tensors)."""
+
+    def checked(operands, default_float):
+        types, result = rule(operands, default_float)
+        if types[0] is bool_:
+            raise OpError("subtraction and negation of bool tensors are not supported; use ~ or ^, or convert first")
+        return types, result
+
+    return checked
+
+
+def elementwise(name, arity, dtype, **facts):
+    """An op computed element by element on broadcast operands. `dtype` is one of the rules above."""
+
+    def infer(operands, attributes, default_float):
+        if len(operands) != arity:
+            raise TypeError(f"{name}: takes {arity} operands, got {len(operands)}")
+        shape = broadcast_shapes(name, [o.shape for o in operands])
+        return Meta(shape, dtype(operands, default_float)[1])
+
+    return register(Op(name, "elementwise", infer, compute_dtype=dtype, **facts))
+
+
+def composite(name, infer, decompose, **facts):
+    """An op the compiler replaces by `decompose(*operands, **attributes)` before it optimises."""
+    return register(Op(name, "composite", infer, decompose=decompose, **facts))
+
+
+def alias(name, decompose, **facts):
+    """A composite whose shape rule is that of its decomposition (one call): another spelling with its own node."""
+
+    def infer(operands, attributes, default_float):
+        return infer_by_decomposition(decompose, operands, attributes, default_float)
+
+    return register(Op(name, "composite", infer, decompose=decompose, **facts))
+
+
+class _Probe:
+    """A value that has only a shape and a type: decompositions run on it to find theirs."""
+
+    __slots__ = ("shape", "dtype", "weak", "default_float")
+
+    def __init__(self, shape, dtype, default_float, weak=False):
+        self.shape, self.dtype, self.default_float, self.weak = shape, dtype, default_float, weak
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def apply_op(self, op, operands, attributes):
+        metas = [o if hasattr(o, "dtype") else number_meta(o) for o in operands]
+        meta = op.infer(metas, attributes, self.default_float)
+        return _Probe(meta.shape, meta.dtype, self.default_float)
+
+
+def infer_by_decomposition(decompose, operands, attributes, default_float):
+    probes = [_Probe(o.shape, o.dtype, default_float, o.weak) for o in operands]
+    result = decompose(*probes, **attributes)
+    return Meta(result.shape, result.dtype)
+
+
+_NUMBER_METAS = {
+    bool: Meta((), dtypes.bool_, True),
+    int: Meta((), dtypes.int64, True),
+    float: Meta((), dtypes.float64, True),
+}
+
+
+def number_meta(number):
+    """The Meta of a Python number; TypeError for anything else."""
+    try:
+        return _NUMBER_METAS[type(number)]
+    except KeyError:
+        raise TypeError(f"expected a tensor or a Python number, got {type(number).__name__}: {number!r}") from None
+
+
+def require_floating(name, operand):
+    if not operand.dtype.is_floating_point:
+        raise OpError(f"{name}: needs a floating point tensor, got {operand.dtype.name}; convert with .float() first")

@@ -1,0 +1,404 @@
+"""Composite functions of neural networks: activations, losses, normalisation, powers by a known exponent."""
+
+from .. import dtypes
+from ..shapes import broadcast_shapes
+from . import samples
+from .arithmetic import abs_, add, clamp_min, div, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
+from .comparison import cast, eq, gt, logical_and, lt, ne, where
+from .kinds import composite, elementwise, require_floating
+from .reduction import sum_
+from .samples import Sample
+from .source import arange, full_like, zeros_like
+from .table import Meta, OpError
+from .transcendental import erf, exp, log1p, pow_, sigmoid
+from .view import expand, reshape
+
+
+def _like_first(name):
+    def infer(operands, attributes, default_float):
+        require_floating(name, operands[0])
+        return Meta(operands[0].shape, operands[0].dtype)
+
+    return infer
+
+
+# --- x ** n for a number n: small powers are products, as in PyTorch ------------------------------------------------
+_POWERS = {
+    0.5: sqrt,
+    1.0: lambda x: mul(x, 1),
+    2.0: lambda x: mul(x, x),
+    3.0: lambda x: mul(mul(x, x), x),
+    -0.5: rsqrt,
+    -1.0: reciprocal,
+    -2.0: lambda x: reciprocal(mul(x, x)),
+}
+
+
+def _power(x, exponent):
+    if exponent == 0:
+        return full_like(x, 1)
+    rule = _POWERS.get(float(exponent))
+    return rule(x) if rule else pow_(x, exponent)
+
+
+def _power_infer(operands, attributes, default_float):
+    x, exponent = operands[0], attributes["exponent"]
+    if x.dtype.is_floating_point:
+        return Meta(x.shape, x.dtype)
+    if isinstance(exponent, float):
+        return Meta(x.shape, default_float)
+    if exponent < 0:
+        raise OpError(f"pow: integers to negative integer powers are not allowed, got exponent {exponent}")
+    return Meta(x.shape, dtypes.int64 if x.dtype is dtypes.bool_ else x.dtype)
+
+
+def _power_eager_only(operand_dtypes, attributes):
+    if not operand_dtypes[0].is_floating_point and attributes["exponent"] not in (1, 2, 3):
+        return "integer powers above 3 are computed by NumPy"
+    return None
+
+
+def _power_vjp(g, out, x, exponent):
+    if exponent == 0:
+        return zeros_like(g)
+    return mul(g, mul(_power(x, exponent - 1), exponent))
+
+
+power = composite(
+    "power",
+    _power_infer,
+    _power,
+    vjp=(_power_vjp,),
+    node_name="PowBackward0",
+    extra={"eager_only": _power_eager_only},
+    samples=lambda: [
+        Sample((samples.numbers(k, (2, 3), 0.25, 2.0),), {"exponent": e})
+        for k, e in enumerate((0, 1, 2, 3, 4, 0.5, -0.5, -1, -2, 2.5))
+    ],
+)
+
+
+# --- activations ----------------------------------------------------------------------------------------------------
+def _gelu(x, approximate):
+    """x Phi(x), or with approximate="tanh" its approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    if approximate == "tanh":
+        # 0.5 (1 + tanh u) = sigmoid(2 u): one exponential, accurate for negative x.
+        cubic = mul(mul(mul(x, x), x), 0.044715)
+        return mul(x, sigmoid(mul(add(x, cubic), 1.5957691216057308)))
+    return mul(mul(x, 0.5), add(erf(mul(x, 0.7071067811865476)), 1.0))
+
+
+def _gelu_vjp(g, out, x, approximate):
+    if approximate == "tanh":
+        square = mul(x, x)
+        half = sigmoid(mul(add(x, mul(mul(square, x), 0.044715)), 1.5957691216057308))
+        slope = mul(add(mul(square, 0.134145), 1.0), 1.5957691216057308)
+        return mul(g, add(half, mul(mul(x, slope), mul(half, sub(1.0, half)))))
+    cdf = mul(add(erf(mul(x, 0.7071067811865476)), 1.0), 0.5)
+    density = mul(exp(mul(mul(x, x), -0.5)), 0.3989422804014327)
+    return mul(g, add(cdf, mul(x, density)))
+
+
+gelu = composite(
+    "gelu",
+    _like_first("gelu"),
+    _gelu,
+    vjp=(_gelu_vjp,),
+    samples=lambda: [
+        Sample((samples.numbers(k, s),), {"approximate": a})
+        for k, s in enumerate(samples.SHAPES)
+        for a in ("none", "tanh")
+    ],
+    oracle="nn.functional.gelu",
+)
+silu = composite(
+    "silu",
+    _like_first("silu"),
+    lambda x: mul(x, sigmoid(x)),
+    samples=samples.unary(),
+    oracle="nn.functional.silu",
+)
+
+
+def _softplus(x):
+    """max(x, 0) + log(1 + exp(-|x|)): no overflow for large x."""
+    return add(clamp_min(x, 0.0), log1p(exp(neg(abs_(x)))))
+
+
+softplus = composite(
+    "softplus",
+    _like_first("softplus"),
+    _softplus,
+    vjp=(lambda g, out, x: mul(g, sigmoid(x)),),
+    samples=samples.unary(),
+    oracle="nn.functional.softplus",
+)
+leaky_relu = composite(
+    "leaky_relu",
+    _like_first("leaky_relu"),
+    lambda x, slope: where(gt(x, 0.0), x, mul(x, slope)),
+    vjp=(lambda g, out, x, slope: where(gt(x, 0.0), g, mul(g, slope)), None),
+    samples=lambda: [Sample((samples.numbers(k, s), 0.1)) for k, s in enumerate(samples.SHAPES)],
+    oracle="nn.functional.leaky_relu",
+)
+
+
+# --- losses ---------------------------------------------------------------------------------------------------------
+def _reduced(rows, reduction):
+    if reduction == "none":
+        return rows
+    total = sum_(rows, axes=tuple(range(len(rows.shape))), keepdim=False)
+    return total if reduction == "sum" else div(total, float(_size(rows)))
+
+
+def _size(x):
+    count = 1
+    for d in x.shape:
+        count *= d
+    return count
+
+
+def _pairwise_infer(name):
+    def infer(operands, attributes, default_float):
+        x, y = operands
+        require_floating(name, x)
+        shape = broadcast_shapes(name, [x.shape, y.shape])
+        return Meta(shape if attributes["reduction"] == "none" else (), dtypes.promote(x.dtype, y.dtype))
+
+    return infer
+
+
+def _per_element(g, x, y, reduction):
+    """The cotangent of a reduced loss, for every element."""
+    shape = broadcast_shapes("loss", [x.shape, y.shape])
+    if reduction == "none":
+        return g
+    count = 1
+    for d in shape:
+        count *= d
+    return expand(div(g, float(count)) if reduction == "mean" else g, shape=shape)
+
+
+def _mse_vjp(sign_of):
+    return lambda g, out, x, y, reduction: mul(_per_element(g, x, y, reduction), mul(sub(x, y), 2.0 * sign_of))
+
+
+def _pair_samples():
+    return [
+        Sample((samples.numbers(2 * k, s), samples.numbers(2 * k + 1, s)), {"reduction": r})
+        for k, s in enumerate(((3,), (2, 3), (4, 1, 5)))
+        for r in ("none", "sum", "mean")
+    ]
+
+
+def _mse(x, y, reduction):
+    difference = sub(x, y)
+    return _reduced(mul(difference, difference), reduction)
+
+
+mse_loss = composite(
+    "mse_loss",
+    _pairwise_infer("mse_loss"),
+    _mse,
+    vjp=(_mse_vjp(1), _mse_vjp(-1)),
+    samples=_pair_samples,
+    oracle="nn.functional.mse_loss",
+)
+l1_loss = composite(
+    "l1_loss",
+    _pairwise_infer("l1_loss"),
+    lambda x, y, reduction: _reduced(abs_(sub(x, y)), reduction),
+    vjp=(
+        lambda g, out, x, y, reduction: mul(_per_element(g, x, y, reduction), sign(sub(x, y))),
+        lambda g, out, x, y, reduction: neg(mul(_per_element(g, x, y, reduction), sign(sub(x, y)))),
+    ),
+    # PyTorch composes l1_loss from sub, abs and mean.
+    node_name=lambda operands, attributes: {"mean": "MeanBackward0", "sum": "SumBackward0", "none": "AbsBackward0"}[
+        attributes["reduction"]
+    ],
+    samples=_pair_samples,
+    oracle="nn.functional.l1_loss",
+)
+
+
+def _bce_with_logits(x, y, reduction):
+    """max(x, 0) - x y + log(1 + exp(-|x|))."""
+    return _reduced(add(sub(clamp_min(x, 0.0), mul(x, y)), log1p(exp(neg(abs_(x))))), reduction)
+
+
+binary_cross_entropy_with_logits = composite(
+    "binary_cross_entropy_with_logits",
+    _pairwise_infer("binary_cross_entropy_with_logits"),
+    _bce_with_logits,
+    vjp=(
+        lambda g, out, x, y, reduction: mul(_per_element(g, x, y, reduction), sub(sigmoid(x), y)),
+        lambda g, out, x, y, reduction: mul(_per_element(g, x, y, reduction), neg(x)),
+    ),
+    samples=lambda: [
+        Sample((samples.numbers(2 * k, (2, 3)), samples.numbers(2 * k + 1, (2, 3), 0.1, 0.9)), {"reduction": r})
+        for k, r in enumerate(("none", "sum", "mean"))
+    ],
+    oracle="nn.functional.binary_cross_entropy_with_logits",
+)
+
+
+# --- negative log likelihood of class indices -----------------------------------------------------------------------
+def _nll_infer(operands, attributes, default_float):
+    x, target = operands
+    require_floating("nll_loss", x)
+    if target.dtype is not dtypes.int64:
+        raise OpError(f"nll_loss: target must be int64 class indices, got {target.dtype.name}; convert with .long()")
+    if len(x.shape) != 2 or target.shape != x.shape[:1]:
+        raise OpError(
+            f"nll_loss: Expected input batch_size ({x.shape[:1]}) to match target batch_size ({target.shape}): "
+            f"input must have shape (N, C), target (N,); got {x.shape} and {target.shape}"
+        )
+    return Meta(target.shape if attributes["reduction"] == "none" else (), x.dtype)
+
+
+def _hits(x, target, ignore_index):
+    """bool (N, C): the target's class of every row, and none in ignored rows."""
+    classes = x.apply_op(arange, (0, 1), {"shape": (x.shape[1],), "dtype": dtypes.int64})
+    column = reshape(target, shape=(x.shape[0], 1))
+    return logical_and(eq(classes, column), ne(column, ignore_index))
+
+
+def _nll(x, target, reduction, ignore_index):
+    target = class_index(target, classes=x.shape[1], ignore_index=ignore_index)
+    rows = sum_(where(_hits(x, target, ignore_index), neg(x), 0.0), axes=(1,), keepdim=False)
+    if reduction == "none":
+        return rows
+    total = sum_(rows, axes=(0,), keepdim=False)
+    return div(total, _kept(x, target, ignore_index)) if reduction == "mean" else total
+
+
+def _kept(x, target, ignore_index):
+    """How many rows count."""
+    return cast(sum_(ne(target, ignore_index), axes=(0,), keepdim=False), dtype=x.dtype)
+
+
+def _nll_vjp(g, out, x, target, reduction, ignore_index):
+    if reduction == "mean":
+        g = div(g, _kept(x, target, ignore_index))
+    scale = reshape(g, shape=(x.shape[0], 1)) if reduction == "none" else g
+    return where(_hits(x, target, ignore_index), neg(scale), 0.0)
+
+
+def _evaluate_class_index(target, classes, ignore_index):
+    bad = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    if bad.any():
+        raise IndexError(f"nll_loss: Target {int(target[bad][0])} is out of bounds for {classes} classes")
+    return target
+
+
+def _lower_class_index(b, target, fail, classes, ignore_index):
+    """`fail` marks the lanes of an i1 mask as bad: the program stops there and eager mode tells the user."""
+    t = target.type
+    outside = b.or_(b.cmp("lt", target, b.const(0, t)), b.cmp("ge", target, b.const(classes, t)))
+    fail(b.and_(outside, b.cmp("ne", target, b.const(ignore_index, t))))
+    return target
+
+
+# Class indices, checked.
+class_index = elementwise(
+    "class_index",
+    1,
+    lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
+    evaluate=_evaluate_class_index,
+    lower=_lower_class_index,
+    samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"classes": 5, "ignore_index": -100})],
+    extra={"checks": True},
+)
+nll_loss = composite(
+    "nll_loss",
+    _nll_infer,
+    _nll,
+    vjp=(_nll_vjp, None),
+    samples=lambda: [
+        Sample((samples.numbers(k, (4, 5)), samples.integers(k, (4,), 0, 5)), {"reduction": r, "ignore_index": i})
+        for k, (r, i) in enumerate((("none", -100), ("sum", -100), ("mean", -100), ("mean", 2)))
+    ],
+    oracle="nn.functional.nll_loss",
+)
+
+
+# --- layer_norm over the last dimension (the frontend flattens several) ---------------------------------------------
+def _statistics(x, eps):
+    """Centred rows and the reciprocal of their standard deviation."""
+    width = float(x.shape[-1])
+    last = (len(x.shape) - 1,)
+    centred = sub(x, div(sum_(x, axes=last, keepdim=True), width))
+    variance = div(sum_(mul(centred, centred), axes=last, keepdim=True), width)
+    return centred, rsqrt(add(variance, eps))
+
+
+def _layer_norm(x, *affine, eps):
+    centred, scale = _statistics(x, eps)
+    result = mul(centred, scale)
+    if affine:
+        result = mul(result, affine[0])
+    return add(result, affine[1]) if len(affine) == 2 else result
+
+
+def _layer_norm_infer(operands, attributes, default_float):
+    x = operands[0]
+    require_floating("layer_norm", x)
+    for name, o in zip(("weight", "bias"), operands[1:]):
+        if o.shape != x.shape[-1:] or o.dtype is not x.dtype:
+            raise OpError(
+                f"layer_norm: {name} is {o.dtype.name}{o.shape}, the normalized dimension of input "
+                f"{x.dtype.name}{x.shape} needs {x.dtype.name}{x.shape[-1:]}"
+            )
+    return Meta(x.shape, x.dtype)
+
+
+def _layer_norm_vjp_input(g, out, x, *affine, eps):
+    centred, scale = _statistics(x, eps)
+    normal = mul(centred, scale)
+    inner = mul(g, affine[0]) if affine else g
+    last, width = (len(x.shape) - 1,), float(x.shape[-1])
+    mean_inner = div(sum_(inner, axes=last, keepdim=True), width)
+    mean_product = div(sum_(mul(inner, normal), axes=last, keepdim=True), width)
+    return mul(scale, sub(sub(inner, mean_inner), mul(normal, mean_product)))
+
+
+def _layer_norm_vjp_weight(g, out, x, *affine, eps):
+    centred, scale = _statistics(x, eps)
+    return mul(g, mul(centred, scale))
+
+
+layer_norm = composite(
+    "layer_norm",
+    _layer_norm_infer,
+    _layer_norm,
+    vjp=(_layer_norm_vjp_input, _layer_norm_vjp_weight, lambda g, out, x, *affine, eps: g),
+    node_name="NativeLayerNormBackward0",
+    samples=lambda: [
+        Sample((samples.numbers(0, (2, 5)), samples.numbers(1, (5,)), samples.numbers(2, (5,))), {"eps": 1e-5}),
+        Sample((samples.numbers(3, (2, 3, 37)), samples.numbers(4, (37,)), samples.numbers(5, (37,))), {"eps": 1e-5}),
+        Sample((samples.numbers(6, (4, 6)),), {"eps": 1e-5}),
+    ],
+)
+
+
+# --- dropout --------------------------------------------------------------------------------------------------------
+def _dropout_mask(u, p):
+    return lt(u, 1.0 - p) if p < 1 else lt(u, 0.0)
+
+
+def _dropout(x, u, p):
+    """Keeps x where the uniform draw u is below 1 - p, scaled by 1 / (1 - p)."""
+    return where(_dropout_mask(u, p), mul(x, 1.0 / (1.0 - p) if p < 1 else 0.0), 0.0)
+
+
+dropout = composite(
+    "dropout",
+    _like_first("dropout"),
+    _dropout,
+    vjp=(
+        lambda g, out, x, u, p: where(_dropout_mask(u, p), mul(g, 1.0 / (1.0 - p) if p < 1 else 0.0), 0.0),
+        None,
+    ),
+    node_name="MulBackward0",
+    samples=lambda: [Sample((samples.numbers(0, (3, 4)), samples.numbers(1, (3, 4), 0.0, 1.0)), {"p": 0.25})],
+)

@@ -1,0 +1,243 @@
+"""Reductions over a set of axes, in one order that depends on the logical shape and axes alone.
+
+The order (DESIGN of the bits, see docs/architecture.md): the axes are merged into runs of neighbouring axes, and the
+last run is reduced first. Reducing the innermost run of n elements: element k goes to lane k mod 32 of an accumulator,
+in blocks of 2048 elements; a block's 32 lanes are added to a compensated total per lane; the lanes are then
+combined by halving (lane l with l + 16, then l + 8, ...). Reducing an outer run: every column adds its elements in
+order, in blocks of 128 rows, and block sums go to a compensated total. Eager mode runs the same generated kernels.
+"""
+
+from dataclasses import dataclass
+from math import prod as product
+
+import numpy as np
+
+from .. import dtypes
+from ..shapes import normalize_axes, reduced_shape
+from . import samples
+from .arithmetic import div, mul
+from .comparison import eq, where
+from .samples import Sample
+from .source import full_like
+from .table import Meta, Op, OpError, register
+from .view import cat, expand, permute, reshape, slice_
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """How two partial results are combined: the identity and the step (builder, accumulator, x) -> accumulator.
+
+    `compensated` totals of floats keep the rounding error of every block (TwoSum: Knuth, TAOCP 2, 4.2.2 theorem B).
+    """
+
+    identity: object
+    step: object
+    compensated: bool = False
+
+
+def _axes_samples(low=-2.0, high=2.0, make=None, empty=True):
+    cases = [((), ()), ((3,), (0,)), ((2, 3), (1,)), ((2, 3), (0,)), ((4, 3, 5), (0, 2)), ((3, 130), (1,))]
+    cases += [((70, 5), (0,)), ((2, 3), (0, 1)), ((2500,), (0,))] + ([((0, 3), (0,))] if empty else [])
+
+    def run():
+        build = make or (lambda k, s: samples.numbers(k, s, low, high))
+        return [
+            Sample((build(k, s),), {"axes": a, "keepdim": keep})
+            for k, (s, a) in enumerate(cases)
+            for keep in (False, True)
+        ]
+
+    return run
+
+
+def spread(g, x, axes, keepdim):
+    """A reduction's cotangent (or result), shaped to broadcast against the operand x."""
+    if keepdim:
+        return g
+    return reshape(g, shape=reduced_shape(x.shape, axes, True))
+
+
+def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=None, **facts):
+    def compute_dtype(operands, default_float):
+        wanted = operand_dtype(operands[0].dtype) if operand_dtype else operands[0].dtype
+        return (wanted,), result_dtype(operands[0].dtype)
+
+    def infer(operands, attributes, default_float):
+        x = operands[0]
+        axes = attributes["axes"]
+        assert axes == normalize_axes(name, axes, len(x.shape)) or axes == (), (name, axes)
+        if isinstance(lower, Combine) and lower.identity is None and 0 in [x.shape[a] for a in axes]:
+            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axes}, and {name} has no identity")
+        return Meta(reduced_shape(x.shape, axes, attributes["keepdim"]), result_dtype(x.dtype))
+
+    return register(
+        Op(
+            name,
+            "reduction",
+            infer,
+            None,
+            (vjp,) if vjp else (),
+            lower,
+            compute_dtype=compute_dtype,
+            samples=make_samples,
+            **facts,
+        )
+    )
+
+
+def _widened(d):
+    return d if d.is_floating_point else dtypes.int64
+
+
+def _numbered(name):
+    """PyTorch's node is ...Backward0 over all dimensions and ...Backward1 over chosen ones."""
+    return lambda operands, attributes: f"{name}Backward{int(attributes['axes'] != tuple(range(operands[0].ndim)))}"
+
+
+sum_ = _reduction(
+    "sum",
+    _widened,
+    Combine(0, lambda b, acc, x: b.add(acc, x), compensated=True),
+    lambda g, out, x, axes, keepdim: expand(spread(g, x, axes, keepdim), shape=x.shape),
+    operand_dtype=_widened,
+    node_name=_numbered("Sum"),
+    make_samples=_axes_samples(),
+    oracle="sum",
+)
+
+
+def _shift(x, axis, distance):
+    """x moved along axis by `distance` places, with ones coming in."""
+    size = x.shape[axis]
+    span = max(size - abs(distance), 0)
+
+    def spec(start, length):
+        return tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+
+    shape = tuple(min(abs(distance), size) if k == axis else d for k, d in enumerate(x.shape))
+    ones = full_like(slice_(x, spec=spec(0, shape[axis])), 1)
+    if distance > 0:
+        return cat(ones, slice_(x, spec=spec(0, span)), axis=axis)
+    return cat(slice_(x, spec=spec(size - span, span)), ones, axis=axis)
+
+
+def _product_of_others(x, axis):
+    """For every element the product of the others along axis: exclusive products from both ends, by doubling.
+
+    Not out / x: that is wrong where x is 0, and its derivative wrong where one other element is 0.
+    """
+    before, after = _shift(x, axis, 1), _shift(x, axis, -1)
+    distance = 1
+    while distance < x.shape[axis]:
+        before = mul(before, _shift(before, axis, distance))
+        after = mul(after, _shift(after, axis, -distance))
+        distance *= 2
+    return mul(before, after)
+
+
+def _prod_vjp(g, out, x, axes, keepdim):
+    order = [k for k in range(len(x.shape)) if k not in axes] + list(axes)
+    kept = [x.shape[k] for k in order[: len(order) - len(axes)]]
+
+    rows = reshape(permute(x, axes=tuple(order)), shape=(*kept, product(x.shape[a] for a in axes)))
+    others = reshape(_product_of_others(rows, len(kept)), shape=tuple(x.shape[k] for k in order))
+    others = permute(others, axes=tuple(int(k) for k in np.argsort(order)))
+    return mul(spread(g, x, axes, keepdim), others)
+
+
+prod = _reduction(
+    "prod",
+    _widened,
+    Combine(1, lambda b, acc, x: b.mul(acc, x)),
+    _prod_vjp,
+    operand_dtype=_widened,
+    node_name=_numbered("Prod"),
+    make_samples=_axes_samples(0.8, 1.2),
+    oracle="prod",
+)
+
+
+def _extreme_vjp(g, out, x, axes, keepdim):
+    """Ties share the cotangent evenly, as PyTorch's amax."""
+    hits = eq(x, spread(out, x, axes, keepdim))
+    count = sum_(hits, axes=axes, keepdim=True)
+    return where(hits, div(spread(g, x, axes, keepdim), count), 0.0)
+
+
+def _keep(predicate):
+    def step(b, acc, x):
+        keep = b.cmp(predicate, acc, x)
+        if acc.type.is_float:
+            keep = b.or_(keep, b.cmp("uno", acc, acc))
+        return b.select(keep, acc, x)
+
+    return step
+
+
+amax = _reduction(
+    "amax",
+    lambda d: d,
+    Combine(None, _keep("gt")),
+    _extreme_vjp,
+    make_samples=_axes_samples(empty=False),
+    extra={"start": "lowest"},
+    oracle="amax",
+)
+amin = _reduction(
+    "amin",
+    lambda d: d,
+    Combine(None, _keep("lt")),
+    _extreme_vjp,
+    make_samples=_axes_samples(empty=False),
+    extra={"start": "highest"},
+    oracle="amin",
+)
+any_ = _reduction(
+    "any",
+    lambda d: dtypes.bool_,
+    Combine(0, lambda b, acc, x: b.or_(acc, x)),
+    None,
+    operand_dtype=lambda d: dtypes.bool_,
+    make_samples=_axes_samples(make=samples.bools),
+)
+all_ = _reduction(
+    "all",
+    lambda d: dtypes.bool_,
+    Combine(1, lambda b, acc, x: b.and_(acc, x)),
+    None,
+    operand_dtype=lambda d: dtypes.bool_,
+    make_samples=_axes_samples(make=samples.bools),
+)
+
+
+# --- positions of extremes ------------------------------------------------------------------------------------------
+def _arg_samples():
+    cases = [((3,), 0), ((2, 3), 1), ((2, 3), 0), ((4, 3, 5), 1), ((70, 5), 0)]
+    return [Sample((samples.integers(k, s),), {"axis": a}) for k, (s, a) in enumerate(cases)]
+
+
+def _arg(name, evaluate, predicate):
+    def infer(operands, attributes, default_float):
+        x, axis = operands[0], attributes["axis"]
+        if x.shape[axis] == 0:
+            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axis}")
+        return Meta(reduced_shape(x.shape, (axis,), False), dtypes.int64)
+
+    # `lower` is the comparison by which a later element replaces the best one so far: the first of equals wins, and
+    # the first NaN wins over everything.
+    return register(
+        Op(
+            name,
+            "reduction",
+            infer,
+            lambda x, axis: np.asarray(evaluate(x, axis)),
+            (),
+            predicate,
+            compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
+            samples=_arg_samples,
+        )
+    )
+
+
+argmax = _arg("argmax", np.argmax, "gt")
+argmin = _arg("argmin", np.argmin, "lt")

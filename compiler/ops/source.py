@@ -1,0 +1,77 @@
+"""Sources: values made from numbers and element positions alone, with no tensor operand.
+
+A source's lowering gets the builder, the lanes' positions in the flattened result (i64) and its operands.
+"""
+
+import numpy as np
+
+from .. import dtypes
+from .samples import Sample
+from .table import Meta, Op, register
+
+_ELEMENT = {dtypes.float32: "f32", dtypes.float64: "f64", dtypes.int64: "i64", dtypes.int32: "i32", dtypes.bool_: "i1"}
+
+
+def shaped(operands, attributes, default_float):
+    return Meta(tuple(attributes["shape"]), attributes["dtype"])
+
+
+def _constant_infer(operands, attributes, default_float):
+    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+    return Meta((), kinds[type(attributes["value"])], True)
+
+
+# A Python number written in a rule: part of the program, unlike a run-time scalar.
+constant = register(Op("constant", "source", _constant_infer, evaluate=lambda value: np.asarray(value)))
+
+full = register(
+    Op(
+        "full",
+        "source",
+        shaped,
+        evaluate=lambda value, shape, dtype: np.full(shape, value, dtype.numpy),
+        lower=lambda b, positions, value, shape, dtype: b.convert(value, _ELEMENT[dtype]),
+        samples=lambda: [
+            Sample((v,), {"shape": s, "dtype": d})
+            for v, s, d in ((2.5, (2, 3), dtypes.float32), (3, (), dtypes.int64), (True, (4,), dtypes.bool_))
+        ],
+    )
+)
+
+
+def zeros_like(x):
+    """Zeros of x's shape and type."""
+    return full_like(x, 0)
+
+
+def full_like(x, value, dtype=None):
+    return x.apply_op(full, (value,), {"shape": x.shape, "dtype": dtype or x.dtype})
+
+
+def _evaluate_arange(start, step, shape, dtype):
+    positions = np.arange(shape[0])
+    if isinstance(start, int) and isinstance(step, int):
+        return (start + positions * step).astype(dtype.numpy)
+    return (float(start) + positions.astype(np.float64) * float(step)).astype(dtype.numpy)
+
+
+def _lower_arange(b, positions, start, step, shape, dtype):
+    if start.type.element == "f64" or step.type.element == "f64":
+        start, step, positions = (b.convert(x, "f64") for x in (start, step, positions))
+    return b.convert(b.add(start, b.mul(positions, step)), _ELEMENT[dtype])
+
+
+# Element k is start + k * step, computed in float64 (or int64 if both are integers) and then converted.
+arange = register(
+    Op(
+        "arange",
+        "source",
+        shaped,
+        evaluate=_evaluate_arange,
+        lower=_lower_arange,
+        samples=lambda: [
+            Sample((0, 1), {"shape": (7,), "dtype": dtypes.int64}),
+            Sample((0.5, 0.25), {"shape": (70,), "dtype": dtypes.float32}),
+        ],
+    )
+)

@@ -1,0 +1,94 @@
+"""The op table: what an op is, and the kinds of entry.
+
+An entry holds every fact about one op, in this order:
+
+    name        the public spelling, PyTorch's where PyTorch has one
+    infer       shape and dtype rule: (operands, attributes) -> Meta; raises the errors a user sees
+    evaluate    the NumPy function for eager mode; None: eager mode runs the kernel generated from `lower`
+    vjp         one rule per operand, (cotangent, output, *operands, **attributes) -> cotangent of that operand;
+                None where the operand has no derivative. Rules are written with ops, so they run on tensors (double
+                backward) and on graph values (compiled backward) alike. Whoever calls a rule sums its result to the
+                operand's shape and converts it to the operand's dtype: a rule is calculus only.
+    lower       what the code generator needs: for elementwise ops a function of the builder and registers
+    decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
+    samples     operands and attributes that the generated tests use
+    oracle      the PyTorch function the tests compare with
+
+Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
+"""
+
+from dataclasses import dataclass, field
+
+TABLE = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Shape and dtype of a value, without the value. `weak` marks a Python number (it does not decide a dtype)."""
+
+    shape: tuple
+    dtype: object
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One test call: operands as NumPy arrays or Python numbers, and the attributes."""
+
+    operands: tuple
+    attributes: dict = field(default_factory=dict)
+
+
+class OpError(ValueError, RuntimeError):
+    """Operands that an op cannot take. Also a RuntimeError, which is what PyTorch raises."""
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite."""
+
+    name: str
+    kind: str
+    infer: object
+    evaluate: object = None
+    vjp: tuple | object = ()
+    lower: object = None
+    decompose: object = None
+    node_name: str = ""
+    compute_dtype: object = None
+    samples: object = None
+    oracle: str = ""
+    tolerance: float | None = None
+    doc: str = ""
+    extra: dict = field(default_factory=dict)
+
+    def __call__(self, *operands, **attributes):
+        for operand in operands:
+            apply_op = getattr(operand, "apply_op", None)
+            if apply_op is not None:
+                return apply_op(self, operands, attributes)
+        raise TypeError(f"{self.name}: no tensor among its operands {operands!r}")
+
+    def vjp_rule(self, index):
+        """The rule for one operand, or None. `vjp` is a tuple, or for variadic ops a function of the index."""
+        if callable(self.vjp):
+            return self.vjp(index)
+        return self.vjp[index] if index < len(self.vjp) else None
+
+    def __repr__(self):
+        return self.name
+
+
+def register(op):
+    """Add an entry to the table. The name must be new."""
+    if op.name in TABLE:
+        raise ValueError(f"op {op.name} is already in the table")
+    if not op.node_name:
+        op.node_name = "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
+    TABLE[op.name] = op
+    return op
+
+
+def unregister(name):
+    """Take an entry out again (for ops added at run time)."""
+    del TABLE[name]

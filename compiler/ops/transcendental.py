@@ -1,0 +1,67 @@
+"""Transcendental functions: eager mode runs the kernels generated from these entries, so compiled results are equal."""
+
+from ..vmath import FUNCTIONS
+from . import samples
+from .arithmetic import add, div, mul, neg, rsqrt, sub
+from .comparison import eq, ge, logical_and, where
+from .kinds import elementwise, floating
+
+
+def _unary(name, vjp, low=-2.0, high=2.0):
+    return elementwise(
+        name, 1, floating, vjp=(vjp,), lower=FUNCTIONS[name], samples=samples.unary(low, high), oracle=name
+    )
+
+
+exp = _unary("exp", lambda g, out, x: mul(g, out))
+exp2 = _unary("exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453))
+expm1 = _unary("expm1", lambda g, out, x: mul(g, add(out, 1.0)))
+log = _unary("log", lambda g, out, x: div(g, x), 0.25, 4.0)
+log2 = _unary("log2", lambda g, out, x: div(g, mul(x, 0.6931471805599453)), 0.25, 4.0)
+log10 = _unary("log10", lambda g, out, x: div(g, mul(x, 2.302585092994046)), 0.25, 4.0)
+log1p = _unary("log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0)
+tanh = _unary("tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))))
+sigmoid = _unary("sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)))
+erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))))
+sin = _unary("sin", lambda g, out, x: mul(g, cos(x)))
+cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))))
+tan = _unary("tan", lambda g, out, x: mul(g, add(mul(out, out), 1.0)), -1.2, 1.2)
+atan = _unary("atan", lambda g, out, x: div(g, add(mul(x, x), 1.0)))
+asin = _unary("asin", lambda g, out, x: mul(g, rsqrt(sub(1.0, mul(x, x)))), -0.9, 0.9)
+acos = _unary("acos", lambda g, out, x: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))), -0.9, 0.9)
+sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)))
+cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)))
+
+
+def _pow_base(g, out, x, y):
+    return where(eq(y, 0.0), 0.0, mul(g, mul(y, pow_(x, sub(y, 1.0)))))
+
+
+def _pow_exponent(g, out, x, y):
+    """0 where the base is 0 and the exponent is not negative: the limit, and what PyTorch returns."""
+    flat = logical_and(eq(x, 0.0), ge(y, 0.0))
+    return where(flat, 0.0, mul(g, mul(out, log(x))))
+
+
+pow_ = elementwise(
+    "pow",
+    2,
+    floating,
+    vjp=(_pow_base, _pow_exponent),
+    lower=FUNCTIONS["pow"],
+    node_name="PowBackward1",
+    samples=samples.binary(0.25, 3.0, -2.0, 2.0, number=False),
+    oracle="pow",
+)
+atan2 = elementwise(
+    "atan2",
+    2,
+    floating,
+    vjp=(
+        lambda g, out, y, x: mul(g, div(x, add(mul(x, x), mul(y, y)))),
+        lambda g, out, y, x: neg(mul(g, div(y, add(mul(x, x), mul(y, y))))),
+    ),
+    lower=FUNCTIONS["atan2"],
+    samples=samples.binary(0.25, 2.0, 0.25, 2.0, number=False),
+    oracle="atan2",
+)

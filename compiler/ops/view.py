@@ -1,0 +1,315 @@
+"""Views: the same elements under another index map. No data moves where an index map can say it.
+
+A view's `lower` maps the operand's strides and offset (in elements) to the result's: (shape, strides, offset,
+**attributes) -> (strides, offset), or None where no strides can say it and a copy is needed.
+"""
+
+from functools import reduce
+
+import numpy as np
+
+from ..dtypes import promote
+from ..shapes import contiguous_strides, infer_reshape, normalize_axis
+from . import samples
+from .kinds import alias
+from .samples import Sample
+from .source import zeros_like
+from .table import Meta, Op, OpError, register
+
+
+def _view(name, infer, evaluate, vjp, lower, make_samples, **facts):
+    def checked(operands, attributes, default_float):
+        return Meta(infer(operands[0].shape, **attributes), operands[0].dtype)
+
+    return register(Op(name, "view", checked, evaluate, vjp, lower, samples=make_samples, **facts))
+
+
+# --- reshape --------------------------------------------------------------------------------------------------------
+def _reshape_strides(old_shape, strides, offset, shape):
+    """Strides of a reshape without a copy, or None. Walks both shapes in blocks of equal element counts."""
+    if 0 in shape:
+        return contiguous_strides(shape), offset
+    # Merge neighbouring old dimensions that are contiguous with each other.
+    merged = []
+    for d, s in ((d, s) for d, s in zip(old_shape, strides) if d != 1):
+        if merged and merged[-1][1] == d * s:
+            merged[-1] = (merged[-1][0] * d, s)
+        else:
+            merged.append((d, s))
+    result, k = [], 0
+    remaining, step = merged[0] if merged else (1, 1)
+    for d in shape:
+        if d == 1:
+            result.append(step)
+            continue
+        if remaining == 1 and k + 1 < len(merged):
+            k += 1
+            remaining, step = merged[k]
+        if remaining % d:
+            return None
+        remaining //= d
+        result.append(step * remaining)
+    return tuple(result), offset
+
+
+reshape = _view(
+    "reshape",
+    lambda old, shape: infer_reshape("reshape", old, shape),
+    lambda x, shape: x.reshape(shape),
+    (lambda g, out, x, shape: reshape(g, shape=x.shape),),
+    _reshape_strides,
+    lambda: [
+        Sample((samples.numbers(k, s),), {"shape": t})
+        for k, (s, t) in enumerate((((2, 3), (3, 2)), ((), (1, 1)), ((4, 3, 2), (12, 2)), ((0, 3), (3, 0))))
+    ],
+    node_name="ViewBackward0",
+)
+
+
+# --- permute --------------------------------------------------------------------------------------------------------
+def _permute_infer(shape, axes):
+    if sorted(axes) != list(range(len(shape))):
+        raise OpError(f"permute: dims {axes} is not an order of the {len(shape)} dimensions of shape {tuple(shape)}")
+    return tuple(shape[a] for a in axes)
+
+
+def _inverse(axes):
+    return tuple(int(k) for k in np.argsort(axes))
+
+
+permute = _view(
+    "permute",
+    _permute_infer,
+    lambda x, axes: x.transpose(axes),
+    (lambda g, out, x, axes: permute(g, axes=_inverse(axes)),),
+    lambda shape, strides, offset, axes: (tuple(strides[a] for a in axes), offset),
+    lambda: [
+        Sample((samples.numbers(k, s),), {"axes": a})
+        for k, (s, a) in enumerate((((2, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((), ()), ((0, 3), (1, 0))))
+    ],
+)
+
+
+# --- expand ---------------------------------------------------------------------------------------------------------
+def _expand_infer(old, shape):
+    if len(shape) < len(old) or any(a not in (1, b) for a, b in zip(reversed(old), reversed(shape))):
+        raise OpError(f"expand: shape {tuple(old)} cannot be expanded to {tuple(shape)}: only sizes of 1 stretch")
+    return tuple(shape)
+
+
+def _expand_strides(old, strides, offset, shape):
+    lead = len(shape) - len(old)
+    kept = tuple(0 if a != b else s for a, b, s in zip(old, shape[lead:], strides))
+    return (0,) * lead + kept, offset
+
+
+expand = _view(
+    "expand",
+    _expand_infer,
+    lambda x, shape: np.broadcast_to(x, shape),
+    # The caller sums the cotangent back to the operand's shape, as after every broadcast.
+    (lambda g, out, x, shape: g,),
+    _expand_strides,
+    lambda: [
+        Sample((samples.numbers(k, s),), {"shape": t})
+        for k, (s, t) in enumerate((((3,), (2, 3)), ((2, 1), (2, 4)), ((), (2,)), ((1, 1), (3, 3))))
+    ],
+)
+
+
+# --- slice ----------------------------------------------------------------------------------------------------------
+# `spec` holds (start, step, length) for every axis: start and length in range, step not 0.
+def _slice_infer(shape, spec):
+    return tuple(length for _, _, length in spec)
+
+
+def as_slices(spec):
+    """The NumPy index of a spec."""
+    slices = []
+    for start, step, length in spec:
+        stop = start + step * length
+        slices.append(slice(start, stop if stop >= 0 else None, step))
+    return tuple(slices)
+
+
+slice_ = _view(
+    "slice",
+    _slice_infer,
+    lambda x, spec: x[as_slices(spec)],
+    (lambda g, out, x, spec: slice_scatter(zeros_like(x), g, spec=spec),),
+    lambda shape, strides, offset, spec: (
+        tuple(s * step for s, (_, step, _) in zip(strides, spec)),
+        offset + sum(s * start for s, (start, _, _) in zip(strides, spec)),
+    ),
+    lambda: [
+        Sample((samples.numbers(k, s),), {"spec": spec})
+        for k, (s, spec) in enumerate(
+            (
+                ((5,), ((1, 2, 2),)),
+                ((4, 6), ((0, 1, 4), (5, -1, 6))),
+                ((4, 6), ((1, 1, 2), (0, 3, 2))),
+                ((3,), ((1, 1, 0),)),
+            )
+        )
+    ],
+)
+
+
+def _slice_scatter_infer(operands, attributes, default_float):
+    base, part = operands
+    wanted = tuple(length for _, _, length in attributes["spec"])
+    if part.shape != wanted:
+        raise OpError(f"slice_scatter: the part has shape {part.shape}, the slice of {base.shape} has {wanted}")
+    return Meta(base.shape, base.dtype)
+
+
+def _evaluate_slice_scatter(base, part, spec):
+    result = np.array(base)
+    result[as_slices(spec)] = part
+    return result
+
+
+# `base` with the slice `spec` of it replaced by `part` (same type).
+slice_scatter = register(
+    Op(
+        "slice_scatter",
+        "movement",
+        _slice_scatter_infer,
+        _evaluate_slice_scatter,
+        (
+            lambda g, out, base, part, spec: slice_scatter(g, zeros_like(part), spec=spec),
+            lambda g, out, base, part, spec: slice_(g, spec=spec),
+        ),
+        compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
+        node_name="SliceScatterBackward0",
+        samples=lambda: [
+            Sample((samples.numbers(0, (5,)), samples.numbers(1, (2,))), {"spec": ((1, 2, 2),)}),
+            Sample((samples.numbers(2, (4, 6)), samples.numbers(3, (4, 2))), {"spec": ((3, -1, 4), (1, 3, 2))}),
+        ],
+    )
+)
+
+
+# --- other spellings, each with PyTorch's node name -----------------------------------------------------------------
+def _transpose(x, axis0, axis1):
+    order = list(range(len(x.shape)))
+    order[axis0], order[axis1] = order[axis1], order[axis0]
+    return permute(x, axes=tuple(order))
+
+
+def _matrix(seed):
+    return lambda: [Sample((samples.numbers(seed, (2, 3)),))]
+
+
+transpose = alias(
+    "transpose",
+    _transpose,
+    extra={"view": True},
+    samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis0": 0, "axis1": 2})],
+)
+t = alias("t", lambda x: _transpose(x, 0, 1), node_name="TBackward0", extra={"view": True}, samples=_matrix(1))
+
+
+def _squeeze(x, axes):
+    return reshape(x, shape=tuple(d for k, d in enumerate(x.shape) if k not in axes or d != 1))
+
+
+squeeze = alias(
+    "squeeze",
+    _squeeze,
+    extra={"view": True},
+    samples=lambda: [Sample((samples.numbers(0, (2, 1, 3, 1)),), {"axes": (1, 2)})],
+)
+
+
+def _unsqueeze(x, axis):
+    axis = normalize_axis("unsqueeze", axis, len(x.shape) + 1)
+    return reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+unsqueeze = alias(
+    "unsqueeze",
+    _unsqueeze,
+    extra={"view": True},
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)),), {"axis": a}) for a in (0, 1, -1)],
+)
+
+
+def _select(x, axis, index):
+    spec = tuple((index, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+    return reshape(slice_(x, spec=spec), shape=tuple(d for k, d in enumerate(x.shape) if k != axis))
+
+
+select = alias(
+    "select",
+    _select,
+    extra={"view": True},
+    samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis": 1, "index": 2})],
+)
+
+
+# --- joining --------------------------------------------------------------------------------------------------------
+def _cat_infer(operands, attributes, default_float):
+    axis = attributes["axis"]
+    first = operands[0]
+    for k, o in enumerate(operands):
+        same = len(o.shape) == len(first.shape) and all(
+            a == b for j, (a, b) in enumerate(zip(o.shape, first.shape)) if j != axis
+        )
+        if not same:
+            raise OpError(
+                f"cat: tensor {k} has shape {o.shape}, tensor 0 has {first.shape}; "
+                f"sizes must match except in dimension {axis}"
+            )
+    size = sum(o.shape[axis] for o in operands)
+    return Meta((*first.shape[:axis], size, *first.shape[axis + 1 :]), _common(operands))
+
+
+def _common(operands):
+    """Dimensions do not matter here: all operands of a join have as many."""
+    return reduce(promote, (o.dtype for o in operands))
+
+
+def _cat_vjp(index):
+    def rule(g, out, *operands, axis):
+        start = sum(o.shape[axis] for o in operands[:index])
+        length = operands[index].shape[axis]
+        spec = tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(g.shape))
+        return slice_(g, spec=spec)
+
+    return rule
+
+
+cat = register(
+    Op(
+        "cat",
+        "movement",
+        _cat_infer,
+        lambda *arrays, axis: np.concatenate(arrays, axis),
+        _cat_vjp,
+        compute_dtype=lambda operands, default_float: ((_common(operands),) * len(operands), _common(operands)),
+        samples=lambda: [
+            Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (1, 3)), samples.numbers(2, (0, 3))), {"axis": 0}),
+            Sample((samples.numbers(3, (2, 3)), samples.numbers(4, (2, 5))), {"axis": 1}),
+        ],
+    )
+)
+
+
+stack = alias(
+    "stack",
+    lambda *tensors, axis: cat(*(_unsqueeze(x, axis) for x in tensors), axis=axis),
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (2, 3))), {"axis": a}) for a in (0, 2)],
+)
+
+clone = register(
+    Op(
+        "clone",
+        "movement",
+        lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
+        lambda x: np.array(x),
+        (lambda g, out, x: g,),
+        samples=samples.unary(),
+        oracle="clone",
+    )
+)

@@ -1,0 +1,82 @@
+"""Shape arithmetic that the op rules share: broadcasting, axes, strides. Errors name the op and the shapes."""
+
+from math import prod
+
+from .ops.table import OpError
+
+
+def broadcast_shapes(name, shapes):
+    """NumPy broadcasting of several shapes; OpError names the first dimension that does not fit."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    ndim = max(len(s) for s in shapes)
+    result = []
+    for back in range(ndim, 0, -1):
+        sizes = [s[-back] for s in shapes if len(s) >= back]
+        size = max(sizes) if 0 not in sizes else 0
+        if any(d not in (1, size) for d in sizes):
+            which = "last dimension" if back == 1 else f"dimension {ndim - back}"
+            given = " and ".join(str(tuple(s)) for s in shapes)
+            against = " against ".join(str(d) for d in sizes)
+            raise OpError(
+                f"{name}: shapes {given} do not broadcast: {which} {against}; sizes must be equal, or one of them 1"
+            )
+        result.append(size)
+    return tuple(result)
+
+
+def normalize_axis(name, axis, ndim):
+    """A dimension counted from 0; negative ones count from the end. IndexError outside, as in PyTorch."""
+    span = max(ndim, 1)
+    if not -span <= axis < span:
+        raise IndexError(
+            f"{name}: Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {axis})"
+        )
+    return axis + span if axis < 0 else axis
+
+
+def normalize_axes(name, axes, ndim):
+    """A sorted tuple of axes; None or () means all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    if isinstance(axes, int):
+        axes = (axes,)
+    if len(axes) == 0:
+        return tuple(range(ndim))
+    result = [normalize_axis(name, a, ndim) for a in axes]
+    if len(set(result)) != len(result):
+        raise OpError(f"{name}: dim {tuple(axes)} names a dimension twice")
+    return tuple(sorted(a for a in result if a < ndim))
+
+
+def reduced_shape(shape, axes, keepdim):
+    if keepdim:
+        return tuple(1 if k in axes else d for k, d in enumerate(shape))
+    return tuple(d for k, d in enumerate(shape) if k not in axes)
+
+
+def infer_reshape(name, shape, target):
+    """The target with its one -1 filled in; OpError if the element counts differ."""
+    count = prod(shape)
+    target = tuple(int(d) for d in target)
+    unknown = [k for k, d in enumerate(target) if d == -1]
+    if len(unknown) > 1:
+        raise OpError(f"{name}: only one dimension can be inferred, got {target}")
+    if unknown:
+        rest = prod(d for d in target if d != -1)
+        if rest == 0 or count % rest:
+            raise OpError(f"{name}: shape {target} is invalid for input of size {count} (shape {tuple(shape)})")
+        target = tuple(count // rest if d == -1 else d for d in target)
+    if prod(target) != count or any(d < 0 for d in target):
+        raise OpError(f"{name}: shape {target} is invalid for input of size {count} (shape {tuple(shape)})")
+    return target
+
+
+def contiguous_strides(shape):
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for d in reversed(shape):
+        strides.append(step)
+        step *= d
+    return tuple(reversed(strides))
