@@ -51,6 +51,7 @@ _HEADER = struct.Struct("<8sI32s")
 _SUFFIX = ".weft"
 _TEMPORARY = ".tmp"
 _STALE_SECONDS = 3600
+_IMPORTED_NS = time.time_ns()
 
 
 class Entry(NamedTuple):
@@ -104,7 +105,8 @@ class Cache:
         name = _file_name(key)
         if self._writes:
             try:
-                return self._write(name, payload)
+                self._write(name, payload)
+                return
             except OSError as error:
                 # What is there may still be read: a full disk, or a cache that was made when an image was built.
                 self._writes = False
@@ -136,9 +138,9 @@ class Cache:
         warnings.warn(self.problem, RuntimeWarning, stacklevel=4)
 
     def _write(self, name, payload):
-        path = os.path.join(self.directory, name)
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)  # people clear caches by removing them
         content = _HEADER.pack(_MAGIC, FORMAT_VERSION, sha256(payload).digest()) + payload
-        _write_whole(path, content)
+        _write_whole(os.path.join(self.directory, name), content)
         if self._used_bytes is None:
             self._used_bytes = sum(size for _, size, _ in _files(self.directory))
         else:
@@ -220,8 +222,12 @@ def _digest_of_sources(folders):
         # Imported from an archive, which is not edited in place: the version stands for its sources.
         from importlib.metadata import version
 
-        state = [version("weft")]
-    return sha256(repr(sorted(state)).encode()).hexdigest()
+        state = [("", version("weft"), 0)]
+    now = time.time_ns()
+    if any(_IMPORTED_NS < changed <= now for _, _, changed in state):
+        # Edited since this process imported them: what it compiles belongs to neither the old nor the new sources.
+        state.append(("", os.urandom(16), now))
+    return sha256(repr(sorted(state, key=str)).encode()).hexdigest()
 
 
 def _python_files(folder):
@@ -300,6 +306,8 @@ def _write_whole(path, content):
 def _files(directory):
     """(last use, size, path) of our files, temporaries included."""
     found = []
+    if not os.path.isdir(directory):
+        return found
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith((_SUFFIX, _TEMPORARY)):

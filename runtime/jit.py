@@ -11,7 +11,8 @@ variable WEFT_JIT because a wrong linker can only be told from a wrong kernel by
 
     elf     our own loader, `weft.runtime.elf`. The default on x86-64 Linux: a cached kernel runs without LLVM.
     lljit   LLVM's current linker. The default elsewhere, and where `elf` meets an object it does not know.
-    mcjit   LLVM's previous linker, the most widely used one on Windows and 64-bit ARM.
+    mcjit   LLVM's previous linker, the most widely used one on Windows and 64-bit ARM. Unlike the others it ends the
+            process on a damaged object, and takes any function of the process for an external one.
 
 WEFT_CPU=x86-64-v2, -v3 or -v4 compiles for that level instead of this machine's CPU, so that the narrower kernels can
 be tested on a wide machine.
@@ -61,9 +62,12 @@ class Library:
 
     def address(self, name):
         """The address of a global function. Raises KeyError if the object defines none of that name."""
-        found = self._find(name)
+        try:
+            found = self._find(name)
+        except RuntimeError as error:  # LLJIT links now, and prints which function it lacks if it does not know one
+            raise KeyError(f"the object gives no global symbol {name!r}: {error}") from error
         if not found:
-            raise KeyError(f"the object defines no global symbol {name!r}")
+            raise KeyError(f"the object gives no global symbol {name!r}")
         return found
 
     def __repr__(self):
@@ -192,10 +196,7 @@ def _link_lljit(object_bytes, refusal=None):
     trackers = [builder.link(jit, name)]
 
     def find(symbol):
-        try:
-            trackers.append(jit.lookup(name, symbol))
-        except RuntimeError:
-            return None
+        trackers.append(jit.lookup(name, symbol))
         return trackers[-1][symbol]
 
     return Library("lljit", trackers, find, refusal)

@@ -78,11 +78,15 @@ def test_only_the_owner_may_read_or_write(cache):
     assert os.stat(only_file(cache)).st_mode & 0o777 == 0o600
 
 
-def test_machine_code_runs_from_the_cache_without_llvm(cache):
+def test_machine_code_runs_from_the_cache_without_llvm(cache, monkeypatch):
+    # One fixed fingerprint for both processes, so that sources edited during the tests do not part them.
+    monkeypatch.setattr(cache_module, "fingerprint", lambda: "same")
     cache.put("answer", pack({"entry": "f"}, jit.compile_text("define i64 @f() { ret i64 42 }")))
     code = f"""
 import ctypes, sys
 from weft.runtime import cache, jit
+assert len(cache.fingerprint()) > 200
+cache.fingerprint = lambda: "same"
 meta, code = cache.unpack(cache.Cache({cache.directory!r}).get("answer").payload)
 library = jit.link(code)
 print(ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(meta["entry"]))(), library.engine)
@@ -178,9 +182,18 @@ def test_files_in_a_refused_folder_are_not_read(cache):
         assert Cache(cache.directory).get("key") is None
 
 
-def test_a_folder_that_disappears(cache):
+def test_a_folder_that_disappears_is_made_again(cache):
     os.rmdir(cache.directory)
-    with pytest.warns(RuntimeWarning, match="cannot write to .*: No such file"):
+    assert cache.get("key") is None and cache.clear() == 0
+    cache.put("key", PAYLOAD)
+    assert cache.get("key") == Entry(PAYLOAD, "disk")
+    assert os.stat(cache.directory).st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_made_again(cache):
+    os.rmdir(cache.directory)
+    open(cache.directory, "w").close()
+    with pytest.warns(RuntimeWarning, match="cannot write to .*: File exists"):
         cache.put("key", PAYLOAD)
     assert cache.get("key") == Entry(PAYLOAD, "memory")
 
@@ -272,10 +285,16 @@ def test_it_changes_with_a_source_file(tmp_path):
     assert len(seen) == 4
 
 
+def test_sources_edited_under_a_running_process_match_nothing(tmp_path):
+    (tmp_path / "pass.py").write_text("just now")
+    assert cache_module._digest_of_sources([tmp_path]) != cache_module._digest_of_sources([tmp_path])
+
+
 # --- many processes, much data ----------------------------------------------------------------------------------------
 HAMMER = """
-from weft.runtime.cache import Cache
-cache = Cache({directory!r})
+from weft.runtime import cache as cache_module
+cache_module.fingerprint = lambda: "same"
+cache = cache_module.Cache({directory!r})
 for k in range(200):
     cache.put("shared", bytes([{mark}]) * 50_000)
     payload = cache.get("shared").payload
@@ -284,7 +303,8 @@ print("whole", cache.problem)
 """
 
 
-def test_two_processes_write_and_read_one_key(cache):
+def test_two_processes_write_and_read_one_key(cache, monkeypatch):
+    monkeypatch.setattr(cache_module, "fingerprint", lambda: "same")
     running = [run_python(HAMMER.format(directory=cache.directory, mark=mark)) for mark in (1, 2)]
     assert [process.communicate()[0] for process in running] == ["whole None\n"] * 2
     assert len(files(cache)) == 1

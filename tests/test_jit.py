@@ -132,7 +132,7 @@ def test_writable_memory_and_stack(engine, everything):
 
 
 def test_an_unknown_name_is_a_key_error(engine, everything):
-    with pytest.raises(KeyError, match="no global symbol 'missing'"):
+    with pytest.raises(KeyError, match="the object gives no global symbol 'missing'"):
         jit.link(everything).address("missing")
 
 
@@ -244,6 +244,34 @@ def test_a_lesser_cpu_on_request(monkeypatch):
         assert register in jit.assembly(wide)
 
 
+def test_what_a_lesser_cpu_lacks_is_called(monkeypatch):
+    """Before x86-64-v3 a fused multiply-add is a library function, and so is a remainder anywhere."""
+    monkeypatch.setenv("WEFT_JIT", "elf")
+    monkeypatch.setenv("WEFT_CPU", "x86-64-v2")
+    object_bytes = jit.compile_text("""
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
+define void @f(ptr %p) { %x = load <4 x float>, ptr %p, align 4
+  %y = call <4 x float> @llvm.fma.v4f32(<4 x float> %x, <4 x float> %x, <4 x float> splat (float -1.0))
+  %z = frem <4 x float> %y, splat (float 7.0)
+  store <4 x float> %z, ptr %p, align 4
+  ret void }""")
+    assert b"fmaf\0" in object_bytes and b"fmodf\0" in object_bytes
+    library = jit.link(object_bytes)
+    assert library.engine == "elf"
+    values = np.array([1 + 2.0**-12, 3, -5, 0], np.float32)
+    function(library, "f", None, P)(values.ctypes.data)
+    assert values.tolist() == [2.0**-11 + 2.0**-24, 1, 3, -1]
+
+
+def test_where_there_is_no_proc_llvm_describes_the_cpu(monkeypatch):
+    def missing(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(jit, "open", missing, raising=False)
+    cpu, features = jit._processor()
+    assert cpu and ("avx512f" in features.split()) == (jit.target().float_lanes == 16)
+
+
 @pytest.mark.parametrize(("variable", "read"), [("WEFT_CPU", jit.target), ("WEFT_JIT", lambda: jit.link(b""))])
 def test_a_misspelt_setting_names_the_choices(monkeypatch, variable, read):
     monkeypatch.setenv(variable, "fast")
@@ -288,12 +316,27 @@ def test_a_refused_object_goes_to_lljit_and_says_so(monkeypatch):
     assert function(library, "f", D, D)(1.0) == math.atan2(1.0, 1.0)
 
 
+def test_a_function_that_exists_nowhere_is_named(monkeypatch, capfd):
+    monkeypatch.setenv("WEFT_JIT", "lljit")
+    library = jit.link(jit.compile_text(CALLS_ATAN2.replace("atan2", "atan3")))
+    with pytest.raises(KeyError, match="no global symbol 'f'"):
+        library.address("f")
+    assert "atan3" in capfd.readouterr().err
+
+
 def test_memory_that_may_not_be_executed_goes_to_lljit(monkeypatch, everything):
     monkeypatch.setenv("WEFT_JIT", "elf")
     monkeypatch.setattr(elf, "_process", lambda: type("Libc", (), {"mprotect": lambda *_: -1}))
     simple = jit.compile_text("define i64 @f() { ret i64 1 }")
     library = jit.link(simple)
     assert library.engine == "lljit" and "refuses executable memory" in library.refusal
+
+
+@pytest.mark.parametrize("engine", ["elf", "lljit"])
+def test_a_damaged_object_raises(monkeypatch, everything, engine):
+    monkeypatch.setenv("WEFT_JIT", engine)
+    with pytest.raises(RuntimeError, match="past the end of (the )?file"):
+        jit.link(everything[:-1])
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x7fELF", b"no object at all, but long enough to hold a header" * 2])
