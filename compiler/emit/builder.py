@@ -274,6 +274,10 @@ class Builder:
             name = "sext" if t.element_bytes > source.element_bytes else "trunc"
         return self.emit(t, f"{name} {x} to {t}")
 
+    def freeze(self, x):
+        """x itself, but the code generator no longer sees how it was computed and keeps it in a register."""
+        return self.emit(x.type, f"freeze {x}")
+
     # --- lanes ----------------------------------------------------------------------------------------------------
     def splat(self, scalar, lanes):
         t = Type(scalar.type.element, lanes)
@@ -410,9 +414,7 @@ class Builder:
         phis = [f"  {index.name} = phi i64 [ {start.name}, %{before} ], [ {following.name}, %{latch} ]"]
         for value, initial, new in zip(values, carried, state.following, strict=True):
             assert value.type == new.type, (self.name, value, new)
-            phis.append(
-                f"  {value.name} = phi {value.type} [ {initial.name}, %{before} ], [ {new.name}, %{latch} ]"
-            )
+            phis.append(f"  {value.name} = phi {value.type} [ {initial.name}, %{before} ], [ {new.name}, %{latch} ]")
         self.lines[at:at] = phis
         state.results = values
         self.start(done)
@@ -431,6 +433,22 @@ class Builder:
         """compute() if the i1 scalar is set, else `otherwise`: a rare path beside the common one."""
         then, done, before = self.label("rare"), self.label("done"), self.block
         self.branch_if(condition, then, done)
+        self.start(then)
+        value = compute()
+        last = self.block
+        self.branch(done)
+        self.start(done)
+        return self.phi(value.type, [(otherwise, before), (value, last)])
+
+    def when_rarely(self, condition, otherwise, compute):
+        """when_value whose branch is marked unlikely.
+
+        Without the mark the register allocator counts the rare path as half of all work: it then spills the constants
+        of the common path to make room for those of the rare one.
+        """
+        then, done, before = self.label("rare"), self.label("done"), self.block
+        weights = '!prof !{!"branch_weights", i32 1, i32 1000000}'
+        self.lines.append(f"  br {condition}, label %{then}, label %{done}, {weights}")
         self.start(then)
         value = compute()
         last = self.block

@@ -1,0 +1,126 @@
+"""sin, cos and tan.
+
+x = n * pi/2 + r with |r| <= pi/4. The multiple of pi/2 is subtracted in three fused steps (Cody and Waite): the first
+is exact, the others add one rounding of r. Sine and cosine of r are both computed, and the parity of n selects. Huge
+arguments take the exact reduction of huge_angles.py, in a rare path.
+"""
+
+from .huge_angles import reduce_huge
+from .pieces import horner, outside, repair, round_scaled, to_bits
+
+# pi/2 as three terms; the sum of the first k is pi/2 rounded to k words.
+HALF_PI = {
+    "f32": tuple(map(float.fromhex, ("0x1.921fb6p+0", "-0x1.777a5cp-25", "-0x1.ee59dap-50"))),
+    "f64": tuple(map(float.fromhex, ("0x1.921fb54442d18p+0", "0x1.1a62633145c07p-54", "-0x1.f1976b7ed8fbcp-110"))),
+}
+TWO_OVER_PI = 0.6366197723675814
+# (sin(r) - r) / r**3 in powers of r**2, |r| <= 0.7917; relative error of sin below 2**-27.9 and 2**-57.8.
+SIN_REST = {
+    "f32": (-0.16666653752326965, 0.008332123048603535, -0.00019510052516125143),
+    "f64": (
+        -0.16666666666666627,
+        0.008333333333321183,
+        -0.00019841269828817793,
+        2.7557313346272348e-06,
+        -2.5050703634950795e-08,
+        1.5893616348369879e-10,
+    ),
+}
+# cos(r) in powers of r**2, |r| <= 0.7917, the first two as in the Taylor series; error below 2**-32.9 and 2**-63.8.
+COS = {
+    "f32": (1.0, -0.5, 0.04166664555668831, -0.0013887264067307115, 2.442718505335506e-05),
+    "f64": (
+        1.0,
+        -0.5,
+        0.04166666666666659,
+        -0.0013888888888871724,
+        2.480158728800264e-05,
+        -2.755731392950707e-07,
+        2.0875666320834626e-09,
+        -1.1356721811029934e-11,
+    ),
+}
+# Up to here the three steps hold: n * pi/2 is known well enough, and n itself is the right integer.
+SMALL_ANGLE = {"f32": 2.0**16, "f64": 2.0**30}
+
+
+def sin(b, x):
+    """Sine within 1.5 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
+    return _with_angle(b, x, _sin_of_angle)
+
+
+def cos(b, x):
+    """Cosine within 1.5 ulp for every finite x; NaN for infinities."""
+    return _with_angle(b, x, _cos_of_angle)
+
+
+def tan(b, x):
+    """Tangent within 2.5 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
+    return _with_angle(b, x, _tan_of_angle)
+
+
+def _with_angle(b, x, of_angle):
+    """of_angle(n_bits, r, x) for the reduced |x|, whatever its size. n_bits holds n in its two lowest bits."""
+    a = b.abs(x)
+    n, n_bits = round_scaled(b, a, TWO_OVER_PI)
+    r = a
+    for part in HALF_PI[x.type.element]:
+        r = b.fma(n, b.const(-part, x.type), r)
+    usual = of_angle(b, n_bits, r, x)
+    too_large = outside(b, a, SMALL_ANGLE[x.type.element])
+
+    def rare():
+        wide = b.convert(x, "f64")
+        finite = b.cmp("lt", b.abs(wide), b.const(float("inf"), wide.type))
+        angle = reduce_huge(b, wide, b.and_(too_large, finite))
+        value = of_angle(b, angle.n_bits, angle.r, wide)
+        return b.convert(b.select(finite, value, b.const(float("nan"), wide.type)), x.type.element)
+
+    return repair(b, too_large, usual, rare)
+
+
+def _sin_and_cos(b, r):
+    """sin(r) and cos(r) for |r| <= 0.7917."""
+    element = r.type.element
+    square = b.mul(r, r)
+    sine = b.fma(b.mul(r, square), horner(b, square, SIN_REST[element]), r)
+    return sine, horner(b, square, COS[element])
+
+
+def _sin_of_angle(b, n_bits, r, x):
+    sine, cosine = _sin_and_cos(b, r)
+    sign = b.xor(_second_bit_as_sign(b, n_bits), _sign(b, to_bits(b, x)))
+    return _flip(b, b.select(_is_odd(b, n_bits), cosine, sine), sign)
+
+
+def _cos_of_angle(b, n_bits, r, x):
+    sine, cosine = _sin_and_cos(b, r)
+    following = b.add(n_bits, b.const(1, n_bits.type))
+    return _flip(b, b.select(_is_odd(b, n_bits), sine, cosine), _second_bit_as_sign(b, following))
+
+
+def _tan_of_angle(b, n_bits, r, x):
+    """tan(r), or -1 / tan(r) if n is odd."""
+    sine, cosine = _sin_and_cos(b, r)
+    odd = _is_odd(b, n_bits)
+    quotient = b.div(b.select(odd, cosine, sine), b.select(odd, sine, cosine))
+    top = b.const(8 * x.type.element_bytes - 1, n_bits.type)
+    return _flip(b, quotient, b.xor(b.shl(n_bits, top), _sign(b, to_bits(b, x))))
+
+
+def _is_odd(b, n_bits):
+    return b.cmp("ne", b.and_(n_bits, b.const(1, n_bits.type)), b.const(0, n_bits.type))
+
+
+def _second_bit_as_sign(b, n_bits):
+    return _sign(b, b.shl(n_bits, b.const(8 * n_bits.type.element_bytes - 2, n_bits.type)))
+
+
+def _sign(b, bits):
+    """The sign bit alone."""
+    return b.and_(bits, b.const(-(1 << (8 * bits.type.element_bytes - 1)), bits.type))
+
+
+def _flip(b, x, sign):
+    """x, negated where the sign bit is set in `sign`."""
+    return b.bitcast(b.xor(to_bits(b, x), sign), x.type.element)
