@@ -10,19 +10,20 @@ import time
 
 import llvmlite.binding as llvm
 import numpy as np
+
 from weft.compiler.emit.builder import I64, PTR, Builder, Module
 from weft.compiler.emit.gemm import emit_gemm, scratch_bytes
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 
 
-def target_machine(features=None):
-    """The host's target machine, or one with another feature string."""
+def target_machine():
+    """The host's target machine, at the code generation level the runtime uses."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    host = llvm.get_host_cpu_features().flatten()
+    features = llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features or host, opt=2, jit=True)
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
 
 
 def host_vector_bytes():
@@ -46,14 +47,14 @@ def kernel_text(element, vector_bytes):
 class Gemm:
     """The compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
 
-    def __init__(self, element, vector_bytes=None, features=None):
+    def __init__(self, element, vector_bytes=None):
         self.element = element
         self.dtype = np.dtype(DTYPES[element])
         self.vector_bytes = vector_bytes or host_vector_bytes()
         name, text = kernel_text(element, self.vector_bytes)
         start = time.perf_counter()
         module = llvm.parse_assembly(text)
-        self.engine = llvm.create_mcjit_compiler(module, target_machine(features))
+        self.engine = llvm.create_mcjit_compiler(module, target_machine())
         self.engine.finalize_object()
         self.compile_seconds = time.perf_counter() - start
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
@@ -65,27 +66,27 @@ class Gemm:
         """a @ b; `out` may be any array whose last axis is contiguous."""
         (m, k), n = a.shape, b.shape[1]
         out = np.empty((m, n), self.dtype) if out is None else out
-        scratch = self.scratch(m, n, k)
+        scratch = self.scratch(k)
         self.function(*self.arguments(a, b, out, scratch))
         return out
 
     def seconds(self, a, b, budget=0.02, rounds=5):
         """The least time of one product, over `rounds` runs of about `budget` seconds, without Python in between."""
         out = np.empty((a.shape[0], b.shape[1]), self.dtype)
-        scratch = self.scratch(*out.shape, a.shape[1])
+        scratch = self.scratch(a.shape[1])
         operands = self.arguments(a, b, out, scratch)
         times = max(1, int(budget * 20e9 / (2 * out.size * a.shape[1] + 2000)))
         return min(_elapsed(self.repeat, times, *operands) for _ in range(rounds)) / times
 
-    def scratch(self, m, n, k):
-        size = scratch_bytes(self.element, m, n, k, self.vector_bytes)
+    def scratch(self, k):
+        size = scratch_bytes(self.element, k, self.vector_bytes)
         raw = np.empty(size + 64, np.uint8)
         return raw[-raw.ctypes.data % 64 :][:size]
 
     def arguments(self, a, b, out, scratch):
         size = self.dtype.itemsize
         assert a.dtype == b.dtype == out.dtype == self.dtype and a.shape[1] == b.shape[0]
-        assert out.shape == (a.shape[0], b.shape[1]) and (out.shape[1] < 2 or out.strides[1] == size)
+        assert out.shape == (a.shape[0], b.shape[1]) and (out.size == 0 or out.shape[1] < 2 or out.strides[1] == size)
         strides = [[s // size for s in x.strides] for x in (a, b, out)]
         return (
             a.ctypes.data, *strides[0], b.ctypes.data, *strides[1], out.ctypes.data, strides[2][0],

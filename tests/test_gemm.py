@@ -8,30 +8,48 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gemm_harness import gemm  # noqa: E402
+from gemm_harness import gemm, kernel_text  # noqa: E402
+
+from weft.compiler.emit.gemm import Tiling, scratch_bytes  # noqa: E402
 
 ELEMENTS = ["f32", "f64"]
+WIDTHS = [32, 64]
 
 
+# --- the contract, written slowly -------------------------------------------------------------------------------------
 def chain(a, b):
-    """The contract, with exact fractions and one rounding per step: slow."""
-    round_to = a.dtype.type
+    """acc = fma(a[i, p], b[p, j], acc), in exact fractions with one rounding a step."""
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
     for i, j in np.ndindex(out.shape):
-        acc = round_to(0)
+        acc = a.dtype.type(0)
         for x, y in zip(a[i], b[:, j]):
-            acc = rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(acc)), round_to)
+            acc = rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(acc)), a.dtype)
         out[i, j] = acc
     return out
 
 
-def rounded(exact, round_to):
+def rounded(exact, dtype):
     """A fraction to the nearest float, ties to even; float(Fraction) rounds once, to binary64."""
-    if round_to is np.float64:
+    if dtype == np.float64:
         return np.float64(float(exact))
     near = np.float32(float(exact))
     around = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
     return min(around, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(np.uint32)) & 1))
+
+
+def chain_f32(a, b):
+    """The same for float32, a row of p at a time: the product is exact in float64, and the sum, rounded to odd there,
+    rounds to float32 as the exact sum would (Boldo and Melquiond 2008)."""
+    acc = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for p in range(a.shape[1]):
+        x, y = np.multiply.outer(a[:, p].astype(np.float64), b[p].astype(np.float64)), acc.astype(np.float64)
+        total = x + y
+        y_part = total - x
+        error = (x - (total - y_part)) + (y - y_part)
+        even = (total.view(np.int64) & 1) == 0
+        toward = np.where(error > 0, np.inf, -np.inf)
+        acc = np.where((error != 0) & even, np.nextafter(total, toward), total).astype(np.float32)
+    return acc
 
 
 def matrices(element, m, n, k, seed=0):
@@ -40,8 +58,145 @@ def matrices(element, m, n, k, seed=0):
     return r.standard_normal((m, k)).astype(dtype), r.standard_normal((k, n)).astype(dtype)
 
 
+def layouts(x):
+    """The same values laid out by rows, by columns, backwards by columns, and with gaps both ways."""
+    gaps = np.full((2 * x.shape[0], 3 * x.shape[1]), np.nan, x.dtype)[::2, ::3]
+    gaps[:] = x
+    return [x, np.asfortranarray(x), np.asfortranarray(x[::-1])[::-1], gaps]
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (3, 3, 3), (1, 5, 9), (9, 1, 17), (5, 18, 7), (13, 41, 3), (2, 3, 65)])
 def test_each_element_is_one_fused_chain(element, m, n, k):
     a, b = matrices(element, m, n, k)
-    assert (gemm(element)(a, b) == chain(a, b)).all()
+    expected = chain(a, b)
+    for left in layouts(a):
+        for right in layouts(b):
+            assert (gemm(element)(left, right) == expected).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_the_chain_goes_on_where_the_sum_is_cut_into_blocks(element):
+    k = 2 * Tiling(element, 64).block_k + 3
+    a, b = matrices(element, 2, 2, k)
+    expected = chain(a, b)
+    for right in layouts(b):
+        assert (gemm(element)(a, right) == expected).all()
+        assert (gemm(element)(a[:1], right) == expected[:1]).all()
+
+
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+@pytest.mark.parametrize(
+    "m, n, k", [(70, 69, 33), (33, 70, 70), (17, 100, 1), (600, 45, 20), (1, 300, 77), (77, 1, 300)]
+)
+def test_larger_products_are_the_same_chains(m, n, k, vector_bytes):
+    a, b = matrices("f32", m, n, k)
+    expected = chain_f32(a, b)
+    for left in layouts(a):
+        for right in layouts(b):
+            assert (gemm("f32", vector_bytes)(left, right) == expected).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("n", [1, 2, 17, 40])
+def test_zeros_infinities_and_nan_follow_the_chain(element, n):
+    """-0.0 only by underflow (the chain starts from +0.0); inf * 0 and inf - inf give NaN in their element only."""
+    dtype = gemm(element).dtype
+    tiny = np.finfo(dtype).smallest_subnormal
+    a = np.array([[-0.0, 0.0], [-tiny, 0.0], [np.inf, 1.0], [np.inf, -np.inf], [np.nan, 1.0], [1.0, 2.0]], dtype)
+    b = np.full((2, n), 1.0, dtype)
+    b[0] = 0.25
+    expected = np.array([0.0, -0.0, np.inf, np.nan, np.nan, 2.25], dtype)
+    for left in layouts(a):
+        for right in layouts(b):
+            out = gemm(element)(left, right)
+            assert np.array_equal(out, np.repeat(expected[:, None], n, 1), equal_nan=True)
+            # fma(0, 1, -0.0) is +0.0 once more: the sign survives only in the last step of a chain.
+            assert not np.signbit(out[:2]).any()
+            short = gemm(element)(left[:, :1], right[:1])
+            assert np.signbit(short[1]).all() and not np.signbit(short[0]).any()
+
+
+# --- the bits depend on nothing else ----------------------------------------------------------------------------------
+def ragged_shapes(count=40, largest=70):
+    r = np.random.default_rng(7)
+    return [tuple(int(x) for x in r.integers(1, largest + 1, 3)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_whole_product_equals_products_of_slices(element):
+    for m, n, k in ragged_shapes():
+        a, b = matrices(element, m, n, k)
+        whole = gemm(element)(a, b)
+        i, j = m // 3, n // 2
+        assert (gemm(element)(a[:i], b) == whole[:i]).all() and (gemm(element)(a[i:], b) == whole[i:]).all()
+        assert (gemm(element)(a, b[:, :j]) == whole[:, :j]).all() and (gemm(element)(a, b[:, j:]) == whole[:, j:]).all()
+        assert (gemm(element)(a[i : i + 1], b) == whole[i : i + 1]).all()
+        assert (gemm(element)(a, b[:, j : j + 1]) == whole[:, j : j + 1]).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_layout_transposition_and_vector_width_change_no_bit(element):
+    for m, n, k in ragged_shapes(20):
+        a, b = matrices(element, m, n, k)
+        whole = gemm(element, 64)(a, b)
+        for vector_bytes in WIDTHS:
+            kernel = gemm(element, vector_bytes)
+            assert (kernel(b.T, a.T) == whole.T).all()
+            assert all((kernel(left, right) == whole).all() for left in layouts(a) for right in layouts(b))
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_every_width_of_the_last_panel(element):
+    a, b = matrices(element, 11, 70, 13)
+    whole = gemm(element)(a, b)
+    for n in range(1, 71):
+        for right in (b[:, :n], np.asfortranarray(b[:, :n])):
+            assert (gemm(element)(a, right) == whole[:, :n]).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_a_broadcast_operand_is_read_through_its_zero_strides(element):
+    a, b = matrices(element, 9, 20, 12)
+    for right in (np.broadcast_to(b[:1], b.shape), np.broadcast_to(b[:, :1], b.shape)):
+        assert (gemm(element)(a, right) == gemm(element)(a, right.copy())).all()
+    left = np.broadcast_to(a[:1], a.shape)
+    assert (gemm(element)(left, b) == gemm(element)(left.copy(), b)).all()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_without_terms_the_sum_is_zero_and_without_elements_nothing_happens(element):
+    dtype = gemm(element).dtype
+    for m, n in [(1, 1), (1, 40), (40, 1), (9, 21)]:
+        out = np.full((m, n), np.nan, dtype)
+        assert (gemm(element)(np.empty((m, 0), dtype), np.empty((0, n), dtype), out) == 0).all()
+    for m, n in [(0, 5), (5, 0), (0, 0), (1, 0), (0, 1)]:
+        assert gemm(element)(np.ones((m, 3), dtype), np.ones((3, n), dtype)).shape == (m, n)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_only_the_result_and_the_stated_scratch_are_written(element, vector_bytes):
+    kernel = gemm(element, vector_bytes)
+    for m, n, k in [*ragged_shapes(15), (1, 70, 9), (70, 1, 9), (300, 33, 1100)]:
+        a, b = matrices(element, m, n, k)
+        frame = np.full((m + 2, n + 40), 7, kernel.dtype)
+        size = scratch_bytes(element, k, vector_bytes)
+        memory = np.full(size + 4096, 0xA5, np.uint8)
+        start = -memory.ctypes.data % 64 + 1024
+        inner = frame[1:-1, 20:-20]
+        for right in layouts(b):
+            kernel.function(*kernel.arguments(a, right, inner, memory[start:]))
+            assert (inner == kernel(a, b)).all()
+            inner[:] = 7
+            assert (frame == 7).all()
+            assert (memory[:start] == 0xA5).all() and (memory[start + size :] == 0xA5).all()
+
+
+# --- speed of the build -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_the_kernel_stays_small_enough_to_compile_in_tens_of_milliseconds(element):
+    """Compile time follows the length of the text (about 0.04 ms a line), which unlike time is the same everywhere."""
+    assert kernel_text(element, 64)[1].count("\n") < 1600

@@ -10,158 +10,327 @@ whatever the shape, the strides, the tile it falls in or the vector width. So a 
 of its slices, in every layout, on any number of threads. Tiles never split the sum over p; where the loop over p is cut
 into blocks, the accumulators go through C and the chain continues.
 
-How the work is cut, from the outside in (one function each; NR = two vectors of columns):
+How the work is cut, from the outside in (one function each):
 
-    for p0 in range(0, k, BLOCK_K)             entry: a block of the sum, small enough to pack
-        for j in range(0, n, NR)               entry: a panel of B, packed if its rows are not contiguous
-            for rows in 8, 4, 2, 1             panel: as many tiles of each height as fit
-                for i in range(0, m, rows)     strip: one tile of C = rows x NR accumulators in registers
-                    for p in p0 ..             the micro-kernel: `rows` broadcasts of A times two vectors of B
+    entry    a product with one row of C, or one column, goes to `vector`; all others to `blocks`
+    blocks   for p0 in range(0, k, block_k):       a stretch of the sum
+                 for each panel of B:              two vectors of columns; packed if its rows are not contiguous
+    panel            for height in 8, 4, 2, 1:     as many tiles of each height as fit
+    strip                for each tile:            height x 2 vectors of accumulators in registers
+                             for p in p0 ...       the micro-kernel: `height` broadcasts of A times two vectors of B
 
-A panel narrower than one vector, or half a vector, gets strips of that width, so that n = 10 does not pay for 32.
+The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32.
 """
 
 from dataclasses import dataclass
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
-from .gemm_pack import emit_pack
-
-BLOCK_K = 512
-"""Longest stretch of the sum done at once: a packed panel of 512 rows is 64 KB, well inside a level-2 cache."""
+from .gemm_pack import emit_pack, load_transposed, pack_lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The register tile of a vector width: 16 accumulators where there are 32 registers, 12 where there are 16."""
+    """How the work is cut for an element type and a vector width; see the drawing above."""
 
     element: str
     vector_bytes: int
 
     @property
+    def element_bytes(self):
+        return Type(self.element).element_bytes
+
+    @property
     def lanes(self):
-        return self.vector_bytes // Type(self.element).element_bytes
+        return self.vector_bytes // self.element_bytes
 
     @property
     def columns(self):
+        """Columns of a panel: two vectors, the fewest for which the loads of a tile take less time than its sums."""
         return 2 * self.lanes
 
     @property
     def heights(self):
+        """Rows of a tile: 16 accumulators where there are 32 registers, 12 where there are 16; then the remainders.
+
+        Taller tiles were no faster (12 rows: +0.5 % at 512^3, -8 % at 1024^3).
+        """
         return (8, 4, 2, 1) if self.vector_bytes == 64 else (6, 4, 2, 1)
 
     @property
-    def widths(self):
-        """(lanes, vectors) of the strips, widest first."""
-        return (self.lanes, 2), (self.lanes, 1), (self.lanes // 2, 1)
+    def panels(self):
+        """Columns of the panels, widest first: two vectors, one, and the 32 bytes at the least."""
+        return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
+
+    def strip(self, height, columns):
+        """(height, lanes, vectors) of the strip for tiles of this size.
+
+        Only full tiles have strips for every panel. The few rows that remain are done two vectors wide everywhere: with
+        so few accumulators they wait for each other's results, and a second vector takes no more time.
+        """
+        if height < self.heights[0]:
+            return height, self.lanes, 2
+        return height, min(columns, self.lanes), -(-columns // self.lanes)
+
+    @property
+    def block_k(self):
+        """Longest stretch of the sum done at once. Where it is shorter, C is read and written more often: at 1024^3
+        1024 gave 105 Gflop/s, 512 gave 99, 128 gave 92. A packed panel takes 128 KB, an eighth of a level-2 cache.
+        """
+        return 4096 // self.element_bytes
+
+    @property
+    def rows_to_pack_for(self):
+        """Rows of C from which a panel of B is copied even if its rows are contiguous: read again and again from lines
+        that lie far apart it costs more than the copy (512^3: equal; 1024^3: 99 against 106 Gflop/s).
+        """
+        return 2048 // self.element_bytes
 
 
-def scratch_bytes(element, m, n, k, vector_bytes=64):
-    """Bytes of scratch a call needs, 64-byte aligned: one packed panel, its rows rounded up to a whole transpose."""
+def scratch_bytes(element, k, vector_bytes=64):
+    """Bytes of scratch a call needs, to be aligned to 64: one packed panel of B, its rows rounded up to a block."""
     tiling = Tiling(element, vector_bytes)
-    rows = -(-min(k, BLOCK_K) // tiling.lanes) * tiling.lanes
-    return rows * tiling.columns * Type(element).element_bytes
+    rows = -(-min(k, tiling.block_k) // 8) * 8
+    return rows * tiling.panels[0] * tiling.element_bytes
+
+
+_OPERANDS = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("b_col", I64)]
+_RESULT = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
+_PRODUCT = _OPERANDS + _RESULT
 
 
 def emit_gemm(module, element, vector_bytes=64):
     """Define `void @weft_gemm_<element>(a, a_row, a_col, b, b_row, b_col, c, c_row, m, n, k, scratch)`; its name.
 
     C[i, j] = sum over p of A[i, p] * B[p, j]. Strides count elements and may be anything, zero and negative included;
-    the columns of C are adjacent, and C overlaps neither operand. k == 0 stores zeros. `vector_bytes` is the widest
-    vector the target has (64 with AVX-512, else 32); it changes speed only. Call it once per module and element.
+    the columns of C are adjacent, and C overlaps neither operand. k == 0 stores zeros. `scratch` has `scratch_bytes`.
+    `vector_bytes` is the widest vector the target has (64 with AVX-512, else 32); it changes speed only. Call it once
+    per module and element.
     """
     tiling = Tiling(element, vector_bytes)
-    pack = emit_pack(module, f"weft_gemm_{element}_pack", element, tiling.lanes, tiling.columns)
-    panels = [_emit_panel(module, tiling, lanes, vectors) for lanes, vectors in tiling.widths]
-    return _emit_entry(module, tiling, panels, pack)
-
-
-def _emit_entry(module, tiling, panels, pack):
-    operands = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("b_col", I64)]
-    result = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
-    b = Builder(module, f"weft_gemm_{tiling.element}", operands + result)
-    size = Type(tiling.element).element_bytes
-    a, a_row, a_col, b_matrix, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
-    direct = b.cmp("eq", b_col, b.i64(1))
-    stride = b.select(direct, b_row, b.i64(tiling.columns))
-    at_least_once = b.intrinsic("smax", k, b.i64(1))
-    with b.loop(0, at_least_once, BLOCK_K) as p:
-        depth = b.intrinsic("smin", b.sub(k, p), b.i64(BLOCK_K))
-        continued = b.cmp("lt", b.i64(0), p)
-        a_block = b.offset(a, b.mul(p, a_col), size)
-        b_block = b.offset(b_matrix, b.mul(p, b_row), size)
-        with b.loop(0, n, tiling.columns) as j:
-            source = b.offset(b_block, b.mul(j, b_col), size)
-            columns = b.intrinsic("smin", b.sub(n, j), b.i64(tiling.columns))
-            with b.when(b.not_(direct)):
-                b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
-            panel = b.select(direct, source, scratch)
-            c_panel = b.offset(c, j, size)
-            target = _choose_panel(b, tiling, panels, columns)
-            b.call("void", target, [a_block, a_row, a_col, panel, stride, c_panel, c_row, m, columns, depth, continued])
+    blocks = _emit_blocks(module, tiling)
+    vector = _emit_vector(module, tiling, blocks)
+    b = Builder(module, f"weft_gemm_{element}", _PRODUCT)
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
+    # One column stored without gaps is one row of the transposed product, which is computed along the row.
+    column = b.and_(b.cmp("eq", n, b.i64(1)), b.cmp("eq", c_row, b.i64(1)))
+    operands = [
+        b.select(column, y, x)
+        for x, y in zip([a, a_row, a_col, right, b_row, b_col], [right, b_col, b_row, a, a_col, a_row])
+    ]
+    m, n = b.select(column, n, m), b.select(column, m, n)
+    product = [*operands, c, c_row, m, n, k, scratch]
+    is_vector = b.cmp("eq", m, b.i64(1))
+    with b.when(is_vector):
+        b.call("void", vector, product)
+    with b.when(b.not_(is_vector)):
+        b.call("void", blocks, [*product, b.const(0, I1)])
     b.finish()
     return b.name
 
 
-def _choose_panel(b, tiling, panels, columns):
-    """The narrowest panel function that covers `columns`."""
-    target = Reg(f"@{panels[0]}", PTR)
-    for (lanes, vectors), name in list(zip(tiling.widths, panels))[1:]:
-        fits = b.cmp("le", columns, b.i64(lanes * vectors))
-        target = b.select(fits, Reg(f"@{name}", PTR), target)
-    return target
+def _emit_blocks(module, tiling):
+    """A function for any product, cut into blocks; `continued` says that C already holds the chains so far."""
+    pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
+    shapes = {tiling.strip(height, columns) for height in tiling.heights for columns in tiling.panels}
+    strips = {shape: _emit_strip(module, tiling.element, *shape) for shape in sorted(shapes)}
+    panels = {columns: _emit_panel(module, tiling, columns, strips) for columns in tiling.panels}
+    b = Builder(module, f"weft_gemm_{tiling.element}_blocks", [*_PRODUCT, ("continued", I1)], linkage="internal")
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch, continued = b.arguments
+    size, columns_at_most = tiling.element_bytes, tiling.panels[0]
+    direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
+    stride = b.select(direct, b_row, b.i64(columns_at_most))
+    n_panels = _count_panels(b, tiling, n)
+    # At least once, so that k == 0 stores zeros.
+    with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
+        depth = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k))
+        goes_on = b.or_(continued, b.cmp("lt", b.i64(0), p0))
+        a_block, b_block = b.offset(a, b.mul(p0, a_col), size), b.offset(right, b.mul(p0, b_row), size)
+        with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
+            (j,) = panel.values
+            columns, function = _choose_panel(b, tiling, panels, b.sub(n, j))
+            source = b.offset(b_block, b.mul(j, b_col), size)
+            with b.when(b.not_(direct)):
+                b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
+            places = [a_block, a_row, a_col, b.select(direct, source, scratch), stride, b.offset(c, j, size), c_row]
+            b.call("void", function, [*places, m, columns, depth, goes_on])
+            panel.next([b.add(j, columns)])
+    b.finish()
+    return b.name
 
 
-_PANEL = [
+def _count_panels(b, tiling, n):
+    """How many panels `_choose_panel` makes of n columns."""
+    columns, lanes, narrow = *tiling.panels[:1], tiling.lanes, tiling.panels[-1]
+    rest = b.and_(n, b.i64(columns - 1))
+    two = b.and_(b.cmp("lt", b.i64(lanes), rest), b.cmp("le", rest, b.i64(columns - narrow)))
+    whole = b.div(b.add(n, b.i64(columns - 1)), b.i64(columns))
+    return b.add(whole, b.convert(two, "i64"))
+
+
+def _choose_panel(b, tiling, panels, remaining):
+    """Columns of the next panel and the function for it, the narrowest that covers them.
+
+    Where a vector and a narrow panel cover the rest they are taken: less work than two vectors.
+    """
+    columns, lanes, narrow = *tiling.panels[:1], tiling.lanes, tiling.panels[-1]
+    wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
+    function = Reg(f"@{panels[lanes]}", PTR)
+    if narrow < lanes:
+        function = b.select(b.cmp("le", remaining, b.i64(narrow)), Reg(f"@{panels[narrow]}", PTR), function)
+    widest = b.select(wide, b.i64(columns), b.i64(lanes))
+    return b.intrinsic("smin", remaining, widest), b.select(wide, Reg(f"@{panels[columns]}", PTR), function)
+
+
+_TILES = [
     ("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("c", PTR), ("c_row", I64),
     ("count", I64), ("columns", I64), ("k", I64), ("continued", I1),
 ]  # fmt: skip
 
 
-def _emit_panel(module, tiling, lanes, vectors):
-    """A function for one panel of columns: all rows of C, in strips of the tallest tile that still fits."""
-    strips = {h: _emit_strip(module, tiling.element, h, lanes, vectors) for h in tiling.heights}
-    b = Builder(module, f"weft_gemm_{tiling.element}_panel{lanes * vectors}", _PANEL, linkage="internal")
-    size = Type(tiling.element).element_bytes
+def _emit_panel(module, tiling, width, strips):
+    """A function for one panel of columns: `count` rows of C, in strips of the tallest tile that still fits."""
+    b = Builder(module, f"weft_gemm_{tiling.element}_panel{width}", _TILES, linkage="internal")
+    size = tiling.element_bytes
     a, a_row, a_col, b_panel, b_row, c, c_row, rows, columns, k, continued = b.arguments
-    for height, strip in strips.items():
+    for height in tiling.heights:
         tiles = b.div(rows, b.i64(height))
         with b.when(b.cmp("lt", b.i64(0), tiles)):
-            b.call("void", strip, [a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued])
+            operands = [a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued]
+            b.call("void", strips[tiling.strip(height, width)], operands)
         done = b.mul(tiles, b.i64(height))
         rows = b.sub(rows, done)
-        a = b.offset(a, b.mul(done, a_row), size)
-        c = b.offset(c, b.mul(done, c_row), size)
+        a, c = b.offset(a, b.mul(done, a_row), size), b.offset(c, b.mul(done, c_row), size)
     b.finish()
     return b.name
 
 
 def _emit_strip(module, element, height, lanes, vectors):
     """A function for `count` tiles of C below one another, each `height` rows by `vectors` vectors, the last masked."""
-    b = Builder(module, f"weft_gemm_{element}_strip{height}x{lanes * vectors}", _PANEL, linkage="internal")
+    name = f"weft_gemm_{element}_strip{height}x{lanes * vectors}"
+    b = Builder(module, name, _TILES, linkage="internal")
     a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
     t = Type(element, lanes)
     size = t.element_bytes
     masks = [b.lane_mask(b.i64(v * lanes), columns, lanes) for v in range(vectors)]
     # Where no earlier block of the sum was stored, no lane of C is read and the accumulators start from zero.
     starts = [b.and_(mask, b.splat(continued, lanes)) for mask in masks]
-    a_rows = [b.mul(a_row, b.i64(r)) for r in range(height)]
+    # Frozen, so that the code generator keeps one register per row: it would rather step from row to row, in a chain
+    # of additions as long as the tile is high.
+    a_rows = [b.freeze(b.mul(a_row, b.i64(r))) for r in range(height)]
     c_rows = [b.mul(c_row, b.i64(r)) for r in range(height)]
     with b.loop(0, tiles, 1, [a, c]) as (_, tile):
         a_tile, c_tile = tile.values
         places = [b.offset(b.offset(c_tile, row, size), v * lanes, size) for row in c_rows for v in range(vectors)]
         initial = [b.load(place, t, starts[i % vectors]) for i, place in enumerate(places)]
         with b.loop(0, k, 1, [a_tile, b_panel, *initial]) as (_, step):
-            a_now, b_now, *accumulators = step.values
-            columns_now = [b.load(b.offset(b_now, v * lanes, size), t, masks[v]) for v in range(vectors)]
+            a_now, b_now, *sums = step.values
+            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t, masks[v]) for v in range(vectors)]
             following = []
             for r in range(height):
                 x = b.splat(b.load(b.offset(a_now, a_rows[r], size), Type(element)), lanes)
-                for v in range(vectors):
-                    following.append(b.fma(x, columns_now[v], accumulators[r * vectors + v]))
+                following += [b.fma(x, y, z) for y, z in zip(b_vectors, sums[r * vectors :])]
             step.next([b.offset(a_now, a_col, size), b.offset(b_now, b_row, size), *following])
         for i, place in enumerate(places):
             b.store(step.results[2 + i], place, masks[i % vectors])
-        down = b.mul(a_row, b.i64(height)), b.mul(c_row, b.i64(height))
-        tile.next([b.offset(a_tile, down[0], size), b.offset(c_tile, down[1], size)])
+        tile.next([b.offset(x, b.mul(row, b.i64(height)), size) for x, row in ((a_tile, a_row), (c_tile, c_row))])
+    b.finish()
+    return b.name
+
+
+_GROUPS = 2  # blocks of columns transposed at once, so that their chains overlap; more, and their lines collide
+_ROWS = 4  # rows of B added at once where B is read row by row: the row of C is read and written once for all
+
+
+def _emit_vector(module, tiling, blocks):
+    """A function for one row of C: every element of B is used once, so B is read where it lies, in long stretches.
+
+    The columns and the rows of B that do not fill a stretch are left to `blocks`, and so is a B without contiguous rows
+    or columns.
+    """
+    element, size, lanes = tiling.element, tiling.element_bytes, pack_lanes(tiling.element)
+    by_rows = _emit_rows(module, element, tiling.lanes)
+    by_columns = _emit_columns(module, element)
+    b = Builder(module, f"weft_gemm_{element}_vector", _PRODUCT, linkage="internal")
+    a, a_row, a_col, right, b_row, b_col, c, c_row, _, n, k, scratch = b.arguments
+    rows_contiguous, columns_contiguous = b.cmp("eq", b_col, b.i64(1)), b.cmp("eq", b_row, b.i64(1))
+    width = b.select(rows_contiguous, b.i64(tiling.lanes), b.i64(_GROUPS * lanes))
+    depth = b.select(rows_contiguous, b.i64(_ROWS), b.i64(lanes))
+    n_done = b.select(b.or_(rows_contiguous, columns_contiguous), b.sub(n, b.rem(n, width)), b.i64(0))
+    k_done = b.sub(k, b.rem(k, depth))
+    function = b.select(rows_contiguous, Reg(f"@{by_rows}", PTR), Reg(f"@{by_columns}", PTR))
+    b.call("void", function, [a, a_col, right, b.select(rows_contiguous, b_row, b_col), c, n_done, k_done])
+
+    def remainder(p, j, columns, depth, continued):
+        left, result = b.offset(a, b.mul(p, a_col), size), b.offset(c, j, size)
+        source = b.offset(right, b.add(b.mul(p, b_row), b.mul(j, b_col)), size)
+        operands = [left, a_row, a_col, source, b_row, b_col, result, c_row, b.i64(1), columns, depth, scratch]
+        b.call("void", blocks, [*operands, b.const(continued, I1)])
+
+    with b.when(b.cmp("lt", k_done, k)):
+        remainder(k_done, b.i64(0), n_done, b.sub(k, k_done), 1)
+    with b.when(b.cmp("lt", n_done, n)):
+        remainder(b.i64(0), n_done, b.sub(n, n_done), k, 0)
+    b.finish()
+    return b.name
+
+
+_STRETCH = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_step", I64), ("c", PTR), ("n", I64), ("k", I64)]
+
+
+def _emit_rows(module, element, lanes):
+    """A function for one row of C against contiguous rows of B: C += a[p] * B[p], for a few p at once.
+
+    n is a multiple of `lanes`, k of _ROWS; C is set to zero first.
+    """
+    b = Builder(module, f"weft_gemm_{element}_rows", _STRETCH, linkage="internal")
+    a, a_col, right, b_row, c, n, k = b.arguments
+    t = Type(element, lanes)
+    size = t.element_bytes
+    with b.loop(0, n, lanes) as j:
+        b.store(b.const(0, t), b.offset(c, j, size))
+    with b.loop(0, k, _ROWS, [a, right]) as (_, state):
+        x, row = state.values
+        factors, rows = [], []
+        for _ in range(_ROWS):
+            factors.append(b.splat(b.load(x, Type(element)), lanes))
+            rows.append(row)
+            x, row = b.offset(x, a_col, size), b.offset(row, b_row, size)
+        with b.loop(0, n, lanes) as j:
+            place = b.offset(c, j, size)
+            total = b.load(place, t)
+            for factor, start in zip(factors, rows):
+                total = b.fma(factor, b.load(b.offset(start, j, size), t), total)
+            b.store(total, place)
+        state.next([x, row])
+    b.finish()
+    return b.name
+
+
+def _emit_columns(module, element):
+    """A function for one row of C against contiguous columns of B, transposed in registers block by block.
+
+    n is a multiple of the columns of _GROUPS blocks, k of the rows of one.
+    """
+    b = Builder(module, f"weft_gemm_{element}_columns", _STRETCH, linkage="internal")
+    a, a_col, right, b_col, c, n, k = b.arguments
+    t = Type(element, pack_lanes(element))
+    size, lanes = t.element_bytes, t.lanes
+    offsets = [b.freeze(b.mul(b_col, b.i64(r))) for r in range(lanes)]
+    with b.loop(0, n, _GROUPS * lanes) as j:
+        starts = [b.offset(right, b.mul(b.add(j, b.i64(g * lanes)), b_col), size) for g in range(_GROUPS)]
+        with b.loop(0, k, lanes, [a, *starts, *[b.const(0, t)] * _GROUPS]) as (_, state):
+            x, places, sums = state.values[0], state.values[1 : 1 + _GROUPS], state.values[1 + _GROUPS :]
+            factors = []
+            for _ in range(lanes):
+                factors.append(b.splat(b.load(x, Type(element)), lanes))
+                x = b.offset(x, a_col, size)
+            following = []
+            for place, total in zip(places, sums):
+                for factor, row in zip(factors, load_transposed(b, t, [b.offset(place, o, size) for o in offsets])):
+                    total = b.fma(factor, row, total)
+                following.append(total)
+            state.next([x, *(b.offset(place, lanes, size) for place in places), *following])
+        for g, total in enumerate(state.results[1 + _GROUPS :]):
+            b.store(total, b.offset(c, b.add(j, b.i64(g * lanes)), size))
     b.finish()
     return b.name
