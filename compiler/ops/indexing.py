@@ -7,7 +7,7 @@ import numpy as np
 from .. import dtypes
 from . import samples
 from .comparison import cast, eq
-from .kinds import composite
+from .kinds import composite, elementwise
 from .samples import Sample
 from .source import arange, zeros_like
 from .table import Meta, Op, OpError, register
@@ -202,6 +202,73 @@ index_add = register(
     )
 )
 
+
+# --- index_put: x with slices replaced; `merged` is x's shape with the indexed axes as one ---------------------------
+def _index_put_infer(operands, attributes, default_float):
+    x, index, part = operands
+    axis, merged = attributes["axis"], attributes["merged"]
+    assert part.shape == (*merged[:axis], *index.shape, *merged[axis + 1 :]), (part.shape, merged, index.shape)
+    return Meta(x.shape, x.dtype)
+
+
+def _evaluate_index_put(x, index, part, axis, merged):
+    check_range("index_put", index, merged[axis])
+    result = np.array(x)
+    rows = result.reshape(prod(merged[:axis]), merged[axis], prod(merged[axis + 1 :]))
+    rows[:, index.reshape(-1)] = part.reshape(rows.shape[0], index.size, rows.shape[2])
+    return result
+
+
+def _index_put_vjp_base(g, out, x, index, part, axis, merged):
+    return index_put(g, index, zeros_like(part), axis=axis, merged=merged)
+
+
+def _index_put_vjp_part(g, out, x, index, part, axis, merged):
+    return index_select(reshape(g, shape=merged), index, axis=axis)
+
+
+# Where an index repeats, the last part wins in the value, and all of them receive the cotangent (as in PyTorch).
+index_put = register(
+    Op(
+        "index_put",
+        "indexing",
+        _index_put_infer,
+        _evaluate_index_put,
+        (_index_put_vjp_base, None, _index_put_vjp_part),
+        compute_dtype=_first_is_float(1),
+        extra={"eager_only": lambda operand_dtypes, attributes: "assignment through index tensors has no kernel"},
+        samples=lambda: [
+            Sample(
+                (samples.numbers(0, (5, 3)), np.array([3, 0]), samples.numbers(1, (2, 3))),
+                {"axis": 0, "merged": (5, 3)},
+            )
+        ],
+    )
+)
+
+
+def _evaluate_in_range(index, size, axis):
+    check_range(f"indexing dimension {axis}", index, size)
+    return index
+
+
+def _lower_in_range(b, index, fail, size, axis):
+    t = index.type
+    fail(b.or_(b.cmp("lt", index, b.const(0, t)), b.cmp("ge", index, b.const(size, t))))
+    return index
+
+
+# An index, checked to be in [0, size).
+in_range = elementwise(
+    "in_range",
+    1,
+    lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
+    evaluate=_evaluate_in_range,
+    lower=_lower_in_range,
+    samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"size": 5, "axis": 0})],
+    extra={"checks": True},
+)
+
 embedding = composite(
     "embedding",
     lambda operands, attributes, default_float: _index_select_infer(operands, {"axis": 0}, default_float),
@@ -222,4 +289,19 @@ one_hot = composite(
     lambda operands, attributes, default_float: Meta((*operands[0].shape, attributes["count"]), dtypes.int64),
     _one_hot,
     samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"count": 5})],
+)
+
+
+# --- pick: the element of every row at the row's index, the axis dropped (max and min along a dimension) --------------
+def _pick(x, index, axis):
+    column = reshape(index, shape=(*index.shape[:axis], 1, *index.shape[axis:]))
+    return reshape(gather(x, column, axis=axis), shape=index.shape)
+
+
+pick = composite(
+    "pick",
+    lambda operands, attributes, default_float: Meta(operands[1].shape, operands[0].dtype),
+    _pick,
+    node_name="MaxBackward0",
+    samples=lambda: [Sample((samples.numbers(0, (3, 4)), samples.integers(1, (3,), 0, 4)), {"axis": 1})],
 )

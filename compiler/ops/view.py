@@ -117,6 +117,17 @@ expand = _view(
 )
 
 
+# The same memory, cut from the graph: no derivative.
+detach = _view(
+    "detach",
+    lambda old: old,
+    lambda x: x.view(),
+    (None,),
+    lambda old, strides, offset: (strides, offset),
+    samples.unary(),
+)
+
+
 # --- slice ----------------------------------------------------------------------------------------------------------
 # `spec` holds (start, step, length) for every axis: start and length in range, step not 0.
 def _slice_infer(shape, spec):
@@ -204,10 +215,18 @@ def _matrix(seed):
 transpose = alias(
     "transpose",
     _transpose,
+    evaluate=lambda x, axis0, axis1: x.swapaxes(axis0, axis1),
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis0": 0, "axis1": 2})],
 )
-t = alias("t", lambda x: _transpose(x, 0, 1), node_name="TBackward0", extra={"view": True}, samples=_matrix(1))
+t = alias(
+    "t",
+    lambda x: _transpose(x, 0, 1),
+    evaluate=lambda x: x.T,
+    node_name="TBackward0",
+    extra={"view": True},
+    samples=_matrix(1),
+)
 
 
 def _squeeze(x, axes):
@@ -217,6 +236,7 @@ def _squeeze(x, axes):
 squeeze = alias(
     "squeeze",
     _squeeze,
+    evaluate=lambda x, axes: x.reshape([d for k, d in enumerate(x.shape) if k not in axes or d != 1]),
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 1, 3, 1)),), {"axes": (1, 2)})],
 )
@@ -230,6 +250,7 @@ def _unsqueeze(x, axis):
 unsqueeze = alias(
     "unsqueeze",
     _unsqueeze,
+    evaluate=np.expand_dims,
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3)),), {"axis": a}) for a in (0, 1, -1)],
 )
@@ -243,6 +264,7 @@ def _select(x, axis, index):
 select = alias(
     "select",
     _select,
+    evaluate=lambda x, axis, index: x[(slice(None),) * axis + (index, ...)],
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis": 1, "index": 2})],
 )

@@ -1,0 +1,130 @@
+"""Reverse-mode differentiation of graphs, and the derivative of composites that state none.
+
+`backward` finds the active values (those between what is wanted and what is differentiated) with networkx, then walks
+them once in reverse recorded order. The eager engine processes nodes in the same order and adds contributions in the
+same order, so both give the same bits.
+"""
+
+import networkx
+
+from .ops.arithmetic import add
+from .ops.comparison import cast
+from .ops.reduction import sum_
+from .ops.view import reshape
+
+
+def conform(cotangent, shape, dtype):
+    """Sum a cotangent over the axes its operand was broadcast along, and convert it to the operand's type."""
+    given = cotangent.shape
+    if given != shape:
+        lead = len(given) - len(shape)
+        axes = tuple(k for k in range(len(given)) if k < lead or (shape[k - lead] == 1 and given[k] != 1))
+        cotangent = sum_(cotangent, axes=axes, keepdim=False)
+        if cotangent.shape != shape:
+            cotangent = reshape(cotangent, shape=shape)
+    if cotangent.dtype is not dtype:
+        cotangent = cast(cotangent, dtype=dtype)
+    return cotangent
+
+
+def has_rule(op, index):
+    """Whether the op has a derivative with respect to one operand."""
+    if op.vjp == ():
+        return op.kind == "composite"
+    return op.vjp_rule(index) is not None
+
+
+def vjp(op, index, cotangent, out, operands, attributes):
+    """The cotangent of one operand, conformed; None if the op has no derivative there."""
+    if op.vjp == () and op.kind == "composite":
+        result = _derived(op, index, cotangent, operands, attributes)
+    else:
+        rule = op.vjp_rule(index)
+        result = None if rule is None else rule(cotangent, out, *operands, **attributes)
+    if result is None:
+        return None
+    return conform(result, operands[index].shape, operands[index].dtype)
+
+
+def backward(graph, outputs, cotangents, wanted):
+    """Append the gradients of sum(outputs * cotangents) to the graph.
+
+    Returns one value per wanted value, None where the outputs do not depend on it.
+    """
+    active = _active(graph, outputs, wanted)
+    collected = {}
+    for out, cotangent in zip(outputs, cotangents):
+        _contribute(collected, out, cotangent)
+    keep = {v.number for v in wanted}
+    for number in sorted(active, reverse=True):
+        value = graph.values[number]
+        cotangent = collected.get(number)
+        if cotangent is None or value.is_source:
+            continue
+        if number not in keep:
+            del collected[number]
+        for index, operand in enumerate(value.operands):
+            if operand.number in active and operand.dtype.is_floating_point:
+                part = vjp(value.op, index, cotangent, value, value.operands, value.attributes)
+                if part is not None:
+                    _contribute(collected, operand, part)
+    return [collected.get(v.number) for v in wanted]
+
+
+def _active(graph, outputs, wanted):
+    """Numbers of the values on a path from a wanted value to an output, both ends included."""
+    view = graph.as_networkx()
+    below, above = set(), set()
+    for v in wanted:
+        below |= {v.number} | networkx.descendants(view, v.number)
+    for v in outputs:
+        above |= {v.number} | networkx.ancestors(view, v.number)
+    return below & above
+
+
+def _contribute(collected, value, part):
+    before = collected.get(value.number)
+    collected[value.number] = part if before is None else add(before, part)
+
+
+# --- composites without a rule: differentiate the decomposition ------------------------------------------------------
+class _Traced:
+    """A tensor-like value together with the op that made it."""
+
+    __slots__ = ("value", "op", "operands", "attributes", "tape")
+
+    def __init__(self, value, tape, op=None, operands=(), attributes=None):
+        self.value, self.tape, self.op, self.operands, self.attributes = value, tape, op, operands, attributes
+        tape.append(self)
+
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: len(self.value.shape))
+    weak = property(lambda self: self.value.weak)
+
+    def apply_op(self, op, operands, attributes):
+        inner = [o.value if isinstance(o, _Traced) else o for o in operands]
+        return _Traced(op(*inner, **attributes), self.tape, op, operands, attributes)
+
+
+def _derived(op, index, cotangent, operands, attributes):
+    """Run the decomposition once more, on a tape, and sweep back. Common subexpressions vanish when compiled."""
+    tape = []
+    traced = [_Traced(o, tape) if hasattr(o, "apply_op") else o for o in operands]
+    out = op.decompose(*traced, **attributes)
+    collected = {id(out): cotangent}
+    reached = {id(traced[index])}
+    for entry in tape:
+        if any(id(o) in reached for o in entry.operands):
+            reached.add(id(entry))
+    for entry in reversed(tape):
+        if entry.op is None or id(entry) not in reached or id(entry) not in collected:
+            continue
+        inner = [o.value if isinstance(o, _Traced) else o for o in entry.operands]
+        for k, o in enumerate(entry.operands):
+            if id(o) in reached and o.dtype.is_floating_point:
+                part = vjp(entry.op, k, collected[id(entry)], entry.value, inner, entry.attributes)
+                if part is not None:
+                    before = collected.get(id(o))
+                    collected[id(o)] = part if before is None else add(before, part)
+    return collected.get(id(traced[index]))

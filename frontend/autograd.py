@@ -1,0 +1,124 @@
+"""weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
+
+from .creation import ones_like
+from .runtime import engine
+from .runtime.function import Function, FunctionContext, once_differentiable
+from .runtime.modes import enable_grad, no_grad, set_grad_enabled, state
+from .runtime.node import edge_of
+from .runtime.tensor import Tensor
+
+__all__ = [
+    "Function",
+    "FunctionContext",
+    "backward",
+    "enable_grad",
+    "grad",
+    "no_grad",
+    "once_differentiable",
+    "set_grad_enabled",
+]
+
+
+def _as_tuple(x):
+    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+
+
+def _cotangents(outputs, gradients):
+    """One cotangent per output; ones for scalars."""
+    gradients = gradients if gradients else (None,) * len(outputs)
+    if len(gradients) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
+    return [_cotangent(out, g) for out, g in zip(outputs, gradients)]
+
+
+def _cotangent(out, gradient):
+    if not out.requires_grad:
+        raise RuntimeError(
+            "element 0 of tensors does not require grad and does not have a grad_fn: nothing it was computed from has "
+            "requires_grad=True, or it was computed under no_grad()"
+        )
+    if gradient is None:
+        if out.numel() != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
+                "pass a gradient of that shape, or reduce it first, for example with .sum()"
+            )
+        return ones_like(out)
+    if gradient.shape != out.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of {out.shape}"
+        )
+    return gradient
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
+    """Add the gradients of `tensors` to the .grad of the leaves they depend on (or of `inputs` only).
+
+    grad_tensors: cotangents, one per tensor; may be None for scalars. retain_graph: keep what backward needs (default:
+    the value of create_graph). RuntimeError for a second backward through freed values, for outputs that are not
+    scalars without a cotangent, and for tensors that do not require gradients.
+    """
+    outputs = _as_tuple(tensors)
+    gradients = _as_tuple(grad_tensors) if grad_tensors is not None else None
+    retain = create_graph if retain_graph is None else retain_graph
+    frame = state.frame
+    if frame is not None and frame.can_differentiate(outputs, create_graph, inputs):
+        for out in outputs:
+            _cotangent_check(out, gradients)
+        frame.backward(outputs, gradients, retain)
+        return
+    roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
+    if inputs is None:
+        engine.run(roots, retain_graph=retain, create_graph=create_graph)
+        return
+    wanted = _wanted(_as_tuple(inputs))
+    found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+    for x, g in zip(_as_tuple(inputs), found):
+        if g is not None:
+            x.grad = g if x.grad is None else x.grad + g
+
+
+def _cotangent_check(out, gradients):
+    if gradients is None:
+        _cotangent(out, None)
+
+
+def _wanted(inputs):
+    for x in inputs:
+        if not x.requires_grad:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    return [edge_of(x) for x in inputs]
+
+
+def grad(
+    outputs,
+    inputs,
+    grad_outputs=None,
+    retain_graph=None,
+    create_graph=False,
+    allow_unused=None,
+    is_grads_batched=False,
+    materialize_grads=False,
+):
+    """The gradients of outputs with respect to inputs, as a tuple; no .grad changes.
+
+    RuntimeError if an input does not influence the outputs, unless allow_unused (then None) or materialize_grads
+    (then zeros).
+    """
+    if is_grads_batched:
+        raise NotImplementedError("grad: is_grads_batched is not supported yet; call grad once per row")
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    gradients = _as_tuple(grad_outputs) if grad_outputs is not None else None
+    retain = create_graph if retain_graph is None else retain_graph
+    wanted = _wanted(inputs)
+    roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
+    found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+    for k, g in enumerate(found):
+        if g is None and materialize_grads:
+            found[k] = inputs[k].new_zeros(inputs[k].shape)
+        elif g is None and not allow_unused:
+            raise RuntimeError(
+                f"One of the differentiated Tensors (number {k}, shape {inputs[k].shape}) appears to not have been used "
+                "in the graph. Set allow_unused=True if this is the desired behavior."
+            )
+    return tuple(found)

@@ -1,0 +1,205 @@
+"""Functions that make tensors."""
+
+import numpy as np
+
+from .compiler import dtypes
+from .compiler.ops import arithmetic, comparison, source
+from .runtime import random
+from .runtime.modes import state
+from .runtime.tensor import Tensor, _apply
+
+_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
+
+
+def _shape(size):
+    """zeros(2, 3), zeros((2, 3)) and zeros([2, 3]) alike."""
+    if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
+        size = tuple(size[0])
+    shape = tuple(int(d) for d in size)
+    if any(d < 0 for d in shape):
+        raise RuntimeError(f"trying to create a tensor with negative dimension: {shape}")
+    return shape
+
+
+def _finish(tensor, requires_grad):
+    if requires_grad:
+        tensor.requires_grad = True
+    return tensor
+
+
+def _as_array(data, dtype):
+    """A new array of the data, with PyTorch's default types for Python numbers."""
+    if isinstance(data, Tensor):
+        data = data.detach().array
+    elif isinstance(data, (list, tuple)):
+        data = _plain(data)
+    if isinstance(data, np.ndarray) or np.isscalar(data) and isinstance(data, np.generic):
+        array = np.array(data, dtype=dtype.numpy if dtype else None)
+        if dtype is None and array.dtype not in dtypes._BY_NUMPY:
+            array = _narrowed(array)
+    else:
+        array = np.array(data)
+        if array.dtype == object:
+            raise ValueError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+        wanted = dtype or (state.default_dtype if array.dtype.kind == "f" or array.size == 0 else None)
+        array = array.astype(wanted.numpy) if wanted else array
+    dtypes.from_numpy(array.dtype)
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _narrowed(array):
+    """Types weft does not have, where a wider one holds every value exactly."""
+    kind = {"f2": np.float32, "i1": np.int64, "i2": np.int64, "u1": np.int64, "u2": np.int64, "u4": np.int64}
+    wider = kind.get(array.dtype.str[1:])
+    return array if wider is None else array.astype(wider)
+
+
+def _clip(data):
+    text = repr(data)
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+def _plain(data):
+    """Nested lists with tensors in them, as nested lists of numbers."""
+    return [
+        _plain(x) if isinstance(x, (list, tuple)) else (x.detach().array if isinstance(x, Tensor) else x) for x in data
+    ]
+
+
+def tensor(data, *, dtype=None, requires_grad=False):
+    """A leaf tensor holding a copy of `data`: a number, nested lists, an array, a tensor.
+
+    Python floats get the default dtype (float32), ints int64, bools bool; arrays keep theirs. ValueError for ragged
+    lists, TypeError for types weft does not have.
+    """
+    return _finish(Tensor(_as_array(data, dtype)), requires_grad)
+
+
+def as_tensor(data, *, dtype=None):
+    """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
+    if isinstance(data, Tensor) and dtype in (None, data.dtype):
+        return data
+    if (
+        isinstance(data, np.ndarray)
+        and data.dtype in dtypes._BY_NUMPY
+        and dtype in (None, dtypes._BY_NUMPY[data.dtype])
+    ):
+        return Tensor(data)
+    return tensor(data, dtype=dtype)
+
+
+def from_numpy(array):
+    """A tensor sharing memory with the array. TypeError for types weft does not have."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    dtypes.from_numpy(array.dtype)
+    return Tensor(array)
+
+
+def full(size, fill_value, *, dtype=None, requires_grad=False):
+    if isinstance(size, int):
+        size = (size,)
+    if dtype is None:
+        dtype = _KINDS[type(fill_value)] or state.default_dtype
+    out = _apply(source.full, (fill_value,), {"shape": _shape((size,)), "dtype": dtype})
+    return _finish(out, requires_grad)
+
+
+def zeros(*size, dtype=None, requires_grad=False):
+    return full(_shape(size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+
+
+def ones(*size, dtype=None, requires_grad=False):
+    return full(_shape(size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+
+
+def empty(*size, dtype=None, requires_grad=False):
+    """Zeros: memory that was never written would make results depend on the past."""
+    return zeros(*size, dtype=dtype, requires_grad=requires_grad)
+
+
+def full_like(x, fill_value, *, dtype=None, requires_grad=False):
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, requires_grad=requires_grad)
+
+
+def zeros_like(x, *, dtype=None, requires_grad=False):
+    return full_like(x, 0, dtype=dtype, requires_grad=requires_grad)
+
+
+def ones_like(x, *, dtype=None, requires_grad=False):
+    return full_like(x, 1, dtype=dtype, requires_grad=requires_grad)
+
+
+empty_like = zeros_like
+
+
+def arange(start, end=None, step=1, *, dtype=None, requires_grad=False):
+    """start, start + step, ... below end. int64 if all three are ints, else the default dtype."""
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise RuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError(f"arange: upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
+    count = int(np.ceil((end - start) / step))
+    whole = all(isinstance(v, int) for v in (start, end, step))
+    dtype = dtype or (dtypes.int64 if whole else state.default_dtype)
+    return _finish(_apply(source.arange, (start, step), {"shape": (count,), "dtype": dtype}), requires_grad)
+
+
+def linspace(start, end, steps, *, dtype=None, requires_grad=False):
+    """`steps` numbers from start to end, both included."""
+    dtype = dtype or state.default_dtype
+    return _finish(Tensor(np.linspace(start, end, steps, dtype=dtype.numpy)), requires_grad)
+
+
+def eye(n, m=None, *, dtype=None, requires_grad=False):
+    return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
+
+
+# --- random ---------------------------------------------------------------------------------------------------------
+def rand(*size, dtype=None, requires_grad=False, generator=None):
+    """Uniform numbers in [0, 1)."""
+    return _finish(random.uniform(_shape(size), dtype or state.default_dtype, generator), requires_grad)
+
+
+def randn(*size, dtype=None, requires_grad=False, generator=None):
+    """Standard normal numbers."""
+    return _finish(random.normal(_shape(size), dtype or state.default_dtype, generator), requires_grad)
+
+
+def rand_like(x, *, dtype=None):
+    return rand(x.shape, dtype=dtype or x.dtype)
+
+
+def randn_like(x, *, dtype=None):
+    return randn(x.shape, dtype=dtype or x.dtype)
+
+
+def randint(low, high=None, size=None, *, dtype=None, generator=None):
+    """Integers in [low, high), uniform up to a bias of 2^-53 times their number."""
+    if size is None:
+        low, high, size = 0, low, high
+    if high <= low:
+        raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
+    draw = random.uniform(_shape((size,)), dtypes.float64, generator)
+    span = arithmetic.floor(arithmetic.mul(draw, float(high - low)))
+    return comparison.cast(arithmetic.add(span, float(low)), dtype=dtype or dtypes.int64)
+
+
+def randperm(n, *, generator=None):
+    """A random permutation of 0 ... n-1."""
+    return Tensor(random.permutation(n, generator))
+
+
+def normal(mean, std, size, *, dtype=None, generator=None):
+    return randn(*_shape((size,)), dtype=dtype, generator=generator) * std + mean
+
+
+def bernoulli(p, *, generator=None):
+    """1 with the probability given by each element of p."""
+    return comparison.cast(comparison.lt(random.uniform(p.shape, p.dtype, generator), p), dtype=p.dtype)
+
+
+PUBLIC = """tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye
+rand randn rand_like randn_like randint randperm normal bernoulli""".split()

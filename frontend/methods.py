@@ -1,0 +1,407 @@
+"""The methods of Tensor: operators, PyTorch's method spellings, in-place forms. Attached once, at import."""
+
+import weakref
+
+import numpy as np
+
+from . import functions as f
+from .autograd import backward as run_backward
+from .compiler import dtypes
+from .compiler.ops import TABLE, arithmetic, comparison, neural, source, view
+from .creation import as_tensor, full, tensor
+from .indexing import getitem, setitem
+from .printing import tensor_repr
+from .runtime import random
+from .runtime.gate import apply_inplace
+from .runtime.node import Handle, edge_of
+from .runtime.tensor import Tensor, _apply
+
+_METHODS = """abs absolute acos add all allclose amax amin any argmax argmin asin atan atan2 bmm broadcast_to ceil chunk
+clamp clip clone cos cosh div dot eq equal erf exp exp2 expand expm1 flatten floor floor_divide fmod gather ge gt
+index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax logical_and logical_not
+logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum mean min minimum mm movedim mul multiply
+narrow ne neg negative nonzero norm outer permute pow prod reciprocal relu remainder reshape round rsqrt scatter_add
+sigmoid sign sin sinh softmax split sqrt square squeeze std sub subtract sum t tan tanh transpose tril triu true_divide
+trunc unbind unsqueeze var""".split()
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "and": "logical_and",
+    "or": "logical_or",
+    "xor": "logical_xor",
+}
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _operator(op, reflected):
+    def method(self, other):
+        kind = other.__class__
+        if kind is not float and kind is not int and not isinstance(other, Tensor):
+            try:
+                other = f.operand(other)
+            except TypeError:
+                return NotImplemented
+        return op(other, self) if reflected else op(self, other)
+
+    return method
+
+
+def _bitwise(name):
+    """& | ^ on bools are logic; on integers they are not supported yet, and say so."""
+    op = TABLE[f"logical_{name}"]
+
+    def method(self, other):
+        other = f.operand(other)
+        if self.dtype is not dtypes.bool_ or getattr(other, "dtype", dtypes.bool_) is not dtypes.bool_:
+            raise TypeError(f"bitwise {name}: only bool tensors are supported, got {self.dtype.name}")
+        return op(self, other)
+
+    return method
+
+
+def _attach_operators():
+    for python_name, name in _OPERATORS.items():
+        if name.startswith("logical"):
+            method = _bitwise(python_name)
+            setattr(Tensor, f"__{python_name}__", method)
+            setattr(Tensor, f"__r{python_name}__", method)
+        else:
+            setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
+            setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], True))
+    for name in _COMPARISONS:
+        setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
+    Tensor.__hash__ = object.__hash__
+    Tensor.__neg__ = lambda self: arithmetic.neg(self)
+    Tensor.__pos__ = lambda self: self
+    Tensor.__abs__ = lambda self: arithmetic.abs_(self)
+    Tensor.__invert__ = _invert
+    Tensor.__pow__ = lambda self, other: f.pow(self, other)
+    Tensor.__rpow__ = lambda self, other: f.pow(other, self)
+    Tensor.__matmul__ = lambda self, other: f.matmul(self, other)
+    Tensor.__getitem__ = getitem
+    Tensor.__setitem__ = setitem
+
+
+def _invert(self):
+    if self.dtype is not dtypes.bool_:
+        raise TypeError(f"~ is logical negation of bool tensors, got {self.dtype.name}")
+    return comparison.logical_not(self)
+
+
+# --- in place -------------------------------------------------------------------------------------------------------
+_INPLACE_UNARY = """abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh
+trunc""".split()
+_INPLACE_BINARY = "mul div sub fmod remainder floor_divide".split()
+
+
+def _inplace_unary(op):
+    return lambda self: apply_inplace(op, self, (self,), {})
+
+
+def _inplace_binary(op):
+    return lambda self, other: apply_inplace(op, self, (self, f.operand(other)), {})
+
+
+def _add_(self, other, *, alpha=1):
+    other = f.operand(other)
+    return apply_inplace(arithmetic.add, self, (self, other if alpha == 1 else other * alpha), {})
+
+
+def _sub_(self, other, *, alpha=1):
+    other = f.operand(other)
+    return apply_inplace(arithmetic.sub, self, (self, other if alpha == 1 else other * alpha), {})
+
+
+def _copy_(self, source_tensor):
+    source_tensor = as_tensor(source_tensor)
+    if source_tensor.shape != self.shape:
+        source_tensor = f.expand(source_tensor, self.shape)
+    if source_tensor.dtype is not self.dtype:
+        source_tensor = comparison.cast(source_tensor, dtype=self.dtype)
+    return apply_inplace(view.clone, self, (source_tensor,), {})
+
+
+def _fill_(self, value):
+    value = value.item() if isinstance(value, Tensor) else value
+    return apply_inplace(source.full, self, (value,), {"shape": self.shape, "dtype": self.dtype})
+
+
+def _uniform_(self, low=0.0, high=1.0, *, generator=None):
+    draw = random.uniform(self.shape, self.dtype, generator)
+    return _copy_(self, draw * (high - low) + low)
+
+
+def _normal_(self, mean=0.0, std=1.0, *, generator=None):
+    return _copy_(self, random.normal(self.shape, self.dtype, generator) * std + mean)
+
+
+def _clamp_(self, min=None, max=None):
+    if min is None:
+        return apply_inplace(arithmetic.clamp_max, self, (self, max), {})
+    if max is None:
+        return apply_inplace(arithmetic.clamp_min, self, (self, min), {})
+    return apply_inplace(arithmetic.clamp, self, (self, min, max), {})
+
+
+def _requires_grad_(self, requires_grad=True):
+    self.requires_grad = requires_grad
+    return self
+
+
+def _addcmul_(self, tensor1, tensor2, *, value=1):
+    return _add_(self, tensor1 * tensor2 * value)
+
+
+def _attach_inplace():
+    for name in _INPLACE_UNARY:
+        setattr(Tensor, f"{name}_", _inplace_unary(TABLE[name]))
+    for name in _INPLACE_BINARY:
+        setattr(Tensor, f"{name}_", _inplace_binary(TABLE[name]))
+    Tensor.add_, Tensor.sub_ = _add_, _sub_
+    Tensor.copy_, Tensor.fill_ = _copy_, _fill_
+    Tensor.zero_ = lambda self: _fill_(self, 0)
+    Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
+    Tensor.pow_ = lambda self, exponent: apply_inplace(neural.power, self, (self,), {"exponent": exponent})
+    Tensor.masked_fill_ = lambda self, mask, value: apply_inplace(
+        comparison.where, self, (mask, f.operand(value), self), {}
+    )
+    Tensor.lerp_ = lambda self, end, weight: _add_(self, (end - self) * weight)
+    Tensor.addcmul_ = _addcmul_
+    Tensor.requires_grad_ = _requires_grad_
+    for python_name, method in (("iadd", _add_), ("isub", _sub_), ("imul", Tensor.mul_), ("itruediv", Tensor.div_)):
+        setattr(Tensor, f"__{python_name}__", method)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+def _item(self):
+    """The one element as a Python number."""
+    array = self.array
+    if array.size != 1:
+        raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
+    return array.item()
+
+
+def _bool(self):
+    array = self.array
+    if array.size != 1:
+        kind = "no values" if array.size == 0 else "more than one value"
+        raise RuntimeError(
+            f"Boolean value of Tensor with {kind} is ambiguous: shape {array.shape}; use .any() or .all()"
+        )
+    return bool(array.item())
+
+
+def _numpy(self):
+    """The values as an array sharing memory with the tensor."""
+    if self.requires_grad:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    return self.array.view()
+
+
+def _array(self, dtype=None, copy=None):
+    array = _numpy(self)
+    return np.array(array, dtype=dtype, copy=copy)
+
+
+def _len(self):
+    if self.ndim == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return self.shape[0]
+
+
+def _iter(self):
+    if self.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(f.unbind(self, 0))
+
+
+def _repr(self):
+    node = self.grad_fn
+    return tensor_repr(self.array, requires_grad=self.requires_grad, grad_fn_name=node.name() if node else None)
+
+
+def _size(self, dim=None):
+    return self.shape if dim is None else self.shape[dim]
+
+
+def _stride(self, dim=None):
+    strides = tuple(s // self.array.itemsize for s in self.array.strides)
+    return strides if dim is None else strides[dim]
+
+
+def _contiguous(self):
+    return self if self.array.flags.c_contiguous else f.clone(self)
+
+
+def _format(self, spec):
+    return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)
+
+
+def _deepcopy(self, memo):
+    if not self.is_leaf:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol")
+    copy = type(self)(self.array.copy())
+    copy._requires_grad = self._requires_grad
+    memo[id(self)] = copy
+    return copy
+
+
+def _numel(self):
+    count = 1
+    for d in self.shape:
+        count *= d
+    return count
+
+
+def _attach_reading():
+    Tensor.item, Tensor.numpy, Tensor.__array__ = _item, _numpy, _array
+    Tensor.__bool__, Tensor.__len__, Tensor.__iter__ = _bool, _len, _iter
+    Tensor.__int__ = lambda self: int(_item(self))
+    Tensor.__float__ = lambda self: float(_item(self))
+    Tensor.__index__ = lambda self: _index(self)
+    Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
+    Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
+    Tensor.tolist = lambda self: self.array.tolist()
+    Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
+    Tensor.numel = Tensor.nelement = _numel
+    Tensor.element_size = lambda self: self.dtype.size_bytes
+    Tensor.is_contiguous = lambda self: self.array.flags.c_contiguous
+    Tensor.contiguous = _contiguous
+    Tensor.data_ptr = lambda self: self.array.ctypes.data
+    Tensor.is_floating_point = lambda self: self.dtype.is_floating_point
+    Tensor.cpu = lambda self: self
+
+
+def _index(self):
+    if self.dtype.category != 1 or _numel(self) != 1:
+        raise TypeError(f"only integer tensors of a single element can be an index, got {self.dtype.name}{self.shape}")
+    return int(_item(self))
+
+
+# --- types, autograd ------------------------------------------------------------------------------------------------
+def _to(self, *args, dtype=None, **ignored):
+    """to(dtype), to(other tensor), to("cpu")."""
+    for a in args:
+        if isinstance(a, dtypes.DType):
+            dtype = a
+        elif isinstance(a, Tensor):
+            dtype = a.dtype
+        elif a != "cpu":
+            raise RuntimeError(f"to: weft computes on the CPU, got {a!r}")
+    return self if dtype is None else f.to_dtype(self, dtype)
+
+
+def _detach(self):
+    """The same values, sharing memory, cut from the graph."""
+    return _apply(view.detach, (self,), {})
+
+
+def _set_data(self, value):
+    """Replace the values; shape and dtype may change. Autograd does not see it."""
+    self._frame and self._frame.leave(self)
+    self._data = value.array
+    self._storage = value._storage
+    self.bump_version()
+
+
+def _register_hook(self, hook):
+    """hook(grad) is called with the complete gradient of this tensor; a tensor it returns replaces it."""
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
+    index = node.output_index(self) if node.n_outputs > 1 else 0
+
+    def on_node(cotangents):
+        replaced = hook(cotangents[index])
+        if replaced is None:
+            return None
+        return [replaced if k == index else c for k, c in enumerate(cotangents)]
+
+    if self._frame is not None:
+        self._frame.use_nodes(self)
+    return node.register_prehook(on_node)
+
+
+def _keep_accumulator(leaf):
+    """A leaf's node, kept alive by the leaf from now on, because it carries hooks."""
+    node = edge_of(leaf)[0]
+    leaf._accumulator = lambda: node
+    return node
+
+
+def _post_accumulate_hook(self, hook):
+    """hook(tensor) is called after a leaf's .grad was accumulated."""
+    if not self.is_leaf or not self.requires_grad:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    node = _keep_accumulator(self)
+    if node.post_hooks is None:
+        node.post_hooks = {}
+    return Handle(node.post_hooks, hook)
+
+
+def _retain_grad(self):
+    """Keep .grad of a tensor that is not a leaf."""
+    if not self.requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if self.is_leaf:
+        return
+    node = self.grad_fn
+    if self._frame is not None:
+        self._frame.use_nodes(self)
+    if node.retained is None:
+        node.retained = {}
+    node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
+
+
+def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    """Gradients of this tensor with respect to the leaves, added to their .grad."""
+    run_backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def _attach_autograd():
+    Tensor.to, Tensor.detach, Tensor.backward = _to, _detach, _backward
+    Tensor.data = property(_detach, _set_data)
+    Tensor.T = property(lambda self: f.permute(self, tuple(range(self.ndim))[::-1]))
+    Tensor.mT = property(lambda self: f.transpose(self, -1, -2))
+    Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
+    Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
+    Tensor.view, Tensor.view_as = f.view_, lambda self, other: f.view_(self, other.shape)
+    Tensor.reshape_as = lambda self, other: f.reshape(self, other.shape)
+    Tensor.expand_as = lambda self, other: f.expand(self, other.shape)
+    Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)
+    Tensor.new_tensor = lambda self, data, dtype=None: tensor(data, dtype=dtype or self.dtype)
+    Tensor.new_zeros = lambda self, *size, dtype=None: _new_full(self, size, 0, dtype)
+    Tensor.new_ones = lambda self, *size, dtype=None: _new_full(self, size, 1, dtype)
+    Tensor.new_full = lambda self, size, value, dtype=None: _new_full(self, (size,), value, dtype)
+    Tensor.is_cuda = False
+    Tensor.device = "cpu"
+    casts = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
+    for name, target in casts.items():
+        setattr(Tensor, name, _cast_method(dtypes.dtype_named(target)))
+
+
+def _cast_method(dtype):
+    return lambda self: f.to_dtype(self, dtype)
+
+
+def _new_full(self, size, value, dtype):
+    return full(f._sizes(size), value, dtype=dtype or self.dtype)
+
+
+def attach():
+    """Give Tensor its methods."""
+    for name in _METHODS:
+        setattr(Tensor, name, getattr(f, name))
+    Tensor.to_dtype = f.to_dtype
+    _attach_operators()
+    _attach_inplace()
+    _attach_reading()
+    _attach_autograd()
+
+
+attach()

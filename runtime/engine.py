@@ -1,0 +1,136 @@
+"""The backward pass: run the nodes reachable from the roots, latest first, and add up what arrives at each.
+
+Nodes run in descending order of creation, which is a topological order because an op is created after its operands.
+The compiled backward (compiler/autodiff.py) walks its graph in the same order, so sums have the same bits.
+"""
+
+from heapq import heappop, heappush
+
+from ..compiler.ops.arithmetic import add
+from .gate import apply_inplace
+from .modes import state
+from .node import AccumulateGrad
+from .tensor import Tensor
+
+
+def run(roots, *, retain_graph, create_graph, wanted=None):
+    """Push cotangents through the graph.
+
+    roots: (edge, cotangent tensor) pairs. wanted: None to accumulate into leaves' .grad; else edges, whose cotangents
+    are returned in order (None where nothing arrives), and no .grad changes.
+    """
+    captured = {} if wanted is None else {(id(node), index): None for node, index in wanted}
+    relevant = None if wanted is None else _leading_to(roots, wanted)
+    before = state.grad_enabled
+    state.grad_enabled = create_graph
+    try:
+        _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant)
+    finally:
+        state.grad_enabled = before
+    return None if wanted is None else [captured[(id(node), index)] for node, index in wanted]
+
+
+def _sweep(roots, retain_graph, create_graph, captured, relevant):
+    pending, heap = {}, []
+    for (node, index), cotangent in roots:
+        _contribute(pending, heap, node, index, cotangent)
+    while heap:
+        _, _, node = heappop(heap)
+        cotangents = pending.pop(id(node))
+        cotangents = _before(node, cotangents)
+        if captured is not None:
+            for index, c in enumerate(cotangents):
+                if (id(node), index) in captured:
+                    captured[(id(node), index)] = c
+            if id(node) not in relevant:
+                continue
+        if isinstance(node, AccumulateGrad):
+            if captured is None:
+                accumulate(node, cotangents[0], create_graph)
+            continue
+        for edge, cotangent in zip(node.edges, _run_node(node, cotangents, retain_graph, create_graph)):
+            if (
+                edge is not None
+                and cotangent is not None
+                and (relevant is None or id(edge[0]) in relevant or (id(edge[0]), edge[1]) in captured)
+            ):
+                _contribute(pending, heap, *edge, cotangent)
+
+
+def _run_node(node, cotangents, retain_graph, create_graph):
+    if getattr(node, "released", False):
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            f"already been freed), at {node.name()}. Saved intermediate values of the graph are freed when you call "
+            ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph a "
+            "second time or if you need to access saved tensors after calling backward."
+        )
+    if node.n_outputs == 1:
+        results = node.run(cotangents[0]) if cotangents[0] is not None else [None] * len(node.edges)
+    else:
+        results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph)
+    for hook in list((node.hooks or {}).values()):
+        replaced = hook(tuple(results), tuple(cotangents))
+        if replaced is not None:
+            results = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    if not retain_graph:
+        node.release()
+    return results
+
+
+def _before(node, cotangents):
+    """Tensor hooks and retained gradients see the complete cotangent."""
+    for hook in list((node.pre_hooks or {}).values()):
+        replaced = hook(tuple(cotangents))
+        if replaced is not None:
+            cotangents = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    for index, reference in (node.retained or {}).items():
+        tensor = reference()
+        if tensor is not None and cotangents[index] is not None:
+            tensor._grad = cotangents[index] if tensor._grad is None else add(tensor._grad, cotangents[index])
+    return cotangents
+
+
+def _contribute(pending, heap, node, index, cotangent):
+    slots = pending.get(id(node))
+    if slots is None:
+        slots = pending[id(node)] = [None] * node.n_outputs
+        heappush(heap, (-node.sequence, id(node), node))
+    slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+
+
+def _leading_to(roots, wanted):
+    """ids of the nodes from which a wanted edge can be reached (without those whose own output is wanted last)."""
+    order, seen, stack = [], set(), [node for (node, _), _ in roots]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        order.append(node)
+        stack.extend(e[0] for e in node.edges if e is not None)
+    targets = {id(node) for node, _ in wanted}
+    relevant = set()
+    for node in sorted(order, key=lambda n: n.sequence):
+        if any(e is not None and (id(e[0]) in relevant or id(e[0]) in targets) for e in node.edges):
+            relevant.add(id(node))
+    return relevant
+
+
+def accumulate(node, cotangent, create_graph):
+    """leaf.grad += cotangent: the first contribution is kept as it is, later ones are added in place."""
+    leaf = node.variable
+    if leaf._grad is None:
+        leaf._grad = cotangent if create_graph else _detached(cotangent)
+    elif create_graph:
+        leaf._grad = add(leaf._grad, cotangent)
+    else:
+        apply_inplace(add, leaf._grad, (leaf._grad, cotangent), {})
+    for hook in list((node.post_hooks or {}).values()):
+        hook(leaf)
+
+
+def _detached(cotangent):
+    if not cotangent._requires_grad and cotangent._base is None:
+        return cotangent
+    return Tensor(cotangent.array)

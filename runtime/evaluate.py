@@ -1,0 +1,123 @@
+"""Eager evaluation of primitives on arrays: NumPy where IEEE 754 fixes the bits, generated kernels elsewhere.
+
+Results of everything but views are row-major contiguous, so that eager and compiled calls agree on memory layout too.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ..compiler.ops.comparison import cast
+from ..compiler.shapes import contiguous_strides
+from . import kernels
+
+try:
+    from numpy._core.umath import _extobj_contextvar, _make_extobj
+
+    _QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+
+    def quietly(function, *args, **kwargs):
+        """Call with NumPy's floating point warnings off. np.errstate does the same at four times the cost."""
+        token = _extobj_contextvar.set(_QUIET)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _extobj_contextvar.reset(token)
+
+except ImportError:
+
+    def quietly(function, *args, **kwargs):
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+
+def evaluate(op, operands, attributes, operand_types, meta):
+    """op on arrays and Python numbers. `operand_types` as the op's compute_dtype gives them, `meta` as its infer."""
+    if op.kind == "elementwise":
+        return _elementwise(op, operands, attributes, operand_types, meta)
+    if op.kind == "reduction":
+        return _reduction(op, operands[0], attributes, operand_types, meta)
+    if op.kind == "contraction":
+        return _contraction(*operands, meta)
+    if op.kind == "source":
+        return np.asarray(op.evaluate(*operands, **attributes))
+    if op.kind == "view" or "view" in op.extra:
+        return op.evaluate(*operands, **attributes)
+    arrays = [_as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
+    return contiguous(op.evaluate(*arrays, **attributes))
+
+
+def contiguous(array):
+    array = np.asarray(array)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _as_type(x, dtype):
+    """An array (or a NumPy scalar, for a Python number) of the type."""
+    if isinstance(x, np.ndarray):
+        return x if x.dtype == dtype.numpy else quietly(x.astype, dtype.numpy)
+    return quietly(dtype.numpy.type, x)
+
+
+def _elementwise(op, operands, attributes, operand_types, meta):
+    arrays = [_as_type(x, d) for x, d in zip(operands, operand_types)]
+    if op.evaluate is not None:
+        return contiguous(quietly(op.evaluate, *arrays, **attributes))
+    if op is not cast and len(arrays) == 1:
+        full = [np.ascontiguousarray(arrays[0])]
+    else:
+        full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
+    out = np.empty(meta.shape, meta.dtype.numpy)
+    return kernels.run_elementwise(op, operand_types, attributes, full, out) if out.size else out
+
+
+def _contraction(x, y, meta):
+    out = np.empty(meta.shape, meta.dtype.numpy)
+    if out.size:
+        flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
+        kernels.run_gemm(*flat)
+    return out
+
+
+def _one_batch(a):
+    """All batch dimensions as one (a copy where strides cannot say it; the matrices' own strides stay)."""
+    return a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
+
+
+# --- reductions: run by run of neighbouring axes, the last run first -------------------------------------------------
+def _reduction(op, x, attributes, operand_types, meta):
+    if op.evaluate is not None:
+        return contiguous(op.evaluate(x, **attributes))
+    x = np.ascontiguousarray(_as_type(x, operand_types[0]))
+    dtype = operand_types[0]
+    for first, count in reversed(runs(attributes["axes"])):
+        shape = x.shape
+        outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
+        out = np.empty((*shape[:first], *shape[first + count :]), dtype.numpy)
+        if out.size:
+            if inner == 1:
+                kernels.run_reduction_inner(op, dtype, x, out, outer, n)
+            else:
+                kernels.run_reduction_outer(op, dtype, x, out, outer, n, inner)
+        x = out
+    return (x if attributes["axes"] else x.copy()).reshape(meta.shape)
+
+
+def runs(axes):
+    """Neighbouring axes together: (0, 1, 3) -> [(0, 2), (3, 1)], each (first axis, how many)."""
+    result = []
+    for a in axes:
+        if result and result[-1][0] + result[-1][1] == a:
+            result[-1] = (result[-1][0], result[-1][1] + 1)
+        else:
+            result.append((a, 1))
+    return result
+
+
+def strides_in_elements(array):
+    """None if row-major contiguous; else the strides in elements."""
+    if array.flags.c_contiguous:
+        return None
+    size = array.itemsize
+    strides = tuple(s // size for s in array.strides)
+    return None if strides == contiguous_strides(array.shape) else strides

@@ -1,0 +1,155 @@
+"""The one door every op passes: evaluate, make an autograd node if one is needed, or hand over to the open recording.
+
+`apply` is what calling an op of the table on tensors does. In-place ops come in by `apply_inplace`, which computes the
+new value with the same op and then writes it into the target's memory.
+"""
+
+import numpy as np
+
+from ..compiler.autodiff import has_rule
+from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.table import Meta, OpError
+from .evaluate import evaluate
+from .modes import state
+from .node import Node, edge_of
+from .tensor import Tensor, _apply, set_eager
+
+apply = _apply
+
+
+def apply_eagerly(op, operands, attributes):
+    """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
+    if op.kind == "composite" and op.evaluate is None:
+        return _composite(op, operands, attributes)
+    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
+    meta = op.infer(metas, attributes, state.default_dtype)
+    types = op.compute_dtype(metas, state.default_dtype)[0] if op.compute_dtype else None
+    arrays = [x.array if isinstance(x, Tensor) else x for x in operands]
+    out = Tensor(evaluate(op, arrays, attributes, types, meta))
+    if op.kind == "view" or "view" in op.extra:
+        _share(out, operands[0])
+    if state.grad_enabled:
+        _record(op, operands, attributes, out)
+    return out
+
+
+def _composite(op, operands, attributes):
+    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
+    op.infer(metas, attributes, state.default_dtype)
+    recorded = state.grad_enabled
+    state.grad_enabled = False
+    try:
+        out = op.decompose(*operands, **attributes)
+        if any(out is x for x in operands):
+            out = Tensor(out.array)
+            _share(out, operands[0])
+    finally:
+        state.grad_enabled = recorded
+    if recorded:
+        _record(op, operands, attributes, out)
+    return out
+
+
+def _share(out, operand):
+    """Make `out` a view of operand if their memory is the same (a reshape may have had to copy)."""
+    if out._data.size == 0 or np.may_share_memory(out._data, operand._data):
+        out.share_storage(operand)
+        out._base = operand if operand._base is None else operand._base
+
+
+def _record(op, operands, attributes, out):
+    requires = [isinstance(x, Tensor) and x._requires_grad for x in operands]
+    if True not in requires or not out.dtype.is_floating_point:
+        return
+    edges = tuple(edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires)))
+    if any(e is not None for e in edges):
+        out._requires_grad = True
+        out._node = Node(op, attributes, operands, out, edges)
+
+
+# --- in place -------------------------------------------------------------------------------------------------------
+def apply_inplace(op, target, operands, attributes):
+    """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
+    _check_inplace(target, operands)
+    frame = state.frame
+    if frame is not None:
+        return frame.apply_inplace(op, target, operands, attributes)
+    return inplace_eagerly(op, target, operands, attributes)
+
+
+def inplace_eagerly(op, target, operands, attributes):
+    new = apply_eagerly(op, operands, attributes)
+    check_fits(op.name, target, new)
+    np.copyto(target.array, new._data, casting="unsafe")
+    target.bump_version()
+    adopt_history(target, new)
+    return target
+
+
+def check_fits(name, target, new):
+    """OpError unless an in-place result has the target's shape and converts to its type without losing category."""
+    if new.shape != target.shape:
+        raise OpError(f"{name}_: output with shape {target.shape} doesn't match the broadcast shape {new.shape}")
+    if new.dtype.category > target.dtype.category:
+        raise OpError(
+            f"{name}_: result type {new.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+        )
+
+
+def adopt_history(target, new):
+    """The target is now what `new` is, also for autograd."""
+    if new._node is not None:
+        target._node = new._node
+        target._requires_grad = True
+        node = new._node
+        if node.out is not None:
+            # The saved output is the memory just written.
+            node.out.tensor._data = target._data
+            node.out.tensor._storage = target._storage
+            node.out.version = target._version
+    elif state.grad_enabled and target._requires_grad and not target.is_leaf:
+        target._node = None
+        target._requires_grad = False
+
+
+def _check_inplace(target, operands):
+    if not state.grad_enabled:
+        return
+    if target._requires_grad and target.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Use `with weft.no_grad():` around the update, or compute a new tensor."
+        )
+    base = target._base
+    if base is not None:
+        if base._requires_grad and base.is_leaf:
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if base._requires_grad or target._requires_grad or any(_requires(x) for x in operands):
+            raise NotImplementedError(
+                f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients "
+                "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "
+                "for example with weft.where or weft.cat, or change the base before it is used."
+            )
+    elif target._storage is not None and any(_requires(x) for x in operands):
+        _check_sharers(target)
+
+
+def _check_sharers(target):
+    """A base whose live views would silently keep their old history."""
+    sharers = target._storage.sharers
+    if sharers and any(t is not target and t._base is target and t._requires_grad for t in sharers):
+        raise NotImplementedError(
+            f"in-place change of a tensor of shape {target.shape} that has live views requiring gradients is not "
+            "supported yet: the views' history would be stale. Compute a new tensor instead."
+        )
+
+
+def _requires(x):
+    return isinstance(x, Tensor) and x._requires_grad
+
+
+def meta_of(x):
+    return Meta(x.shape, x.dtype) if isinstance(x, Tensor) else number_meta(x)
+
+
+set_eager(apply_eagerly)

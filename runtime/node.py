@@ -1,0 +1,257 @@
+"""Autograd nodes: the op that made a tensor, its edges to the nodes of its operands, and what its derivative needs.
+
+Tensor out --_node--> Node(mul) --edges--> (Node(exp), 0)            operand computed by another node
+                          |          \\--> (AccumulateGrad(x), 0)     operand is a leaf
+                          \\--saved: operands and output, as far as the derivative reads them
+"""
+
+import itertools
+import weakref
+
+from ..compiler.autodiff import vjp
+from ..compiler.graph import Graph
+from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.table import Meta
+from .tensor import Storage, Tensor, _apply
+
+_sequence = itertools.count()
+# Leaves come last: everything that reaches them is summed first and added to .grad once.
+ACCUMULATE_SEQUENCE = -1
+
+
+class Edge(tuple):
+    """(node, which of its outputs)."""
+
+    __slots__ = ()
+
+
+class BaseNode:
+    """What every node has. `sequence` orders nodes by creation; the engine runs the latest first."""
+
+    __slots__ = ("edges", "sequence", "hooks", "pre_hooks", "retained", "__weakref__")
+    n_outputs = 1
+
+    def __init__(self, edges):
+        self.edges = edges
+        self.sequence = next(_sequence)
+        self.hooks = None
+        self.pre_hooks = None
+        self.retained = None
+
+    @property
+    def next_functions(self):
+        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
+        return tuple((None, 0) if e is None else _shown(e) for e in self.edges)
+
+    def name(self):
+        return type(self).__name__
+
+    def register_hook(self, hook):
+        """hook(grad_inputs, grad_outputs) runs after the node; what it returns replaces grad_inputs."""
+        if self.hooks is None:
+            self.hooks = {}
+        return Handle(self.hooks, hook)
+
+    def register_prehook(self, hook):
+        """hook(grad_outputs) runs before the node; what it returns replaces grad_outputs."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return Handle(self.pre_hooks, hook)
+
+    def __repr__(self):
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+def _shown(edge):
+    node, index = edge
+    stand_in = getattr(node, "shown", None)
+    return (stand_in(index), 0) if stand_in else (node, index)
+
+
+class Handle:
+    """Returned by register_hook; remove() takes the hook out again."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks, hook):
+        self.hooks, self.id = hooks, next(Handle._ids)
+        hooks[self.id] = hook
+
+    def remove(self):
+        self.hooks.pop(self.id, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.remove()
+
+
+class AccumulateGrad(BaseNode):
+    """The end of the graph at a leaf: adds what arrives to `variable.grad`."""
+
+    __slots__ = ("variable", "post_hooks")
+
+    def __init__(self, variable):
+        super().__init__(())
+        self.sequence = ACCUMULATE_SEQUENCE
+        self.variable = variable
+        self.post_hooks = None
+
+
+class Saved:
+    """A tensor kept for backward, with the version its memory had."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.version = tensor._version
+
+
+class Node(BaseNode):
+    """A node for an op of the table."""
+
+    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "_name")
+
+    def __init__(self, op, attributes, operands, out, edges):
+        super().__init__(edges)
+        self.op = op
+        self.attributes = attributes
+        self.meta = Meta(out.shape, out.dtype)
+        self.released = False
+        needed, needs_out = needs(op, operands, attributes, tuple(e is not None for e in edges))
+        self.operands = tuple(
+            (Saved(x) if k in needed else Shape(x.shape, x.dtype)) if isinstance(x, Tensor) else x
+            for k, x in enumerate(operands)
+        )
+        self.out = _saved_output(out) if needs_out else None
+        name = op.node_name
+        self._name = name if isinstance(name, str) else name(operands, attributes)
+
+    def name(self):
+        return self._name
+
+    def run(self, cotangent):
+        """Cotangents of the operands, None where no edge leads."""
+        operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
+        out = Shape(*_pair(self.meta)) if self.out is None else self._restore_output()
+        return [
+            None if e is None else vjp(self.op, k, cotangent, out, operands, self.attributes)
+            for k, e in enumerate(self.edges)
+        ]
+
+    def _restore(self, saved, position):
+        if not isinstance(saved, Saved):
+            return saved
+        _check_version(saved, f"{self._name}, operand {position}")
+        return saved.tensor
+
+    def _restore_output(self):
+        _check_version(self.out, f"{self._name}, output")
+        tensor = self.out.tensor
+        if tensor._node is None and tensor._frame is None:
+            # A fresh tensor for every use, so that the node does not keep itself alive through its output.
+            alias = Tensor(tensor._data)
+            alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
+            return alias
+        return tensor
+
+    @property
+    def has_saved(self):
+        return self.out is not None or any(isinstance(x, Saved) for x in self.operands)
+
+    def release(self):
+        """Drop what was saved; running the node again is then an error, if it had saved anything."""
+        if self.has_saved:
+            self.released = True
+            self.operands = tuple(
+                Shape(x.tensor.shape, x.tensor.dtype) if isinstance(x, Saved) else x for x in self.operands
+            )
+            self.out = None
+
+
+def _pair(meta):
+    return meta.shape, meta.dtype
+
+
+def _saved_output(out):
+    if out._frame is not None:
+        return Saved(out)
+    alias = Tensor(out._data)
+    if out._storage is None:
+        out._storage = Storage()
+    alias._storage = out._storage
+    return Saved(alias)
+
+
+def _check_version(saved, what):
+    if saved.tensor._version != saved.version:
+        t = saved.tensor
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{t.dtype.name}{t.shape}, needed by {what}, is at version {t._version}; expected version {saved.version} "
+            "instead. Change a copy (x = x.clone()) or do the change after backward()."
+        )
+
+
+class Shape:
+    """Stands for an operand whose values the derivative does not read."""
+
+    __slots__ = ("shape", "dtype")
+    weak = False
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def apply_op(self, op, operands, attributes):
+        return _apply(op, operands, attributes)
+
+
+# --- which values a derivative reads --------------------------------------------------------------------------------
+_needs = {}
+
+
+def needs(op, operands, attributes, differentiated):
+    """(positions of the operands the rules read, whether they read the output): found by recording the rules once."""
+    kinds = tuple((x.ndim, x.dtype) if isinstance(x, Tensor) else type(x) for x in operands)
+    key = (op, kinds, differentiated, tuple(attributes.items()))
+    found = _needs.get(key)
+    if found is None:
+        metas = [x if not isinstance(x, Tensor) else Meta(x.shape, x.dtype) for x in operands]
+        found = _needs[key] = needs_of(op, metas, attributes, differentiated)
+    return found
+
+
+def needs_of(op, metas, attributes, differentiated):
+    graph = Graph("derivative")
+    values = [graph.input(m.shape, m.dtype) if isinstance(m, Meta) else m for m in metas]
+    out_meta = op.infer([v if hasattr(v, "shape") else number_meta(v) for v in values], attributes, graph.default_float)
+    out = graph.input(out_meta.shape, out_meta.dtype)
+    cotangent = graph.input(out_meta.shape, out_meta.dtype)
+    for index, wanted in enumerate(differentiated):
+        if wanted:
+            vjp(op, index, cotangent, out, values, attributes)
+    read = {o.number for v in graph.values for o in v.operands}
+    needed = frozenset(k for k, v in enumerate(values) if getattr(v, "number", None) in read)
+    return needed, out.number in read
+
+
+def edge_of(tensor):
+    """Where a tensor's cotangent goes: (node, output index), or None if it needs none."""
+    if not tensor._requires_grad:
+        return None
+    if tensor._node is not None:
+        node = tensor._node
+        return Edge((node, node.output_index(tensor) if node.n_outputs > 1 else 0))
+    if tensor._frame is not None and tensor._frame.has_history(tensor._vid):
+        return tensor._frame.edge_of(tensor)
+    accumulator = tensor._accumulator and tensor._accumulator()
+    if accumulator is None:
+        accumulator = AccumulateGrad(tensor)
+        tensor._accumulator = weakref.ref(accumulator)
+    return Edge((accumulator, 0))

@@ -1,0 +1,201 @@
+"""The Tensor: an array, and how it came about.
+
+    Tensor --_data--> ndarray                 (None while a compiled call has not computed it yet: `pending`)
+      |  \--_storage-> Storage: version        shared by all tensors that share memory
+      |--_node--> Node ...                     the op that made it; None for leaves
+      |--_grad--> Tensor                       leaves only, unless retain_grad()
+      `--_frame, _vid                          the compiled call it belongs to, and its number there
+
+Only state and what the runtime needs is here; methods users call are attached by the frontend.
+"""
+
+import weakref
+
+import numpy as np
+
+from ..compiler import dtypes
+from ..compiler.ops.table import OpError
+from .modes import state
+
+
+class Storage:
+    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are."""
+
+    __slots__ = ("version", "sharers")
+
+    def __init__(self):
+        self.version = 0
+        self.sharers = None
+
+    def shared_by(self, tensor):
+        if self.sharers is None:
+            self.sharers = weakref.WeakSet()
+        self.sharers.add(tensor)
+
+
+class Tensor:
+    """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`."""
+
+    __slots__ = (
+        "_data",
+        "_frame",
+        "_vid",
+        "_requires_grad",
+        "_grad",
+        "_node",
+        "_accumulator",
+        "_storage",
+        "_base",
+        "__weakref__",
+    )
+    weak = False  # a tensor decides dtypes; a Python number does not
+    __array_priority__ = 1000
+
+    def __new__(cls, array):
+        self = object.__new__(cls)
+        self._data = array
+        self._frame = None
+        self._vid = -1
+        self._requires_grad = False
+        self._grad = None
+        self._node = None
+        self._accumulator = None
+        self._storage = None
+        self._base = None
+        return self
+
+    def __init__(self, *_):
+        pass
+
+    # --- data ---------------------------------------------------------------------------------------------------
+    @property
+    def array(self):
+        """The NumPy array, computed first if pending."""
+        data = self._data
+        if data is None:
+            data = self._frame.materialize(self)
+        return data
+
+    @property
+    def shape(self):
+        data = self._data
+        return data.shape if data is not None else self._frame.meta(self._vid).shape
+
+    @property
+    def dtype(self):
+        data = self._data
+        return _DTYPES[data.dtype] if data is not None else self._frame.meta(self._vid).dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def apply_op(self, op, operands, attributes):
+        return _apply(op, operands, attributes)
+
+    # --- versions and memory ------------------------------------------------------------------------------------
+    @property
+    def _version(self):
+        storage = self._storage
+        return 0 if storage is None else storage.version
+
+    def bump_version(self):
+        if self._storage is None:
+            self._storage = Storage()
+        self._storage.version += 1
+
+    def share_storage(self, other):
+        """Let self and `other`, which share memory, share a version."""
+        storage = other._storage
+        if storage is None:
+            storage = other._storage = Storage()
+        if storage.sharers is None:
+            storage.shared_by(other)
+        storage.shared_by(self)
+        self._storage = storage
+
+    # --- autograd -----------------------------------------------------------------------------------------------
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        if value and not self.dtype.is_floating_point:
+            raise OpError(
+                f"requires_grad: only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype.name}; convert it with .float() or .double() first"
+            )
+        if not self.is_leaf:
+            if value:
+                return
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        if self._frame is not None:
+            self._frame.leave(self)
+        self._requires_grad = bool(value)
+
+    @property
+    def is_leaf(self):
+        return not self._requires_grad or not self.has_history
+
+    @property
+    def has_history(self):
+        """Whether an op made this tensor, as autograd sees it."""
+        if self._node is not None:
+            return True
+        return self._frame is not None and self._requires_grad and self._frame.has_history(self._vid)
+
+    @property
+    def grad_fn(self):
+        if self._node is None and self._frame is not None and self._requires_grad:
+            return self._frame.node_of(self)
+        return self._node
+
+    @property
+    def grad(self):
+        return self._grad
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None:
+            _check_grad(self, value)
+        self._grad = value
+
+
+def _check_grad(tensor, grad):
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"grad: assigned a {type(grad).__name__}, expected a Tensor or None")
+    if grad is tensor:
+        raise RuntimeError("grad: can't assign Variable as its own grad")
+    if grad.shape != tensor.shape or grad.dtype is not tensor.dtype:
+        raise RuntimeError(
+            f"grad: assigned grad is {grad.dtype.name}{grad.shape}, the tensor is {tensor.dtype.name}{tensor.shape}; "
+            "shape and dtype must be equal"
+        )
+
+
+_DTYPES = {d.numpy: d for d in dtypes.ALL}
+
+
+def _apply(op, operands, attributes):
+    frame = state.frame
+    if frame is not None:
+        return frame.apply(op, operands, attributes)
+    return _eager(op, operands, attributes)
+
+
+def set_eager(function):
+    """The gate says how an op runs outside a recording (it imports this module, so it cannot be imported here)."""
+    global _eager
+    _eager = function
+
+
+_eager = None
+
+
+def wrap(array):
+    """A tensor around an array of a supported dtype (not copied)."""
+    return Tensor(np.asarray(array))

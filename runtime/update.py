@@ -1,0 +1,33 @@
+"""Updates of many tensors by one rule: how optimizers write parameters. In a compiled call one entry of the recording."""
+
+from .gate import check_fits
+from .modes import state
+
+
+def update(rule, rows, numbers=(), **flags):
+    """For every row of tensors compute rule(*row, *numbers, **flags) and write the results in place.
+
+    rule: a pure function written with ops; returns one new value per element of the row, None where it stays. Numbers
+    are run-time Python floats that the rule may combine with tensors only; flags are fixed parts of the rule. All new
+    values of a row are computed before any is written. Call it under no_grad.
+    """
+    rows = [tuple(row) for row in rows]
+    if not rows:
+        return
+    frame = state.frame
+    if frame is not None:
+        frame.update(rule, rows, tuple(numbers), flags)
+        return
+    for row in rows:
+        update_eagerly(rule, row, numbers, flags)
+
+
+def update_eagerly(rule, row, numbers, flags):
+    new = rule(*row, *numbers, **flags)
+    for target, value in zip(row, new):
+        if value is not None:
+            check_fits(getattr(rule, "__name__", "update"), target, value)
+    for target, value in zip(row, new):
+        if value is not None:
+            target.array[...] = value.array
+            target.bump_version()
