@@ -2,6 +2,8 @@
 
 Arrays of any strides are passed as they are; the kernel is told where element (0, 0) is and how far apart rows and
 columns lie. Only the columns of the result must be adjacent.
+
+    OPENBLAS_NUM_THREADS=1 python tests/gemm_harness.py      # Gflop/s beside np.matmul's
 """
 
 import ctypes
@@ -103,3 +105,36 @@ def _elapsed(function, *arguments):
 @functools.cache
 def gemm(element, vector_bytes=None):
     return Gemm(element, vector_bytes)
+
+
+SHAPES = [
+    (3, 3, 3), (8, 8, 8), (16, 16, 16), (32, 64, 16), (64, 64, 64), (128, 128, 128), (256, 256, 256), (512, 512, 512),
+    (1024, 1024, 1024), (128, 512, 784), (784, 512, 128), (128, 10, 512), (32, 10, 64), (61, 67, 71), (4, 512, 784),
+    (1, 512, 784), (1000, 1, 1000), (100000, 3, 10),
+]  # fmt: skip
+
+
+def compare(element):
+    """Print Gflop/s, first for b and then for b.T stored by rows, of the kernel and of np.matmul."""
+    kernel, r = gemm(element), np.random.default_rng(0)
+    print(
+        f"{element}: compiled in {1e3 * kernel.compile_seconds:.0f} ms\n{'m x n x k':>16}  weft nn, nt   numpy nn, nt"
+    )
+    for m, n, k in SHAPES:
+        a, b = r.standard_normal((m, k)).astype(kernel.dtype), r.standard_normal((k, n)).astype(kernel.dtype)
+        layouts = b, np.asfortranarray(b)
+        out = np.empty((m, n), kernel.dtype)
+        times = max(1, int(3e8 / (2 * m * n * k + 30000)))
+        ours = [kernel.seconds(a, x) for x in layouts]
+        numpy = [min(_elapsed(_repeat_numpy, times, a, x, out) for _ in range(5)) / times for x in layouts]
+        print(f"{f'{m}x{n}x{k}':>16}", *(f"{2e-9 * m * n * k / t:6.1f}" for t in ours + numpy), flush=True)
+
+
+def _repeat_numpy(times, a, b, out):
+    for _ in range(times):
+        np.matmul(a, b, out=out)
+
+
+if __name__ == "__main__":
+    compare("f32")
+    compare("f64")

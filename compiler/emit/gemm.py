@@ -10,14 +10,14 @@ whatever the shape, the strides, the tile it falls in or the vector width. So a 
 of its slices, in every layout, on any number of threads. Tiles never split the sum over p; where the loop over p is cut
 into blocks, the accumulators go through C and the chain continues.
 
-How the work is cut, from the outside in (one function each):
+How the work is cut, from the outside in:
 
     entry    a product with one row of C, or one column, goes to `vector`; all others to `blocks`
-    blocks   for p0 in range(0, k, block_k):       a stretch of the sum
-                 for each panel of B:              two vectors of columns; packed if its rows are not contiguous
-    panel            for height in 8, 4, 2, 1:     as many tiles of each height as fit
-    strip                for each tile:            height x 2 vectors of accumulators in registers
-                             for p in p0 ...       the micro-kernel: `height` broadcasts of A times two vectors of B
+    blocks   for p0 in range(0, k, block_k):           a stretch of the sum
+                 for each panel of B:                  two vectors of columns; packed if its rows are not contiguous
+                     for height in 8, 4, 2, 1:         as many tiles of each height as fit
+    strip                for each tile:                height x 2 vectors of accumulators in registers
+                             for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
 
 The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32.
 """
@@ -44,11 +44,6 @@ class Tiling:
         return self.vector_bytes // self.element_bytes
 
     @property
-    def columns(self):
-        """Columns of a panel: two vectors, the fewest for which the loads of a tile take less time than its sums."""
-        return 2 * self.lanes
-
-    @property
     def heights(self):
         """Rows of a tile: 16 accumulators where there are 32 registers, 12 where there are 16; then the remainders.
 
@@ -58,18 +53,18 @@ class Tiling:
 
     @property
     def panels(self):
-        """Columns of the panels, widest first: two vectors, one, and the 32 bytes at the least."""
+        """Columns of the panels, widest first: two vectors, one, and 32 bytes, which take half the time of 64 where a
+        processor halves 512-bit vectors (Zen 4). The few rows that fill no tile are two vectors wide everywhere: with
+        so few accumulators they wait for each other's results, and the second vector takes no more time.
+        """
         return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
 
-    def strip(self, height, columns):
-        """(height, lanes, vectors) of the strip for tiles of this size.
-
-        Only full tiles have strips for every panel. The few rows that remain are done two vectors wide everywhere: with
-        so few accumulators they wait for each other's results, and a second vector takes no more time.
+    @property
+    def has_free_masks(self):
+        """Whether masked loads are free in the innermost loop: with AVX-512 they are. With AVX2 making the masks takes
+        longer than the sums, so there only C is masked, and panels that are not full are packed to their full width.
         """
-        if height < self.heights[0]:
-            return height, self.lanes, 2
-        return height, min(columns, self.lanes), -(-columns // self.lanes)
+        return self.vector_bytes == 64
 
     @property
     def block_k(self):
@@ -83,7 +78,7 @@ class Tiling:
         """Rows of C from which a panel of B is copied even if its rows are contiguous: read again and again from lines
         that lie far apart it costs more than the copy (512^3: equal; 1024^3: 99 against 106 Gflop/s).
         """
-        return 2048 // self.element_bytes
+        return 2048 // self.element_bytes if self.vector_bytes == 64 else 96
 
 
 def scratch_bytes(element, k, vector_bytes=64):
@@ -131,14 +126,12 @@ def emit_gemm(module, element, vector_bytes=64):
 def _emit_blocks(module, tiling):
     """A function for any product, cut into blocks; `continued` says that C already holds the chains so far."""
     pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
-    shapes = {tiling.strip(height, columns) for height in tiling.heights for columns in tiling.panels}
-    strips = {shape: _emit_strip(module, tiling.element, *shape) for shape in sorted(shapes)}
-    panels = {columns: _emit_panel(module, tiling, columns, strips) for columns in tiling.panels}
+    full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
+    rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
     b = Builder(module, f"weft_gemm_{tiling.element}_blocks", [*_PRODUCT, ("continued", I1)], linkage="internal")
     a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch, continued = b.arguments
-    size, columns_at_most = tiling.element_bytes, tiling.panels[0]
+    size = tiling.element_bytes
     direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
-    stride = b.select(direct, b_row, b.i64(columns_at_most))
     n_panels = _count_panels(b, tiling, n)
     # At least once, so that k == 0 stores zeros.
     with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
@@ -147,12 +140,17 @@ def _emit_blocks(module, tiling):
         a_block, b_block = b.offset(a, b.mul(p0, a_col), size), b.offset(right, b.mul(p0, b_row), size)
         with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
             (j,) = panel.values
-            columns, function = _choose_panel(b, tiling, panels, b.sub(n, j))
+            columns, strip = _choose_panel(b, tiling, full, b.sub(n, j))
             source = b.offset(b_block, b.mul(j, b_col), size)
-            with b.when(b.not_(direct)):
+            in_place = direct
+            if not tiling.has_free_masks:
+                in_place = b.and_(direct, b.cmp("eq", columns, b.i64(tiling.panels[0])))
+            with b.when(b.not_(in_place)):
                 b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
-            places = [a_block, a_row, a_col, b.select(direct, source, scratch), stride, b.offset(c, j, size), c_row]
-            b.call("void", function, [*places, m, columns, depth, goes_on])
+            stride = b.select(in_place, b_row, b.i64(tiling.panels[0]))
+            left, panel_b = (a_block, a_row, a_col), (b.select(in_place, source, scratch), stride)
+            strips = {tiling.heights[0]: strip, **rest}
+            _call_strips(b, size, strips, left, panel_b, (b.offset(c, j, size), c_row), m, [columns, depth, goes_on])
             panel.next([b.add(j, columns)])
     b.finish()
     return b.name
@@ -160,63 +158,60 @@ def _emit_blocks(module, tiling):
 
 def _count_panels(b, tiling, n):
     """How many panels `_choose_panel` makes of n columns."""
-    columns, lanes, narrow = *tiling.panels[:1], tiling.lanes, tiling.panels[-1]
+    columns, lanes, narrow = tiling.panels[0], tiling.lanes, tiling.panels[-1]
     rest = b.and_(n, b.i64(columns - 1))
     two = b.and_(b.cmp("lt", b.i64(lanes), rest), b.cmp("le", rest, b.i64(columns - narrow)))
     whole = b.div(b.add(n, b.i64(columns - 1)), b.i64(columns))
     return b.add(whole, b.convert(two, "i64"))
 
 
-def _choose_panel(b, tiling, panels, remaining):
-    """Columns of the next panel and the function for it, the narrowest that covers them.
+def _choose_panel(b, tiling, strips, remaining):
+    """Columns of the next panel and the strip for its full tiles, the narrowest that covers them.
 
     Where a vector and a narrow panel cover the rest they are taken: less work than two vectors.
     """
-    columns, lanes, narrow = *tiling.panels[:1], tiling.lanes, tiling.panels[-1]
+    columns, lanes, narrow = tiling.panels[0], tiling.lanes, tiling.panels[-1]
     wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
-    function = Reg(f"@{panels[lanes]}", PTR)
+    strip = strips[lanes]
     if narrow < lanes:
-        function = b.select(b.cmp("le", remaining, b.i64(narrow)), Reg(f"@{panels[narrow]}", PTR), function)
+        strip = b.select(b.cmp("le", remaining, b.i64(narrow)), strips[narrow], strip)
     widest = b.select(wide, b.i64(columns), b.i64(lanes))
-    return b.intrinsic("smin", remaining, widest), b.select(wide, Reg(f"@{panels[columns]}", PTR), function)
+    return b.intrinsic("smin", remaining, widest), b.select(wide, strips[columns], strip)
 
 
-_TILES = [
-    ("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("c", PTR), ("c_row", I64),
-    ("count", I64), ("columns", I64), ("k", I64), ("continued", I1),
-]  # fmt: skip
-
-
-def _emit_panel(module, tiling, width, strips):
-    """A function for one panel of columns: `count` rows of C, in strips of the tallest tile that still fits."""
-    b = Builder(module, f"weft_gemm_{tiling.element}_panel{width}", _TILES, linkage="internal")
-    size = tiling.element_bytes
-    a, a_row, a_col, b_panel, b_row, c, c_row, rows, columns, k, continued = b.arguments
-    for height in tiling.heights:
+def _call_strips(b, size, strips, left, panel, result, rows, extent):
+    """All rows of one panel, in strips of the tallest tile that still fits."""
+    (a, a_row, a_col), (c, c_row) = left, result
+    for height, strip in strips.items():
         tiles = b.div(rows, b.i64(height))
         with b.when(b.cmp("lt", b.i64(0), tiles)):
-            operands = [a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued]
-            b.call("void", strips[tiling.strip(height, width)], operands)
+            b.call("void", strip, [a, a_row, a_col, *panel, c, c_row, tiles, *extent])
         done = b.mul(tiles, b.i64(height))
         rows = b.sub(rows, done)
         a, c = b.offset(a, b.mul(done, a_row), size), b.offset(c, b.mul(done, c_row), size)
-    b.finish()
-    return b.name
 
 
-def _emit_strip(module, element, height, lanes, vectors):
-    """A function for `count` tiles of C below one another, each `height` rows by `vectors` vectors, the last masked."""
-    name = f"weft_gemm_{element}_strip{height}x{lanes * vectors}"
-    b = Builder(module, name, _TILES, linkage="internal")
-    a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
-    t = Type(element, lanes)
+_STRIP = [
+    ("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("c", PTR), ("c_row", I64),
+    ("tiles", I64), ("columns", I64), ("k", I64), ("continued", I1),
+]  # fmt: skip
+
+
+def _emit_strip(module, tiling, height, columns):
+    """A function for tiles of C below one another, `height` rows each; returns its address.
+
+    They are as wide as the panels of `columns` columns, whose last lanes are masked.
+    """
+    lanes, vectors = min(columns, tiling.lanes), -(-columns // tiling.lanes)
+    t = Type(tiling.element, lanes)
     size = t.element_bytes
+    b = Builder(module, f"weft_gemm_{t.element}_strip{height}x{columns}", _STRIP, linkage="internal")
+    a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
     masks = [b.lane_mask(b.i64(v * lanes), columns, lanes) for v in range(vectors)]
+    loaded = masks if tiling.has_free_masks else [None] * vectors
     # Where no earlier block of the sum was stored, no lane of C is read and the accumulators start from zero.
     starts = [b.and_(mask, b.splat(continued, lanes)) for mask in masks]
-    # Frozen, so that the code generator keeps one register per row: it would rather step from row to row, in a chain
-    # of additions as long as the tile is high.
-    a_rows = [b.freeze(b.mul(a_row, b.i64(r))) for r in range(height)]
+    a_rows = [b.mul(a_row, b.i64(r)) for r in range(height)]
     c_rows = [b.mul(c_row, b.i64(r)) for r in range(height)]
     with b.loop(0, tiles, 1, [a, c]) as (_, tile):
         a_tile, c_tile = tile.values
@@ -224,20 +219,40 @@ def _emit_strip(module, element, height, lanes, vectors):
         initial = [b.load(place, t, starts[i % vectors]) for i, place in enumerate(places)]
         with b.loop(0, k, 1, [a_tile, b_panel, *initial]) as (_, step):
             a_now, b_now, *sums = step.values
-            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t, masks[v]) for v in range(vectors)]
+            # Frozen, so that the code generator keeps the rows' distances in registers: left alone it steps from row
+            # to row, in a chain of additions as long as the tile is high, and takes longer to find that out.
+            a_here = b.freeze(a_now)
+            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t, loaded[v]) for v in range(vectors)]
             following = []
             for r in range(height):
-                x = b.splat(b.load(b.offset(a_now, a_rows[r], size), Type(element)), lanes)
+                x = b.splat(b.load(b.offset(a_here, a_rows[r], size), Type(t.element)), lanes)
                 following += [b.fma(x, y, z) for y, z in zip(b_vectors, sums[r * vectors :])]
             step.next([b.offset(a_now, a_col, size), b.offset(b_now, b_row, size), *following])
-        for i, place in enumerate(places):
-            b.store(step.results[2 + i], place, masks[i % vectors])
+        _store_tile(b, tiling, step.results[2:], places, masks, b.cmp("eq", columns, b.i64(vectors * lanes)))
         tile.next([b.offset(x, b.mul(row, b.i64(height)), size) for x, row in ((a_tile, a_row), (c_tile, c_row))])
     b.finish()
-    return b.name
+    return Reg(f"@{b.name}", PTR)
 
 
 _GROUPS = 2  # blocks of columns transposed at once, so that their chains overlap; more, and their lines collide
+
+
+def _store_tile(b, tiling, sums, places, masks, full):
+    """Store the accumulators of a tile. Without AVX-512 a masked store may take as long as twenty others."""
+    if not tiling.has_free_masks:
+        with b.when(full):
+            _store_all(b, sums, places, [None])
+        with b.when(b.not_(full)):
+            _store_all(b, sums, places, masks)
+        return
+    _store_all(b, sums, places, masks)
+
+
+def _store_all(b, sums, places, masks):
+    for i, (value, place) in enumerate(zip(sums, places)):
+        b.store(value, place, masks[i % len(masks)])
+
+
 _ROWS = 4  # rows of B added at once where B is read row by row: the row of C is read and written once for all
 
 
@@ -315,7 +330,7 @@ def _emit_columns(module, element):
     a, a_col, right, b_col, c, n, k = b.arguments
     t = Type(element, pack_lanes(element))
     size, lanes = t.element_bytes, t.lanes
-    offsets = [b.freeze(b.mul(b_col, b.i64(r))) for r in range(lanes)]
+    offsets = [b.mul(b_col, b.i64(r)) for r in range(lanes)]
     with b.loop(0, n, _GROUPS * lanes) as j:
         starts = [b.offset(right, b.mul(b.add(j, b.i64(g * lanes)), b_col), size) for g in range(_GROUPS)]
         with b.loop(0, k, lanes, [a, *starts, *[b.const(0, t)] * _GROUPS]) as (_, state):
@@ -326,7 +341,8 @@ def _emit_columns(module, element):
                 x = b.offset(x, a_col, size)
             following = []
             for place, total in zip(places, sums):
-                for factor, row in zip(factors, load_transposed(b, t, [b.offset(place, o, size) for o in offsets])):
+                here = b.freeze(place)
+                for factor, row in zip(factors, load_transposed(b, t, [b.offset(here, o, size) for o in offsets])):
                     total = b.fma(factor, row, total)
                 following.append(total)
             state.next([x, *(b.offset(place, lanes, size) for place in places), *following])

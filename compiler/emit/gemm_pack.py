@@ -61,7 +61,8 @@ def _transpose_blocks(b, t, width, rows):
         starts = [b.offset(source, b.mul(pick, column), size) for pick in picks]
         with b.loop(0, rows, lanes, [b.offset(target, j, size)]) as (p, state):
             (place,) = state.values
-            for r, vector in enumerate(load_transposed(b, t, [b.offset(start, p, size) for start in starts])):
+            here = b.freeze(p)
+            for r, vector in enumerate(load_transposed(b, t, [b.offset(start, here, size) for start in starts])):
                 b.store(vector, b.offset(place, r * width, size))
             state.next([b.offset(place, lanes * width, size)])
 
