@@ -1,0 +1,231 @@
+"""Activations as modules: each calls the function of nn.functional and keeps its options."""
+
+from ..creation import full
+from . import functional as F
+from .module import Module
+from .parameter import Parameter
+
+
+class _Elementwise(Module):
+    """An activation without options. `inplace` is accepted for PyTorch's sake: results are new tensors all the same."""
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self):
+        return "inplace=True" if self.inplace else ""
+
+
+class ReLU(_Elementwise):
+    """max(x, 0)."""
+
+    def forward(self, x):
+        return F.relu(x)
+
+
+class ReLU6(_Elementwise):
+    """min(max(x, 0), 6)."""
+
+    def forward(self, x):
+        return F.relu6(x)
+
+
+class SiLU(_Elementwise):
+    """x sigmoid(x)."""
+
+    def forward(self, x):
+        return F.silu(x)
+
+
+class Mish(_Elementwise):
+    """x tanh(softplus(x))."""
+
+    def forward(self, x):
+        return F.mish(x)
+
+
+class SELU(_Elementwise):
+    """Scaled exponential linear unit."""
+
+    def forward(self, x):
+        return F.selu(x)
+
+
+class Hardswish(_Elementwise):
+    """x relu6(x + 3) / 6."""
+
+    def forward(self, x):
+        return F.hardswish(x)
+
+    def extra_repr(self):
+        return ""
+
+
+class Hardsigmoid(Hardswish):
+    """relu6(x + 3) / 6."""
+
+    def forward(self, x):
+        return F.hardsigmoid(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x):
+        return F.sigmoid(x)
+
+
+class Tanh(Module):
+    """tanh(x)."""
+
+    def forward(self, x):
+        return F.tanh(x)
+
+
+class Softsign(Module):
+    """x / (1 + |x|)."""
+
+    def forward(self, x):
+        return F.softsign(x)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
+
+    def forward(self, x):
+        return F.logsigmoid(x)
+
+
+class GELU(Module):
+    """x Phi(x); approximate="tanh" for the tanh form."""
+
+    def __init__(self, approximate="none"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x):
+        return F.gelu(x, self.approximate)
+
+    def extra_repr(self):
+        return f"approximate={self.approximate!r}"
+
+
+class LeakyReLU(_Elementwise):
+    """x where positive, negative_slope * x elsewhere."""
+
+    def __init__(self, negative_slope=0.01, inplace=False):
+        super().__init__(inplace)
+        self.negative_slope = negative_slope
+
+    def forward(self, x):
+        return F.leaky_relu(x, self.negative_slope)
+
+    def extra_repr(self):
+        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
+
+
+class ELU(_Elementwise):
+    """x where positive, alpha (exp(x) - 1) elsewhere."""
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__(inplace)
+        self.alpha = alpha
+
+    def forward(self, x):
+        return F.elu(x, self.alpha)
+
+    def extra_repr(self):
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class CELU(ELU):
+    """x where positive, alpha (exp(x / alpha) - 1) elsewhere."""
+
+    def forward(self, x):
+        return F.celu(x, self.alpha)
+
+
+class Hardtanh(_Elementwise):
+    """x cut to [min_val, max_val]."""
+
+    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False):
+        super().__init__(inplace)
+        self.min_val, self.max_val = min_val, max_val
+
+    def forward(self, x):
+        return F.hardtanh(x, self.min_val, self.max_val)
+
+    def extra_repr(self):
+        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta."""
+
+    def __init__(self, beta=1.0, threshold=20.0):
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, x):
+        return F.softplus(x, self.beta, self.threshold)
+
+    def extra_repr(self):
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class PReLU(Module):
+    """leaky_relu with learned slopes: one, or one per channel."""
+
+    def __init__(self, num_parameters=1, init=0.25, dtype=None):
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype))
+
+    def forward(self, x):
+        return F.prelu(x, self.weight)
+
+    def extra_repr(self):
+        return f"num_parameters={self.num_parameters}"
+
+
+class GLU(Module):
+    """First half times sigmoid of the second half, along dim."""
+
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return F.glu(x, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along dim."""
+
+    def __init__(self, dim=None):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return F.softmax(x, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Module):
+    """log(softmax(x)) along dim."""
+
+    def __init__(self, dim=None):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return F.log_softmax(x, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"

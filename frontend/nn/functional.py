@@ -1,0 +1,336 @@
+"""Functions of neural networks under PyTorch's names, composed from the op table.
+
+Activations, linear maps, normalisation, dropout and lookups are here; losses come from loss_functions.py.
+`dim` is PyTorch's word for an axis and is accepted wherever it uses it.
+"""
+
+import math
+import warnings
+
+import numpy as np
+
+from ..compiler import dtypes
+from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
+from ..compiler.ops import reduction as reductions
+from ..compiler.shapes import normalize_axes, normalize_axis
+from ..runtime import random
+from .loss_functions import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+
+
+# --- activations ----------------------------------------------------------------------------------------------------
+def relu(x):
+    """max(x, 0)."""
+    return arithmetic.relu(x)
+
+
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return transcendental.sigmoid(x)
+
+
+def tanh(x):
+    """Hyperbolic tangent."""
+    return transcendental.tanh(x)
+
+
+def relu6(x):
+    """min(max(x, 0), 6)."""
+    return arithmetic.clamp(x, 0.0, 6.0)
+
+
+def hardtanh(x, min_val=-1.0, max_val=1.0):
+    """x cut to [min_val, max_val]."""
+    return arithmetic.clamp(x, float(min_val), float(max_val))
+
+
+def leaky_relu(x, negative_slope=0.01):
+    """x where positive, negative_slope * x elsewhere."""
+    return neural.leaky_relu(x, float(negative_slope))
+
+
+def prelu(x, weight):
+    """leaky_relu with a learned slope: one, or one per channel (dimension 1)."""
+    if weight.shape != (1,) and len(x.shape) > 1:
+        weight = weight.reshape((weight.shape[0],) + (1,) * (len(x.shape) - 2))
+    return comparison.where(x > 0, x, x * weight)
+
+
+def elu(x, alpha=1.0):
+    """x where positive, alpha (exp(x) - 1) elsewhere (Clevert et al., arXiv 1511.07289)."""
+    # expm1 of the positive part would overflow, and inf * 0 in its derivative is nan: it is not computed there.
+    return comparison.where(x > 0, x, transcendental.expm1(arithmetic.clamp_max(x, 0.0)) * alpha)
+
+
+def celu(x, alpha=1.0):
+    """x where positive, alpha (exp(x / alpha) - 1) elsewhere (Barron, arXiv 1704.07483)."""
+    return comparison.where(x > 0, x, transcendental.expm1(arithmetic.clamp_max(x, 0.0) / alpha) * alpha)
+
+
+def selu(x):
+    """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., arXiv 1706.02515)."""
+    return elu(x, 1.6732632423543772) * 1.0507009873554805
+
+
+def gelu(x, approximate="none"):
+    """x Phi(x), Phi the normal distribution function; approximate="tanh" uses a tanh in its place."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(
+            f"gelu: approximate is {approximate!r}; the approximate argument must be either none or tanh"
+        )
+    return neural.gelu(x, approximate=approximate)
+
+
+def silu(x):
+    """x sigmoid(x)."""
+    return neural.silu(x)
+
+
+def mish(x):
+    """x tanh(softplus(x)) (Misra, arXiv 1908.08681)."""
+    return x * transcendental.tanh(neural.softplus(x))
+
+
+def softplus(x, beta=1.0, threshold=20.0):
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    if beta == 1:
+        smooth = neural.softplus(x)
+    else:
+        smooth = neural.softplus(x * beta) / beta
+    return comparison.where(x * beta > threshold, x, smooth)
+
+
+def softsign(x):
+    """x / (1 + |x|)."""
+    return x / (arithmetic.abs_(x) + 1.0)
+
+
+def logsigmoid(x):
+    """log(sigmoid(x)), without overflow."""
+    return -neural.softplus(-x)
+
+
+def hardsigmoid(x):
+    """relu6(x + 3) / 6."""
+    return relu6(x + 3.0) / 6.0
+
+
+def hardswish(x):
+    """x relu6(x + 3) / 6."""
+    return x * relu6(x + 3.0) / 6.0
+
+
+def glu(x, dim=-1):
+    """First half times sigmoid of the second half, along dim (Dauphin et al., arXiv 1612.08083)."""
+    axis = normalize_axis("glu", dim, len(x.shape))
+    size = x.shape[axis]
+    if size % 2:
+        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {size}")
+    return _part(x, axis, 0, size // 2) * sigmoid(_part(x, axis, size // 2, size // 2))
+
+
+def _part(x, axis, start, length):
+    spec = tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+    return view.slice_(x, spec=spec)
+
+
+def softmax(x, dim=None, dtype=None):
+    """exp(x) / sum(exp(x)) along dim."""
+    return statistics.softmax(_converted(x, dtype), axis=_softmax_axis("softmax", x, dim))
+
+
+def softmin(x, dim=None, dtype=None):
+    """softmax(-x)."""
+    return statistics.softmax(-_converted(x, dtype), axis=_softmax_axis("softmin", x, dim))
+
+
+def log_softmax(x, dim=None, dtype=None):
+    """log(softmax(x)), without its loss of digits."""
+    return statistics.log_softmax(_converted(x, dtype), axis=_softmax_axis("log_softmax", x, dim))
+
+
+def _converted(x, dtype):
+    return x if dtype is None or x.dtype is dtype else comparison.cast(x, dtype=dtype)
+
+
+def _softmax_axis(name, x, dim):
+    rank = len(x.shape)
+    if dim is None:
+        dim = 0 if rank in (0, 1, 3) else 1
+        warnings.warn(
+            f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim={dim}.",
+            stacklevel=3,
+        )
+    return 0 if rank == 0 and dim in (0, -1) else normalize_axis(name, dim, rank)
+
+
+# --- linear maps and lookups ----------------------------------------------------------------------------------------
+def linear(x, weight, bias=None):
+    """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
+    if bias is None:
+        return contraction.linear(x, weight)
+    return contraction.linear(x, weight, bias)
+
+
+def embedding(index, weight, padding_idx=None):
+    """Rows of weight at integer positions. The row `padding_idx` gets no gradient."""
+    rows = indexing.embedding(weight, index)
+    if padding_idx is None:
+        return rows
+    if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise AssertionError(f"embedding: padding_idx {padding_idx} must be within num_embeddings {weight.shape[0]}")
+    padded = index.reshape((*index.shape, 1)) == padding_idx % weight.shape[0]
+    return comparison.where(padded, rows.detach(), rows)
+
+
+def one_hot(index, num_classes=-1):
+    """int64 rows with a 1 at the index: (...) -> (..., num_classes). -1: as many classes as the largest index needs."""
+    if index.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {index.dtype.name}")
+    largest, smallest = _extremes(index)
+    if smallest < 0:
+        raise RuntimeError(f"one_hot: Class values must be non-negative, got {smallest}")
+    if num_classes == -1:
+        num_classes = largest + 1
+    if largest >= num_classes:
+        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes {num_classes}, got {largest}")
+    return indexing.one_hot(index, count=num_classes)
+
+
+def _extremes(index):
+    values = index.detach().numpy()
+    if values.size == 0:
+        return -1, 0
+    return int(values.max()), int(values.min())
+
+
+# --- normalisation and distance -------------------------------------------------------------------------------------
+def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
+    shape = tuple(normalized_shape)
+    lead = _leading_shape("layer_norm", x, shape)
+    affine = [t if len(shape) == 1 else t.reshape((-1,)) for t in (weight, bias) if t is not None]
+    rows = x if len(shape) == 1 else x.reshape((*lead, math.prod(shape)))
+    if weight is None and bias is not None:
+        result = neural.layer_norm(rows, eps=eps) + affine[0]
+    else:
+        result = neural.layer_norm(rows, *affine, eps=eps)
+    return result if len(shape) == 1 else result.reshape(x.shape)
+
+
+def _leading_shape(name, x, shape):
+    """x's dimensions before the normalized ones, which must be `shape`."""
+    lead = x.shape[: len(x.shape) - len(shape)]
+    if not shape or x.shape[len(lead) :] != shape:
+        raise RuntimeError(
+            f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*, {', '.join(map(str, shape))}], but got input of size {list(x.shape)}"
+        )
+    return lead
+
+
+def rms_norm(x, normalized_shape, weight=None, eps=None):
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions. eps: by default the dtype's machine epsilon."""
+    lead = _leading_shape("rms_norm", x, tuple(normalized_shape))
+    axes = tuple(range(len(lead), len(x.shape)))
+    eps = float(np.finfo(x.dtype.numpy).eps) if eps is None else float(eps)
+    scaled = x * arithmetic.rsqrt(statistics.mean(x * x, axes=axes, keepdim=True) + eps)
+    return scaled if weight is None else scaled * weight
+
+
+def normalize(x, p=2.0, dim=1, eps=1e-12):
+    """x / max(norm of x along dim, eps)."""
+    axes = normalize_axes("normalize", dim, len(x.shape))
+    if p == 2:
+        length = statistics.norm(x, axes=axes, keepdim=True)
+    elif p == math.inf:
+        length = reductions.amax(arithmetic.abs_(x), axes=axes, keepdim=True)
+    else:
+        powers = neural.power(arithmetic.abs_(x), exponent=float(p))
+        length = neural.power(reductions.sum_(powers, axes=axes, keepdim=True), exponent=1.0 / p)
+    return x / arithmetic.clamp_min(length, eps)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim."""
+    products = x1 * x2
+    axes = normalize_axes("cosine_similarity", dim, len(products.shape))
+    return reductions.sum_(products, axes=axes, keepdim=False) / (_length(x1, dim, eps) * _length(x2, dim, eps))
+
+
+def _length(x, dim, at_least):
+    axes = normalize_axes("cosine_similarity", dim, len(x.shape))
+    return arithmetic.clamp_min(statistics.norm(x, axes=axes, keepdim=False), at_least)
+
+
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+    difference = x1 - x2 + eps
+    last = (len(difference.shape) - 1,)
+    if p == 2:
+        return statistics.norm(difference, axes=last, keepdim=keepdim)
+    powers = neural.power(arithmetic.abs_(difference), exponent=float(p))
+    return neural.power(reductions.sum_(powers, axes=last, keepdim=keepdim), exponent=1.0 / p)
+
+
+# --- dropout --------------------------------------------------------------------------------------------------------
+def dropout(x, p=0.5, training=True):
+    """Zero with probability p, times 1 / (1 - p) otherwise; x itself when not training (Srivastava et al. 2014)."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0:
+        return x
+    return neural.dropout(x, random.uniform(x.shape, x.dtype), p=float(p))
+
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "celu",
+    "cosine_similarity",
+    "cross_entropy",
+    "dropout",
+    "elu",
+    "embedding",
+    "gelu",
+    "glu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pairwise_distance",
+    "prelu",
+    "relu",
+    "relu6",
+    "rms_norm",
+    "selu",
+    "sigmoid",
+    "silu",
+    "smooth_l1_loss",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softsign",
+    "tanh",
+]

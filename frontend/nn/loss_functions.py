@@ -1,0 +1,230 @@
+"""Losses as functions: per-element (or per-row) losses, then `reduction` "mean", "sum" or "none"."""
+
+import math
+import warnings
+
+from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
+from ..compiler.ops.arithmetic import abs_, clamp_min, sub
+from ..compiler.ops.comparison import cast, eq, ne, where
+from ..compiler.ops.reduction import sum_
+from ..compiler.ops.view import permute
+
+
+def _check_reduction(name, kind, allowed=("none", "mean", "sum")):
+    if kind not in allowed:
+        raise ValueError(f"{name}: {kind} is not a valid value for reduction; it must be one of {', '.join(allowed)}")
+
+
+def _all_axes(x):
+    return tuple(range(len(x.shape)))
+
+
+def _total(x):
+    return sum_(x, axes=_all_axes(x), keepdim=False)
+
+
+def _reduced(losses, kind):
+    if kind == "none":
+        return losses
+    return _total(losses) if kind == "sum" else statistics.mean(losses, axes=_all_axes(losses), keepdim=False)
+
+
+# --- numbers against numbers ----------------------------------------------------------------------------------------
+def _warn_of_broadcast(x, target):
+    if x.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({x.shape}). "
+            "This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def mse_loss(x, target, *, reduction="mean"):
+    """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here."""
+    _check_reduction("mse_loss", reduction)
+    _warn_of_broadcast(x, target)
+    return neural.mse_loss(x, target, reduction=reduction)
+
+
+def l1_loss(x, target, *, reduction="mean"):
+    """|x - target|."""
+    _check_reduction("l1_loss", reduction)
+    _warn_of_broadcast(x, target)
+    return neural.l1_loss(x, target, reduction=reduction)
+
+
+def smooth_l1_loss(x, target, *, reduction="mean", beta=1.0):
+    """(x - target)^2 / (2 beta) where |x - target| < beta, |x - target| - beta / 2 elsewhere."""
+    _check_reduction("smooth_l1_loss", reduction)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
+    _warn_of_broadcast(x, target)
+    if beta == 0:
+        return neural.l1_loss(x, target, reduction=reduction)
+    distance = abs_(sub(x, target))
+    return _reduced(where(distance < beta, distance * distance * 0.5 / beta, distance - 0.5 * beta), reduction)
+
+
+def huber_loss(x, target, *, reduction="mean", delta=1.0):
+    """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere."""
+    _check_reduction("huber_loss", reduction)
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
+    _warn_of_broadcast(x, target)
+    distance = abs_(sub(x, target))
+    return _reduced(where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta), reduction)
+
+
+def kl_div(x, target, *, reduction="mean", log_target=False):
+    """target (log(target) - x), x being log probabilities; with log_target, target holds logarithms too.
+
+    `reduction="batchmean"`, the mathematical definition, divides the sum by the size of the first dimension.
+    """
+    _check_reduction("kl_div", reduction, ("none", "mean", "sum", "batchmean"))
+    if log_target:
+        losses = transcendental.exp(target) * (target - x)
+    else:
+        # 0 log 0 is 0: the logarithm is taken of 1 there, so that its derivative is no infinity either.
+        empty = eq(target, 0.0)
+        losses = where(empty, 0.0, target * (transcendental.log(where(empty, 1.0, target)) - x))
+    if reduction == "batchmean":
+        return _total(losses) / float(x.shape[0] if x.shape else 1)
+    return _reduced(losses, reduction)
+
+
+# --- probabilities against 0 and 1 ----------------------------------------------------------------------------------
+def _require_same_shape(name, x, target):
+    if x.shape != target.shape:
+        raise ValueError(f"{name}: Target size ({target.shape}) must be the same as input size ({x.shape})")
+
+
+def binary_cross_entropy(x, target, weight=None, *, reduction="mean"):
+    """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
+
+    The gradient is 0 where a logarithm is cut. Outside [0, 1] the result is NaN.
+    """
+    _check_reduction("binary_cross_entropy", reduction)
+    _require_same_shape("binary_cross_entropy", x, target)
+    log_x = _cut_log(transcendental.log, x, eq(x, 0.0), 1.0)
+    log_rest = _cut_log(transcendental.log1p, -x, eq(x, 1.0), 0.0)
+    losses = -(target * log_x + (1.0 - target) * log_rest)
+    return _reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _cut_log(log, x, at_zero, harmless):
+    """max(log(x), -100), where `at_zero` marks the poles: there the logarithm of a harmless number is computed."""
+    return where(at_zero, -100.0, clamp_min(log(where(at_zero, harmless, x)), -100.0))
+
+
+def binary_cross_entropy_with_logits(x, target, weight=None, *, reduction="mean", pos_weight=None):
+    """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` multiplies the losses of positives."""
+    name = "binary_cross_entropy_with_logits"
+    _check_reduction(name, reduction)
+    _require_same_shape(name, x, target)
+    if weight is None and pos_weight is None:
+        return neural.binary_cross_entropy_with_logits(x, target, reduction=reduction)
+    if pos_weight is None:
+        losses = neural.binary_cross_entropy_with_logits(x, target, reduction="none")
+    else:
+        # log(1 + exp(-x)) is the loss of a positive, and x more than that the loss of a negative.
+        losses = (1.0 - target) * x + ((pos_weight - 1.0) * target + 1.0) * neural.softplus(-x)
+    return _reduced(losses if weight is None else losses * weight, reduction)
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+def nll_loss(x, target, weight=None, *, ignore_index=-100, reduction="mean"):
+    """-x[target] of every row: x holds log probabilities (N, C), (C,) or (N, C, d1, ...), target classes without C.
+
+    `weight` (C,) multiplies the losses of each class, and "mean" divides by the sum of the weights met. Rows whose
+    target is ignore_index do not count.
+    """
+    _check_reduction("nll_loss", reduction)
+    rows, classes = _class_rows("nll_loss", x, target)
+    loss = _nll_rows(rows, classes, weight, ignore_index, reduction)
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _class_rows(name, x, target):
+    """x as (rows, C) and its class indices as (rows,)."""
+    if len(x.shape) == 2:
+        return x, target
+    if not x.shape or target.shape != x.shape[:1] * (len(x.shape) > 1) + x.shape[2:]:
+        raise OpError(
+            f"{name}: Expected target size {list(x.shape[:1] + x.shape[2:])}, got {list(target.shape)}: "
+            f"input {x.shape} holds scores in dimension 1 and target must have all other dimensions"
+        )
+    return _flat(x), target.reshape((-1,))
+
+
+def _flat(x):
+    """Dimension 1 (the classes) moved to the end, all others merged: (N, C, d1, ...) -> (N d1 ..., C)."""
+    if len(x.shape) == 1:
+        return x.reshape((1, x.shape[0]))
+    if len(x.shape) == 2:
+        return x
+    order = (0, *range(2, len(x.shape)), 1)
+    rows = math.prod(x.shape) // max(x.shape[1], 1)
+    return permute(x, axes=order).reshape((rows, x.shape[1]))
+
+
+def _nll_rows(rows, classes, weight, ignore_index, kind):
+    if weight is None:
+        return neural.nll_loss(rows, classes, reduction=kind, ignore_index=ignore_index)
+    # Ignored rows have no loss, so only the sum of the weights must leave them out.
+    losses = neural.nll_loss(rows, classes, reduction="none", ignore_index=ignore_index)
+    weights = _row_weights(classes, weight, ignore_index)
+    losses = losses * weights
+    return _total(losses) / _total(weights) if kind == "mean" else _reduced(losses, kind)
+
+
+def _row_weights(classes, weight, ignore_index):
+    """The weight of every row's class, 0 for ignored rows."""
+    kept = ne(classes, ignore_index)
+    return where(kept, indexing.index_select(weight, where(kept, classes, 0), axis=0), 0.0)
+
+
+def cross_entropy(x, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """nll_loss(log_softmax(x, 1), target): x holds scores (N, C), (C,) or (N, C, d1, ...).
+
+    target: int64 classes (no dimension C), or probabilities of x's shape. With label_smoothing e the targets become
+    (1 - e) target + e / C.
+    """
+    _check_reduction("cross_entropy", reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if target.dtype.is_floating_point:
+        return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
+    rows, classes = _class_rows("cross_entropy", x, target)
+    log_rows = statistics.log_softmax(rows, axis=1)
+    loss = _nll_rows(log_rows, classes, weight, ignore_index, reduction)
+    if label_smoothing > 0:
+        spread = _uniform_rows(log_rows, classes, weight, ignore_index, reduction)
+        loss = loss * (1.0 - label_smoothing) + spread * (label_smoothing / rows.shape[1])
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _uniform_rows(log_rows, classes, weight, ignore_index, kind):
+    """The loss against all classes at once: minus the (weighted) sum of every kept row."""
+    kept = ne(classes, ignore_index)
+    each = log_rows if weight is None else log_rows * weight
+    losses = where(kept, -sum_(each, axes=(1,), keepdim=False), 0.0)
+    if kind != "mean":
+        return _reduced(losses, kind)
+    counts = cast(kept, dtype=log_rows.dtype) if weight is None else _row_weights(classes, weight, ignore_index)
+    return _total(losses) / _total(counts)
+
+
+def _soft_cross_entropy(x, target, weight, kind, label_smoothing):
+    """Cross entropy with probabilities as targets; "mean" divides by the number of rows."""
+    if x.shape != target.shape:
+        raise OpError(
+            f"cross_entropy: input has shape {x.shape}, target {target.shape}: targets of dtype "
+            f"{target.dtype.name} are probabilities and need the input's shape; for class indices convert with .long()"
+        )
+    rows, chances = _flat(x), _flat(target)
+    if label_smoothing > 0:
+        chances = chances * (1.0 - label_smoothing) + label_smoothing / rows.shape[1]
+    products = statistics.log_softmax(rows, axis=1) * chances
+    losses = -sum_(products if weight is None else products * weight, axes=(1,), keepdim=False)
+    return losses.reshape(x.shape[:1] * (len(x.shape) > 1) + x.shape[2:]) if kind == "none" else _reduced(losses, kind)

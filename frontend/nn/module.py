@@ -1,0 +1,320 @@
+"""Module: the base of layers and models, with PyTorch's semantics.
+
+    Module -- _parameters   name -> Parameter or None
+           |- _buffers      name -> Tensor or None        state that is saved but not trained
+           |- _modules      name -> Module or None        children
+           `- __dict__      every one of them once more, so that reading `self.weight` is a plain attribute
+
+Attributes are registered by `__setattr__`; names, trees and state_dict keys follow from these three tables.
+"""
+
+from collections import OrderedDict
+from itertools import count
+
+from ..compiler.dtypes import DType, float32, float64
+from ..runtime.modes import no_grad
+from ..runtime.tensor import Tensor
+from . import state
+from .parameter import Parameter
+
+_hook_numbers = count()
+
+
+class HookHandle:
+    """What registering a hook returns: `remove()` takes the hook away again."""
+
+    def __init__(self, hooks, hook):
+        self.hooks, self.number = hooks, next(_hook_numbers)
+        hooks[self.number] = hook
+
+    def remove(self):
+        self.hooks.pop(self.number, None)
+
+
+class Module:
+    """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
+
+    def __init__(self):
+        self.__dict__.update(
+            training=True,
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _non_persistent=set(),
+            _forward_pre_hooks={},
+            _forward_hooks={},
+        )
+
+    def forward(self, *args):
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    def __call__(self, *args, **kwargs):
+        if not (self._forward_hooks or self._forward_pre_hooks):
+            return self.forward(*args, **kwargs)
+        for hook in tuple(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook in tuple(self._forward_hooks.values()):
+            changed = hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    def register_forward_pre_hook(self, hook):
+        """Call hook(module, args) before forward; what it returns, if not None, takes the place of args."""
+        return HookHandle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook):
+        """Call hook(module, args, output) after forward; what it returns, if not None, takes the place of output."""
+        return HookHandle(self._forward_hooks, hook)
+
+    # --- registration -------------------------------------------------------------------------------------------
+    def __setattr__(self, name, value):
+        if isinstance(value, Parameter):
+            self._place("_parameters", name, value, "parameters")
+        elif isinstance(value, Module):
+            self._place("_modules", name, value, "module")
+        else:
+            self._assign_plain(name, value)
+
+    def _place(self, table, name, value, noun):
+        if table not in self.__dict__:
+            raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
+        for other in _TABLES:
+            if other != table:
+                self.__dict__[other].pop(name, None)
+        self.__dict__[table][name] = value
+        self.__dict__[name] = value
+
+    def _assign_plain(self, name, value):
+        """Assign to a registered name only what fits there; other names are ordinary attributes."""
+        for table, (kind, expected) in _TABLES.items():
+            if name in self.__dict__.get(table, ()):
+                if value is not None and not isinstance(value, expected):
+                    raise TypeError(
+                        f"cannot assign '{type(value).__name__}' object to {kind} '{name}' "
+                        f"(weft.{'' if expected is Tensor else 'nn.'}{expected.__name__} or None required)"
+                    )
+                self.__dict__[table][name] = value
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        for table in _TABLES:
+            self.__dict__[table].pop(name, None)
+        self._non_persistent.discard(name)
+        object.__delattr__(self, name)
+
+    def register_parameter(self, name, param):
+        """Add a parameter, or None for one that may come later."""
+        self._check_new_name("_parameters", name)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' (Parameter required)")
+        self._place("_parameters", name, param, "parameter")
+
+    def register_buffer(self, name, tensor, persistent=True):
+        """Add a tensor that is state but not trained; only persistent buffers appear in state_dict."""
+        self._check_new_name("_buffers", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (Tensor required)")
+        self._place("_buffers", name, tensor, "buffer")
+        if persistent:
+            self._non_persistent.discard(name)
+        else:
+            self._non_persistent.add(name)
+
+    def register_module(self, name, module):
+        """Add a child, or None."""
+        self._check_new_name("_modules", name)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._place("_modules", name, module, "module")
+
+    add_module = register_module
+
+    def _check_new_name(self, table, name):
+        noun = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}[table]
+        if table not in self.__dict__:
+            raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{noun} name should be a string. Got {type(name).__name__}")
+        if name == "" or "." in name:
+            raise KeyError(f'{noun} name can\'t {"be empty string" if name == "" else "contain a dot"}: "{name}"')
+        if hasattr(self, name) and name not in self.__dict__[table]:
+            raise KeyError(f"attribute '{name}' already exists")
+
+    # --- traversal ----------------------------------------------------------------------------------------------
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        """(path, module) for this module and all below it, parents first, each module once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, _joined(prefix, name), remove_duplicate)
+
+    def modules(self):
+        return (module for _, module in self.named_modules())
+
+    def named_children(self):
+        """(name, child) of the direct children, each once."""
+        seen = set()
+        for name, child in self._modules.items():
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self):
+        return (child for _, child in self.named_children())
+
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """(path, parameter) of this module and those below it, each parameter once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse=True):
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse=True):
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def _named_members(self, table, prefix, recurse, remove_duplicate):
+        seen = set()
+        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, owner in owners:
+            for name, member in owner.__dict__[table].items():
+                if member is None or member in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(member)
+                yield _joined(path, name), member
+
+    def get_submodule(self, target):
+        """The module at a dotted path."""
+        module = self
+        for name in target.split(".") if target else ():
+            if name not in module._modules:
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}` that is a module")
+            module = module._modules[name]
+        return module
+
+    def get_parameter(self, target):
+        """The parameter at a dotted path."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if name not in owner._parameters:
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}` that is a parameter")
+        return owner._parameters[name]
+
+    # --- state and modes ----------------------------------------------------------------------------------------
+    def state_dict(self, *, destination=None, prefix="", keep_vars=False):
+        """An OrderedDict of path -> tensor, sharing memory with parameters and persistent buffers."""
+        return state.collect(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Copy tensors into parameters and buffers, in place. With `strict` the keys must be the same.
+
+        Nothing is copied if anything does not fit: RuntimeError lists missing and unexpected keys and wrong sizes.
+        """
+        return state.load(self, state_dict, strict)
+
+    def train(self, mode=True):
+        """Training mode for this module and all below (dropout draws); `eval()` is the opposite."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad=True):
+        for param in self.parameters():
+            param.requires_grad = requires_grad
+        return self
+
+    def zero_grad(self, set_to_none=True):
+        for param in self.parameters():
+            if param.grad is None:
+                continue
+            if set_to_none:
+                param.grad = None
+            else:
+                param.grad = param.grad.detach()
+                param.grad.zero_()
+
+    def apply(self, function):
+        """Call function(module) on all modules, children first, this one last."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def to(self, *args, dtype=None, device=None):
+        """Convert floating point parameters and buffers to a dtype. The only device is "cpu"."""
+        for given in args:
+            if isinstance(given, DType):
+                dtype = given
+            else:
+                device = given
+        if device is not None and str(device) != "cpu":
+            raise ValueError(f"to: device is {device!r}; weft computes on the cpu")
+        if dtype is None:
+            return self
+        if not dtype.is_floating_point:
+            raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got desired dtype={dtype}")
+        return self._convert(dtype)
+
+    def float(self):
+        return self._convert(float32)
+
+    def double(self):
+        return self._convert(float64)
+
+    def _convert(self, dtype):
+        with no_grad():
+            for tensor in [*self.parameters(), *self.buffers()]:
+                if tensor.dtype.is_floating_point:
+                    grad, tensor.grad = tensor.grad, None
+                    tensor.data = tensor.data.to(dtype)
+                    tensor.grad = None if grad is None else grad.to(dtype)
+        return self
+
+    # --- text ---------------------------------------------------------------------------------------------------
+    def extra_repr(self):
+        """What the class's own constructor was told, for __repr__."""
+        return ""
+
+    def _get_name(self):
+        return type(self).__name__
+
+    def __repr__(self):
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
+        if not children and len(lines) <= 1:
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
+
+
+_TABLES = {
+    "_parameters": ("parameter", Parameter),
+    "_buffers": ("buffer", Tensor),
+    "_modules": ("child module", Module),
+}
+
+
+def _joined(prefix, name):
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _indented(text):
+    """Every line but the first moved right by two."""
+    return text.replace("\n", "\n  ")

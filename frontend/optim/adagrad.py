@@ -1,0 +1,69 @@
+"""Adagrad (Duchi, Hazan, Singer, JMLR 12, 2011)."""
+
+from collections import defaultdict
+
+from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
+from ..creation import full_like
+from ..runtime.update import update
+from .optimizer import Optimizer, count_step, require, with_gradients
+from .sgd import ascent_or_descent
+
+
+class Adagrad(Optimizer):
+    """Steps scaled by the root of the sum of all squared gradients:
+
+        g = gradient + weight_decay * parameter           (minus the gradient if `maximize`)
+        s = s + g * g
+        parameter = parameter - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+
+    The state of a parameter, made when the optimizer is: "step" (t, an int) and "sum" (s).
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=1e-2,
+        lr_decay=0,
+        weight_decay=0,
+        initial_accumulator_value=0,
+        eps=1e-10,
+        *,
+        maximize=False,
+    ):
+        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require(lr_decay >= 0, f"Invalid lr_decay value: {lr_decay}")
+        require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
+        require(initial_accumulator_value >= 0, f"Invalid initial_accumulator_value value: {initial_accumulator_value}")
+        require(eps >= 0, f"Invalid epsilon value: {eps}")
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for param in group["params"]:
+            start = full_like(param, float(group["initial_accumulator_value"]))
+            self.state[param] = {"step": 0, "sum": start}
+
+    def update_group(self, group):
+        rows_at = defaultdict(list)
+        for param in with_gradients(group):
+            state = self.state[param]
+            rows_at[count_step(state)].append((param, param.grad, state["sum"]))
+        flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
+        for step, rows in rows_at.items():
+            lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])
+            update(adagrad, rows, (lr, float(group["weight_decay"]), float(group["eps"])), **flags)
+
+
+def adagrad(param, grad, total, lr, weight_decay, eps, *, decay, maximize):
+    grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
+    total = add(total, mul(grad, grad))
+    return sub(param, div(mul(grad, lr), add(sqrt(total), eps))), None, total

@@ -1,0 +1,119 @@
+"""Adam (Kingma and Ba, 1412.6980), AMSGrad (Reddi et al., 1904.09237), AdamW (Loshchilov and Hutter, 1711.05101)."""
+
+from collections import defaultdict
+
+from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
+from ..creation import zeros_like
+from ..runtime.update import update
+from .optimizer import Optimizer, count_step, require, with_gradients
+
+
+class Adam(Optimizer):
+    """Steps scaled by running averages of the gradient and of its square:
+
+        g = gradient + weight_decay * parameter           (minus the gradient if `maximize`)
+        m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g * g
+        parameter = parameter - lr * m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
+
+    With `decoupled_weight_decay` the gradient is left alone and the parameter is multiplied by 1 - lr * weight_decay
+    first. With `amsgrad` the largest v so far takes the place of v. The state of a parameter: "step" (t, an int),
+    "exp_avg" (m), "exp_avg_sq" (v), "max_exp_avg_sq".
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=0,
+        amsgrad=False,
+        *,
+        maximize=False,
+        decoupled_weight_decay=False,
+    ):
+        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require(eps >= 0, f"Invalid epsilon value: {eps}")
+        for k in (0, 1):
+            require(0 <= betas[k] < 1, f"Invalid beta parameter at index {k}: {betas[k]}")
+        require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    def update_group(self, group):
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 2 + group["amsgrad"]]
+        rows_at = defaultdict(list)
+        for param in with_gradients(group):
+            state = self.state[param]
+            if not state:
+                state["step"] = 0
+                state.update((name, zeros_like(param)) for name in names)
+            rows_at[count_step(state)].append((param, param.grad, *(state[name] for name in names)))
+        for step, rows in rows_at.items():
+            update(adam, rows, _numbers(group, step), **_flags(group))
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: the penalty does not pass through the averages."""
+
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+
+
+def _numbers(group, step):
+    lr, (beta1, beta2) = float(group["lr"]), group["betas"]
+    weight_decay = float(group["weight_decay"])
+    penalty = 1.0 - lr * weight_decay if group["decoupled_weight_decay"] else weight_decay
+    step_size = lr / (1.0 - beta1**step)
+    return penalty, 1.0 - beta1, float(beta2), 1.0 - beta2, step_size, (1.0 - beta2**step) ** 0.5, float(group["eps"])
+
+
+def _flags(group):
+    kind = "decoupled" if group["decoupled_weight_decay"] else "penalty"
+    return {
+        "decay": kind if group["weight_decay"] != 0 else None,
+        "amsgrad": group["amsgrad"],
+        "maximize": group["maximize"],
+        "near": near(1.0 - group["betas"][0]),
+    }
+
+
+def near(weight):
+    """Whether `blend` starts from its first operand."""
+    return abs(weight) < 0.5
+
+
+def blend(x, y, weight, near):
+    """(1 - weight) x + weight y, computed from the nearer end, which is exact there (PyTorch's lerp)."""
+    if near:
+        return add(x, mul(sub(y, x), weight))
+    return sub(y, mul(sub(y, x), sub(1.0, weight)))
+
+
+def adam(param, grad, mean, square, *rest, decay, amsgrad, maximize, near):
+    """`rest`: the largest square so far if `amsgrad`, then the numbers of `_numbers`."""
+    largest, numbers = (rest[0], rest[1:]) if amsgrad else (None, rest)
+    penalty, new_share, old_square_share, new_square_share, step_size, square_correction, eps = numbers
+    if maximize:
+        grad = neg(grad)
+    if decay == "decoupled":
+        param = mul(param, penalty)
+    elif decay == "penalty":
+        grad = add(grad, mul(param, penalty))
+    mean = blend(mean, grad, new_share, near)
+    square = add(mul(square, old_square_share), mul(mul(grad, new_square_share), grad))
+    if amsgrad:
+        largest = maximum(largest, square)
+    denominator = add(div(sqrt(largest if amsgrad else square), square_correction), eps)
+    param = sub(param, div(mul(mean, step_size), denominator))
+    return (param, None, mean, square, largest) if amsgrad else (param, None, mean, square)

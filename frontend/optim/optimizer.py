@@ -1,0 +1,171 @@
+"""What all optimizers share: parameter groups, state, and the shape of a step.
+
+    step()                  under no_grad
+      update_group(group)   one per group, by the subclass:
+        rows                (parameter, gradient, state tensors...) of every parameter that has a gradient
+        numbers             learning rate, bias corrections, ...: Python floats, run-time inputs of a compiled step
+        update(rule, rows, numbers, **flags)
+
+The rule of an optimizer is a module-level pure function written with table ops: new values from old ones. `update`
+applies it to all rows and writes the results in place, so that a compiled step holds one fused update for all of them.
+Formulas and their order of operations are those of PyTorch's single-tensor implementations.
+"""
+
+import copy
+import warnings
+from collections import defaultdict
+from itertools import chain
+
+from ..runtime.modes import enable_grad, no_grad
+from ..runtime.tensor import Tensor
+
+
+class Optimizer:
+    """Base of all optimizers.
+
+    params: an iterable of tensors, of (name, tensor) pairs, or of dicts with a key "params" and options of their own.
+    defaults: the options of groups that do not give theirs.
+    """
+
+    def __init__(self, params, defaults):
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got a Tensor; "
+                "pass a list: [tensor]"
+            )
+        self.defaults = defaults
+        self.state = defaultdict(dict)
+        self.param_groups = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group):
+        """Optimize more parameters, with the options in `param_group` and the defaults for the others."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = {**param_group, **_named(_listed(param_group["params"]))}
+        for param in group["params"]:
+            _check_leaf(param)
+        if len(group["params"]) != len(set(group["params"])):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=3)
+        taken = set(chain.from_iterable(g["params"] for g in self.param_groups))
+        if not taken.isdisjoint(group["params"]):
+            raise ValueError("some parameters appear in more than one parameter group")
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self.param_groups.append(group)
+
+    def step(self, closure=None):
+        """Update every parameter that has a gradient. `closure` recomputes the loss first; its result is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                self.update_group(group)
+        return loss
+
+    def update_group(self, group):
+        """One step for the parameters of one group; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} must define update_group(group), or step() as a whole")
+
+    def zero_grad(self, set_to_none=True):
+        """Drop all gradients, or fill them with 0."""
+        for param in chain.from_iterable(g["params"] for g in self.param_groups):
+            if param.grad is None:
+                continue
+            if set_to_none:
+                param.grad = None
+            else:
+                param.grad = param.grad.detach()
+                param.grad.zero_()
+
+    def state_dict(self):
+        """State and options, with parameters numbered in order: {"state": {number: {...}}, "param_groups": [...]}."""
+        numbers = {}
+        for param in chain.from_iterable(g["params"] for g in self.param_groups):
+            numbers.setdefault(param, len(numbers))
+        state = {numbers.get(param, param): value for param, value in self.state.items()}
+        groups = [{**g, "params": [numbers[p] for p in g["params"]]} for g in self.param_groups]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict):
+        """Take over the result of `state_dict`. State tensors are copied and get their parameter's floating dtype."""
+        saved = copy.deepcopy(state_dict["param_groups"])
+        if len(saved) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(self.param_groups, saved)):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
+        params = list(chain.from_iterable(g["params"] for g in self.param_groups))
+        by_number = dict(zip(chain.from_iterable(g["params"] for g in saved), params))
+        self.state = defaultdict(dict)
+        for number, values in state_dict["state"].items():
+            param = by_number[number]
+            self.state[param] = {key: _own_copy(value, param) for key, value in values.items()}
+        self.param_groups = [{**b, "params": a["params"]} for a, b in zip(self.param_groups, saved)]
+
+    def __repr__(self):
+        text = type(self).__name__ + " ("
+        for k, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {k}\n"
+            text += "".join(f"    {key}: {group[key]}\n" for key in sorted(group) if key != "params")
+        return text + ")"
+
+
+def with_gradients(group):
+    """The group's parameters that have a gradient."""
+    return [param for param in group["params"] if param.grad is not None]
+
+
+def count_step(state):
+    """Add one to the step count in a parameter's state; returns the new count."""
+    # A count loaded from a file may be a tensor with one element, as PyTorch keeps it.
+    state["step"] = int(state["step"]) + 1
+    return state["step"]
+
+
+def _listed(params):
+    if isinstance(params, Tensor):
+        return [params]
+    if isinstance(params, set):
+        raise TypeError(
+            "optimizer parameters need to be organized in ordered collections, but "
+            "the ordering of tensors in sets will change between runs. Please use a list instead."
+        )
+    return list(params)
+
+
+def _named(params):
+    """{"params": tensors}, with "param_names" where (name, tensor) pairs are given."""
+    pairs = [p for p in params if isinstance(p, tuple)]
+    if not pairs:
+        return {"params": params}
+    if len(pairs) != len(params):
+        raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+    return {"params": [tensor for _, tensor in pairs], "param_names": [name for name, _ in pairs]}
+
+
+def _check_leaf(param):
+    if not isinstance(param, Tensor):
+        raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(param).__name__}")
+    if not param.is_leaf:
+        raise ValueError("can't optimize a non-leaf Tensor")
+
+
+def _own_copy(value, param):
+    if not isinstance(value, Tensor):
+        return copy.deepcopy(value)
+    floating = value.dtype.is_floating_point and param.dtype.is_floating_point and value.shape == param.shape
+    return (value.to(param.dtype) if floating else value).detach().clone()
+
+
+def require(condition, message):
+    """ValueError(message) unless the condition holds; NaN holds no condition."""
+    if not condition:
+        raise ValueError(message)

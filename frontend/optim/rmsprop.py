@@ -1,0 +1,92 @@
+"""RMSprop (Tieleman and Hinton, Coursera lecture 6.5, 2012), centred variant by Graves (arXiv 1308.0850)."""
+
+from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
+from ..creation import zeros_like
+from ..runtime.update import update
+from .adam import blend, near
+from .optimizer import Optimizer, count_step, require, with_gradients
+from .sgd import ascent_or_descent
+
+
+class RMSprop(Optimizer):
+    """Steps scaled by the root of a running average v of the squared gradient:
+
+        g = gradient + weight_decay * parameter           (minus the gradient if `maximize`)
+        v = alpha * v + (1 - alpha) * g * g,   m = alpha * m + (1 - alpha) * g
+        s = sqrt(v - m * m if `centered` else v) + eps
+        b = momentum * b + g / s
+        parameter = parameter - lr * b                    (lr * g / s without momentum)
+
+    The state of a parameter: "step" (an int), "square_avg" (v), "grad_avg" (m), "momentum_buffer" (b).
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=1e-2,
+        alpha=0.99,
+        eps=1e-8,
+        weight_decay=0,
+        momentum=0,
+        centered=False,
+        *,
+        maximize=False,
+    ):
+        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require(eps >= 0, f"Invalid epsilon value: {eps}")
+        require(momentum >= 0, f"Invalid momentum value: {momentum}")
+        require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
+        require(alpha >= 0, f"Invalid alpha value: {alpha}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def update_group(self, group):
+        names = ["square_avg"]
+        names += ["grad_avg"] if group["centered"] else []
+        names += ["momentum_buffer"] if group["momentum"] > 0 else []
+        rows = []
+        for param in with_gradients(group):
+            state = self.state[param]
+            if not state:
+                state["step"] = 0
+                state.update((name, zeros_like(param)) for name in names)
+            count_step(state)
+            rows.append((param, param.grad, *(state[name] for name in names)))
+        alpha = float(group["alpha"])
+        numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
+        numbers += (float(group["eps"]), float(group["momentum"]))
+        update(
+            rmsprop,
+            rows,
+            numbers,
+            decay=group["weight_decay"] != 0,
+            maximize=group["maximize"],
+            centered=group["centered"],
+            momentum=group["momentum"] > 0,
+            near=near(1.0 - alpha),
+        )
+
+
+def rmsprop(param, grad, square, *rest, decay, maximize, centered, momentum, near):
+    """`rest`: the running mean if `centered`, the buffer if `momentum`, then the six numbers."""
+    *averages, lr, weight_decay, old_share, new_share, eps, inertia = rest
+    grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
+    square = add(mul(square, old_share), mul(mul(grad, new_share), grad))
+    variance, kept = square, [square]
+    if centered:
+        mean = blend(averages[0], grad, new_share, near)
+        variance = sub(square, mul(mean, mean))
+        kept.append(mean)
+    deviation = add(sqrt(variance), eps)
+    if not momentum:
+        return sub(param, div(mul(grad, lr), deviation)), None, *kept
+    buffer = add(mul(averages[-1], inertia), div(grad, deviation))
+    return sub(param, mul(buffer, lr)), None, *kept, buffer

@@ -1,0 +1,74 @@
+"""Stochastic gradient descent (Robbins and Monro 1951), with momentum (Polyak 1964; Sutskever et al. 2013)."""
+
+from ..compiler.ops.arithmetic import add, mul, neg, sub
+from ..creation import zeros_like
+from ..runtime.update import update
+from .optimizer import Optimizer, require, with_gradients
+
+
+class SGD(Optimizer):
+    """Gradient descent:
+
+        d = gradient + weight_decay * parameter           (minus the gradient if `maximize`)
+        b = momentum * b + (1 - dampening) * d            (b = d in the first step)
+        d = d + momentum * b if `nesterov` else b
+        parameter = parameter - lr * d
+
+    The state of a parameter is its "momentum_buffer" b, if momentum is not 0.
+    """
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False):
+        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require(momentum >= 0, f"Invalid momentum value: {momentum}")
+        require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
+        require(
+            not nesterov or (momentum > 0 and dampening == 0),
+            "Nesterov momentum requires a momentum and zero dampening",
+        )
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def update_group(self, group):
+        params = with_gradients(group)
+        numbers = (float(group["lr"]), float(group["weight_decay"]))
+        flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
+        if group["momentum"] == 0:
+            update(sgd, [(p, p.grad) for p in params], numbers, **flags)
+            return
+        numbers += (float(group["momentum"]), 1.0 - group["dampening"])
+        flags["nesterov"] = group["nesterov"]
+        new = [p for p in params if self.state[p].get("momentum_buffer") is None]
+        old = [p for p in params if self.state[p].get("momentum_buffer") is not None]
+        for p in new:
+            self.state[p]["momentum_buffer"] = zeros_like(p)
+        for chosen, first in ((new, True), (old, False)):
+            rows = [(p, p.grad, self.state[p]["momentum_buffer"]) for p in chosen]
+            if rows:
+                update(sgd_momentum, rows, numbers, first=first, **flags)
+
+
+def ascent_or_descent(param, grad, weight_decay, *, decay, maximize):
+    """The gradient of what is minimised: negated for `maximize`, with the derivative of the weight penalty."""
+    if maximize:
+        grad = neg(grad)
+    return add(grad, mul(param, weight_decay)) if decay else grad
+
+
+def sgd(param, grad, lr, weight_decay, *, decay, maximize):
+    direction = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
+    return sub(param, mul(direction, lr)), None
+
+
+def sgd_momentum(param, grad, buffer, lr, weight_decay, momentum, share, *, decay, maximize, nesterov, first):
+    """`share` of the direction, 1 - dampening, enters the buffer; in the first step all of it does."""
+    direction = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
+    buffer = direction if first else add(mul(buffer, momentum), mul(direction, share))
+    direction = add(direction, mul(buffer, momentum)) if nesterov else buffer
+    return sub(param, mul(direction, lr)), None, buffer
