@@ -36,7 +36,8 @@ class FunctionContext:
         if self._saved is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Specify retain_graph=True if you need to backward through the graph a second time."
+                "already been freed). Specify retain_graph=True if you need to backward through the graph a second "
+                "time."
             )
         for s in self._saved:
             if s is not None:
@@ -133,7 +134,6 @@ def _connected(cls, context, args, outputs):
     node = FunctionNode(cls, context, outputs, edges)
     for x in outputs:
         if x.dtype.is_floating_point and not any(x is y for y in context._non_differentiable):
-            x.array
             if x._frame is not None:
                 x._frame.leave(x)
             x._node = node

@@ -1,4 +1,4 @@
-"""The random generator: a seed and a count of calls. What a call draws depends on these two numbers and nothing else."""
+"""The random generator: a seed and a count of calls. What a call draws depends on these two numbers alone."""
 
 import secrets
 

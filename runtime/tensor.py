@@ -1,4 +1,4 @@
-"""The Tensor: an array, and how it came about.
+r"""The Tensor: an array, and how it came about.
 
     Tensor --_data--> ndarray                 (None while a compiled call has not computed it yet: `pending`)
       |  \--_storage-> Storage: version        shared by all tensors that share memory

@@ -1,4 +1,4 @@
-"""Updates of many tensors by one rule: how optimizers write parameters. In a compiled call one entry of the recording."""
+"""Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
 
 from .gate import check_fits
 from .modes import state

@@ -61,7 +61,8 @@ def _power_eager_only(operand_dtypes, attributes):
 def _power_vjp(g, out, x, exponent):
     if exponent == 0:
         return zeros_like(g)
-    return mul(g, mul(_power(x, exponent - 1), exponent))
+    # `power` itself, not its decomposition: its own rule gives the next order.
+    return mul(g, mul(power(x, exponent=exponent - 1), exponent))
 
 
 power = composite(
