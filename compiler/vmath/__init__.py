@@ -9,7 +9,7 @@ Every function's docstring states its error in ulp; `ULP_BOUNDS` holds the same 
 pieces.py holds what the families share.
 """
 
-from . import error, exponential, hyperbolic, logarithm, power, trigonometric
+from . import error, exponential, hyperbolic, inverse, logarithm, power, trigonometric
 from .bounds import ULP_BOUNDS
 
 __all__ = ["FUNCTIONS", "ULP_BOUNDS"]
@@ -26,7 +26,13 @@ FUNCTIONS = {
     "sin": trigonometric.sin,
     "cos": trigonometric.cos,
     "tan": trigonometric.tan,
+    "atan": inverse.atan,
+    "asin": inverse.asin,
+    "acos": inverse.acos,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
     "tanh": hyperbolic.tanh,
     "erf": error.erf,
     "pow": power.pow,
+    "atan2": inverse.atan2,
 }

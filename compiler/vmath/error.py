@@ -5,8 +5,8 @@ straight line. One polynomial serves the whole range, and taking exp(...) - 1 wi
 error near zero.
 """
 
-from .exponential import expm1_parts, reduce_by_log2
-from .pieces import at_most, horner
+from .exponential import expm1_parts, expm1_sum, reduce_by_log2
+from .pieces import at_most, constants, fast_two_sum, horner_pairs, two_product
 
 # Above these erf rounds to 1.
 ERF_ONE = {"f32": 3.95, "f64": 5.95}
@@ -52,12 +52,23 @@ ERF_RATE = {
         -1.2493445168599048e-16,
     ),
 }
+# 2 / sqrt(pi) less the first coefficient as it is rounded.
+FIRST_TAIL = {"f32": float.fromhex("-0x1.f7ac925dca38bp-25"), "f64": float.fromhex("0x1.1ae3a914fed80p-56")}
 
 
 def erf(b, x):
-    """Error function within 2 ulp; keeps the sign of zero."""
+    """Error function within 1.5 ulp; keeps the sign of zero.
+
+    q = q0 + a * (...) and a * q are carried as head and tail: near zero their rounding errors are those of the result.
+    """
     element = x.type.element
+    k = constants(b, x)
+    first, *others = ERF_RATE[element]
     a = at_most(b, b.abs(x), ERF_ONE[element])
-    exponent = b.neg(b.mul(a, horner(b, a, ERF_RATE[element])))
-    parts = expm1_parts(b, exponent, reduce_by_log2(b, exponent))
-    return b.copysign(b.fma(parts.scale, parts.rest, parts.head), x)
+    q, q_tail = fast_two_sum(b, k(first), b.mul(a, horner_pairs(b, a, others)))
+    q_tail = b.add(q_tail, k(FIRST_TAIL[element]))
+    z, z_tail = two_product(b, a, q)
+    exponent = b.neg(z)
+    reduced = reduce_by_log2(b, exponent)
+    tail = b.sub(reduced.r_tail, b.fma(a, q_tail, z_tail))
+    return b.copysign(expm1_sum(b, expm1_parts(b, exponent, reduced._replace(r_tail=tail)))[0], x)

@@ -10,10 +10,12 @@ from typing import NamedTuple
 from ..emit.builder import Reg
 from .pieces import (
     constants,
+    fast_two_sum,
     horner,
     integer_in,
     outside,
     pow2,
+    quotient,
     repair,
     round_scaled,
     times_pow2,
@@ -100,6 +102,13 @@ def exp_of_reduced(b, r):
     return b.fma(b.fma(rest, r, k(1.0)), r, k(1.0))
 
 
+def exp_tail(b, r, p):
+    """What p = exp_of_reduced(r) lost to its last rounding."""
+    k = constants(b, p)
+    slope = b.fma(horner(b, r, EXP_REST[r.type.element]), r, k(1.0))
+    return b.fma(slope, r, b.sub(k(1.0), p))
+
+
 def scale_to_extremes(b, x, p, n_bits, infinite, zero):
     """p * 2**n with gradual underflow, infinity above `infinite` and zero below `zero`; NaN where x is NaN."""
     k = constants(b, x)
@@ -153,6 +162,13 @@ def expm1_parts(b, x, reduced):
     return Expm1(head, b.fma(r, scale, b.sub(whole, head)), scale, rest)
 
 
+def expm1_sum(b, parts):
+    """(head, tail): the parts added up."""
+    total = b.fma(parts.scale, parts.rest, parts.head)
+    lost = b.fma(parts.scale, parts.rest, b.sub(parts.head, total))
+    return total, b.add(parts.head_tail, lost)
+
+
 def expm1(b, x):
     """exp(x) - 1 within 1.5 ulp, without cancellation near zero; keeps the sign of zero.
 
@@ -162,7 +178,7 @@ def expm1(b, x):
     k = constants(b, x)
     reduced = reduce_by_log2(b, x)
     parts = expm1_parts(b, x, reduced)
-    usual = b.copysign(b.fma(parts.scale, parts.rest, parts.head), x)
+    usual = b.copysign(expm1_sum(b, parts)[0], x)
 
     def extremes():
         p = exp_of_reduced(b, reduced.r)
@@ -173,7 +189,7 @@ def expm1(b, x):
 
 
 def sigmoid(b, x):
-    """1 / (1 + exp(-x)) within 2 ulp, with gradual underflow for very negative x.
+    """1 / (1 + exp(-x)) within 2.5 ulp (f32) or 1.5 ulp (f64), with gradual underflow for very negative x.
 
     With e = exp(-|x|) <= 1 it is 1 / (1 + e) or e / (1 + e): nothing overflows and no digits cancel.
     """
@@ -183,7 +199,8 @@ def sigmoid(b, x):
     reduced = reduce_by_log2(b, below)
     p = exp_of_reduced(b, reduced.r)
     e = times_pow2(b, p, reduced.n_bits)
-    usual = _one_or_e_over_one_plus(b, x, e)
+    e_tail = b.mul(exp_tail(b, reduced.r, p), pow2(b, reduced.n_bits, x))
+    usual = _logistic_f32(b, x, e) if element == "f32" else _logistic_f64(b, x, e, e_tail)
 
     def extremes():
         e = scale_to_extremes(b, below, p, reduced.n_bits, EXP_INFINITE[element], EXP_ZERO[element])
@@ -192,6 +209,14 @@ def sigmoid(b, x):
     return repair(b, outside(b, x, EXP_NORMAL[element]), usual, extremes)
 
 
-def _one_or_e_over_one_plus(b, x, e):
-    one = b.const(1.0, x.type)
-    return b.div(b.select(b.cmp("lt", x, b.const(0.0, x.type)), e, one), b.add(one, e))
+def _logistic_f32(b, x, e):
+    one, zero = b.const(1.0, x.type), b.const(0.0, x.type)
+    return b.div(b.select(b.cmp("lt", x, zero), e, one), b.add(one, e))
+
+
+def _logistic_f64(b, x, e, e_tail):
+    one, zero = b.const(1.0, x.type), b.const(0.0, x.type)
+    negative = b.cmp("lt", x, zero)
+    numerator = b.select(negative, e, one), b.select(negative, e_tail, zero)
+    total, lost = fast_two_sum(b, one, e)
+    return quotient(b, numerator, (total, b.add(lost, e_tail)))

@@ -10,7 +10,7 @@ than 60 good bits.
 from typing import NamedTuple
 
 from ..emit.builder import Reg
-from .pieces import constants, to_bits, two_product
+from .pieces import constants, fast_two_sum, to_bits, two_product
 
 # Hexadecimal digits of 2/pi after the point, in limbs of 32 bits; two limbs of zeros serve the smallest angles.
 TWO_OVER_PI = (
@@ -29,10 +29,11 @@ HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c
 
 
 class Angle(NamedTuple):
-    """n * pi/2 + r: `n_bits` holds n in its two lowest bits, |r| <= pi/4."""
+    """n * pi/2 + r + r_tail: `n_bits` holds n in its two lowest bits, |r| <= pi/4."""
 
     n_bits: Reg
     r: Reg
+    r_tail: Reg
 
 
 def reduce_huge(b, x, mask):
@@ -44,7 +45,7 @@ def reduce_huge(b, x, mask):
     high = b.or_(b.shl(high, i(2)), b.lshr(low, i(62)))
     # The fraction is taken as signed: from one half on it belongs to the next n.
     n = b.add(n, b.lshr(high, i(63)))
-    return Angle(n, _fraction_of_half_pi(b, x, high, b.shl(low, i(2))))
+    return Angle(n, *_fraction_of_half_pi(b, x, high, b.shl(low, i(2))))
 
 
 def _integers(b, bits):
@@ -84,7 +85,7 @@ def _quadrants(b, bits, mask):
 
 
 def _fraction_of_half_pi(b, x, high, low):
-    """A signed fraction of 128 bits, times pi/2, rounded once for all practical purposes."""
+    """A signed fraction of 128 bits, times pi/2, as head and tail."""
     i, k = _integers(b, high), constants(b, x)
     negative = b.cmp("lt", high, i(0))
     high, low = (b.select(negative, b.not_(v), v) for v in (high, low))
@@ -93,5 +94,6 @@ def _fraction_of_half_pi(b, x, high, low):
     head = b.mul(b.convert(coarse, "f64"), k(2.0**-64))
     tail = b.mul(b.convert(fine, "f64"), k(2.0**-116))
     product, product_tail = two_product(b, head, k(HALF_PI[0]))
-    r = b.add(product, b.fma(tail, k(HALF_PI[0]), b.fma(head, k(HALF_PI[1]), product_tail)))
-    return b.select(negative, b.neg(r), r)
+    small = b.fma(tail, k(HALF_PI[0]), b.fma(head, k(HALF_PI[1]), product_tail))
+    parts = fast_two_sum(b, product, small)
+    return [b.select(negative, b.neg(part), part) for part in parts]

@@ -59,6 +59,13 @@ def horner(b, x, coefficients):
     return total
 
 
+def horner_pairs(b, x, coefficients):
+    """`horner` over even and odd powers separately: half the latency for one more multiplication, for long sums."""
+    square = b.mul(x, x)
+    even, odd = horner(b, square, coefficients[::2]), horner(b, square, coefficients[1::2])
+    return b.fma(odd, x, even)
+
+
 def round_scaled(b, x, scale):
     """(n, bits): n = x * scale rounded to an integer as a float, and that integer in the low bits of an integer lane.
 
@@ -131,3 +138,16 @@ def two_product(b, x, y):
     """(head, tail) with head + tail = x * y exactly, without underflow."""
     head = b.mul(x, y)
     return head, b.fma(x, y, b.neg(head))
+
+
+def quotient(b, numerator, denominator):
+    """numerator / denominator, both (head, tail), within 0.51 ulp or so; finite, the denominator normal.
+
+    One division gives the reciprocal; the first quotient is then corrected by its exact residual.
+    """
+    (x, x_tail), (y, y_tail) = numerator, denominator
+    inverse = b.div(b.const(1.0, y.type), y)
+    q = b.mul(x, inverse)
+    minus_q = b.neg(q)
+    residual = b.add(b.fma(minus_q, y, x), b.fma(minus_q, y_tail, x_tail))
+    return b.fma(residual, inverse, q)

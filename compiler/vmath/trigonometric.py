@@ -5,8 +5,8 @@ is exact, the others add one rounding of r. Sine and cosine of r are both comput
 arguments take the exact reduction of huge_angles.py, in a rare path.
 """
 
-from .huge_angles import reduce_huge
-from .pieces import horner, outside, repair, round_scaled, to_bits
+from .huge_angles import Angle, reduce_huge
+from .pieces import fast_two_sum, horner, outside, quotient, repair, round_scaled, to_bits, two_product, two_sum
 
 # pi/2 as three terms; the sum of the first k is pi/2 rounded to k words.
 HALF_PI = {
@@ -46,37 +46,51 @@ SMALL_ANGLE = {"f32": 2.0**16, "f64": 2.0**30}
 
 def sin(b, x):
     """Sine within 1.5 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
-    return _with_angle(b, x, _sin_of_angle)
+    return _with_angle(b, x, _reduce, _sin_of_angle)
 
 
 def cos(b, x):
     """Cosine within 1.5 ulp for every finite x; NaN for infinities."""
-    return _with_angle(b, x, _cos_of_angle)
+    return _with_angle(b, x, _reduce, _cos_of_angle)
 
 
 def tan(b, x):
-    """Tangent within 2.5 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
-    return _with_angle(b, x, _tan_of_angle)
+    """Tangent within 2 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
+    return _with_angle(b, x, _reduce_with_tail, _tan_of_angle)
 
 
-def _with_angle(b, x, of_angle):
-    """of_angle(n_bits, r, x) for the reduced |x|, whatever its size. n_bits holds n in its two lowest bits."""
+def _with_angle(b, x, reduce, of_angle):
+    """of_angle(angle, x) for the reduced |x|, whatever its size; `reduce` serves up to SMALL_ANGLE."""
     a = b.abs(x)
-    n, n_bits = round_scaled(b, a, TWO_OVER_PI)
-    r = a
-    for part in HALF_PI[x.type.element]:
-        r = b.fma(n, b.const(-part, x.type), r)
-    usual = of_angle(b, n_bits, r, x)
+    usual = of_angle(b, reduce(b, a), x)
     too_large = outside(b, a, SMALL_ANGLE[x.type.element])
 
     def rare():
         wide = b.convert(x, "f64")
         finite = b.cmp("lt", b.abs(wide), b.const(float("inf"), wide.type))
-        angle = reduce_huge(b, wide, b.and_(too_large, finite))
-        value = of_angle(b, angle.n_bits, angle.r, wide)
+        value = of_angle(b, reduce_huge(b, wide, b.and_(too_large, finite)), wide)
         return b.convert(b.select(finite, value, b.const(float("nan"), wide.type)), x.type.element)
 
     return repair(b, too_large, usual, rare)
+
+
+def _reduce(b, a):
+    """|x| modulo pi/2 for |x| up to SMALL_ANGLE, with r rounded about once."""
+    n, n_bits = round_scaled(b, a, TWO_OVER_PI)
+    r = a
+    for part in HALF_PI[a.type.element]:
+        r = b.fma(n, b.const(-part, a.type), r)
+    return Angle(n_bits, r, b.const(0.0, a.type))
+
+
+def _reduce_with_tail(b, a):
+    """As `_reduce`, but what the rounding of r loses is kept."""
+    first, second, third = (b.const(-part, a.type) for part in HALF_PI[a.type.element])
+    n, n_bits = round_scaled(b, a, TWO_OVER_PI)
+    product, product_tail = two_product(b, n, second)
+    near, lost = two_sum(b, b.fma(n, first, a), product)
+    r, r_tail = fast_two_sum(b, near, b.fma(n, third, b.add(product_tail, lost)))
+    return Angle(n_bits, r, r_tail)
 
 
 def _sin_and_cos(b, r):
@@ -87,25 +101,31 @@ def _sin_and_cos(b, r):
     return sine, horner(b, square, COS[element])
 
 
-def _sin_of_angle(b, n_bits, r, x):
-    sine, cosine = _sin_and_cos(b, r)
-    sign = b.xor(_second_bit_as_sign(b, n_bits), _sign(b, to_bits(b, x)))
-    return _flip(b, b.select(_is_odd(b, n_bits), cosine, sine), sign)
+def _sin_of_angle(b, angle, x):
+    sine, cosine = _sin_and_cos(b, angle.r)
+    sign = b.xor(_second_bit_as_sign(b, angle.n_bits), _sign(b, to_bits(b, x)))
+    return _flip(b, b.select(_is_odd(b, angle.n_bits), cosine, sine), sign)
 
 
-def _cos_of_angle(b, n_bits, r, x):
-    sine, cosine = _sin_and_cos(b, r)
-    following = b.add(n_bits, b.const(1, n_bits.type))
-    return _flip(b, b.select(_is_odd(b, n_bits), sine, cosine), _second_bit_as_sign(b, following))
+def _cos_of_angle(b, angle, x):
+    sine, cosine = _sin_and_cos(b, angle.r)
+    following = b.add(angle.n_bits, b.const(1, angle.n_bits.type))
+    return _flip(b, b.select(_is_odd(b, angle.n_bits), sine, cosine), _second_bit_as_sign(b, following))
 
 
-def _tan_of_angle(b, n_bits, r, x):
-    """tan(r), or -1 / tan(r) if n is odd."""
-    sine, cosine = _sin_and_cos(b, r)
+def _tan_of_angle(b, angle, x):
+    """tan(r), or -1 / tan(r) if n is odd, from sine and cosine as head and tail."""
+    n_bits, r, r_tail = angle
+    element = r.type.element
+    square = b.mul(r, r)
+    sine_rest = b.fma(b.mul(r, square), horner(b, square, SIN_REST[element]), r_tail)
+    cosine_rest = b.fma(b.neg(r), r_tail, b.mul(square, horner(b, square, COS[element][1:])))
+    sine, cosine = fast_two_sum(b, r, sine_rest), fast_two_sum(b, b.const(1.0, r.type), cosine_rest)
     odd = _is_odd(b, n_bits)
-    quotient = b.div(b.select(odd, cosine, sine), b.select(odd, sine, cosine))
+    numerator = [b.select(odd, c, s) for c, s in zip(cosine, sine, strict=True)]
+    denominator = [b.select(odd, s, c) for c, s in zip(cosine, sine, strict=True)]
     top = b.const(8 * x.type.element_bytes - 1, n_bits.type)
-    return _flip(b, quotient, b.xor(b.shl(n_bits, top), _sign(b, to_bits(b, x))))
+    return _flip(b, quotient(b, numerator, denominator), b.xor(b.shl(n_bits, top), _sign(b, to_bits(b, x))))
 
 
 def _is_odd(b, n_bits):
