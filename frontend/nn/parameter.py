@@ -16,6 +16,9 @@ class Parameter(Tensor):
         self.requires_grad = requires_grad
         return self
 
+    def __init__(self, data, requires_grad=True):
+        """`__new__` has made the whole object, as it does for every tensor."""
+
     def __deepcopy__(self, memo):
         if id(self) not in memo:
             memo[id(self)] = Parameter(self.detach().clone(), self.requires_grad)

@@ -1,0 +1,756 @@
+"""Modules, functions of neural networks, initialisation: structure by closed forms, numbers against PyTorch."""
+
+import copy
+import math
+from collections import OrderedDict
+from functools import partial
+
+import numpy as np
+import pytest
+
+import weft
+import weft.nn.functional as F
+from weft import nn
+
+
+def numbers(shape, seed=0, low=-2.0, high=2.0):
+    return np.random.default_rng(seed).uniform(low, high, shape)
+
+
+def tensor(shape, seed=0, requires_grad=False, low=-2.0, high=2.0):
+    return weft.tensor(numbers(shape, seed, low, high), requires_grad=requires_grad)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.second = nn.Sequential(nn.ReLU(), nn.Linear(4, 2, bias=False))
+        self.scale = nn.Parameter(weft.ones(2))
+        self.register_buffer("seen", weft.zeros(1))
+        self.register_buffer("scratch", weft.zeros(1), persistent=False)
+        self.register_parameter("absent", None)
+
+    def forward(self, x):
+        return self.second(self.first(x)) * self.scale
+
+
+# --- registration and traversal -------------------------------------------------------------------------------------
+def test_names_follow_registration():
+    net = Net()
+    names = ["scale", "first.weight", "first.bias", "second.1.weight"]
+    assert [name for name, _ in net.named_parameters()] == names
+    assert [name for name, _ in net.named_modules()] == ["", "first", "second", "second.0", "second.1"]
+    assert [name for name, _ in net.named_children()] == ["first", "second"]
+    assert [name for name, _ in net.named_buffers()] == ["seen", "scratch"]
+    assert list(net.state_dict()) == ["scale", "seen", *names[1:]]
+    assert [name for name, _ in net.named_parameters(recurse=False)] == ["scale"]
+
+
+def test_attribute_and_table_agree():
+    net = Net()
+    replacement = nn.Parameter(weft.zeros(2))
+    net.scale = replacement
+    assert net.scale is replacement and dict(net.named_parameters())["scale"] is replacement
+    net.scale = None
+    assert net.scale is None and "scale" not in dict(net.named_parameters())
+    del net.first
+    assert not hasattr(net, "first") and "first.weight" not in net.state_dict()
+    net.second = nn.Identity()
+    assert isinstance(dict(net.named_children())["second"], nn.Identity)
+    net.seen = weft.ones(1)
+    assert net.state_dict()["seen"].item() == 1.0
+
+
+def test_name_can_change_its_kind():
+    net = Net()
+    net.seen = nn.Parameter(weft.ones(1))
+    assert "seen" in dict(net.named_parameters()) and "seen" not in dict(net.named_buffers())
+
+
+def test_shared_members_count_once():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[1].weight = net[0].weight
+    assert len(list(net.parameters())) == 3
+    assert len(net.state_dict()) == 4
+    twice = nn.Sequential(net[0], net[0])
+    assert len(list(twice.modules())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("scale", 3.0, "cannot assign 'float' object to parameter 'scale' (weft.nn.Parameter or None required)"),
+        (
+            "scale",
+            weft.ones(2),
+            "cannot assign 'Tensor' object to parameter 'scale' (weft.nn.Parameter or None required)",
+        ),
+        ("seen", 3.0, "cannot assign 'float' object to buffer 'seen' (weft.Tensor or None required)"),
+        ("first", 3.0, "cannot assign 'float' object to child module 'first' (weft.nn.Module or None required)"),
+    ],
+)
+def test_wrong_assignments(name, value, message):
+    with pytest.raises(TypeError) as error:
+        setattr(Net(), name, value)
+    assert str(error.value) == message
+
+
+def test_registration_errors():
+    net = Net()
+    with pytest.raises(KeyError, match="attribute 'forward' already exists"):
+        net.register_parameter("forward", nn.Parameter(weft.ones(1)))
+    with pytest.raises(KeyError, match="buffer name can.+t contain a dot"):
+        net.register_buffer("a.b", weft.ones(1))
+    with pytest.raises(KeyError, match="module name can.+t be empty string"):
+        net.add_module("", nn.ReLU())
+    with pytest.raises(TypeError, match="int is not a Module subclass"):
+        net.add_module("x", 3)
+    with pytest.raises(TypeError, match="cannot assign 'Tensor' object to parameter 'p'"):
+        net.register_parameter("p", weft.ones(1))
+
+    class Hasty(nn.Module):
+        def __init__(self):
+            self.weight = nn.Parameter(weft.ones(1))
+
+    with pytest.raises(AttributeError, match="cannot assign parameters before Module.__init__"):
+        Hasty()
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing'"):
+        _ = net.missing
+    with pytest.raises(NotImplementedError, match='missing the required "forward" function'):
+        nn.Module()(1)
+    with pytest.raises(TypeError, match="Parameter: data is a list; it must be a Tensor"):
+        nn.Parameter([1.0])
+
+
+def test_parameter_shares_memory_with_its_data():
+    data = weft.zeros(3)
+    param = nn.Parameter(data)
+    assert param.requires_grad and param.is_leaf and isinstance(param, weft.Tensor)
+    data.fill_(2.0)
+    assert param.tolist() == [2.0, 2.0, 2.0]
+    assert not nn.Parameter(data, requires_grad=False).requires_grad
+
+
+def test_submodules_by_path():
+    net = Net()
+    assert net.get_submodule("second.1") is net.second[1] and net.get_submodule("") is net
+    assert net.get_parameter("second.1.weight") is net.second[1].weight
+    with pytest.raises(AttributeError, match="Sequential has no attribute `7` that is a module"):
+        net.get_submodule("second.7")
+    with pytest.raises(AttributeError, match="Linear has no attribute `scale` that is a parameter"):
+        net.get_parameter("first.scale")
+
+
+# --- modes, conversion, copies --------------------------------------------------------------------------------------
+def test_modes_reach_all_modules():
+    net = Net()
+    assert net.eval() is net and not any(module.training for module in net.modules())
+    assert net.train() is net and all(module.training for module in net.modules())
+    assert not any(p.requires_grad for p in net.requires_grad_(False).parameters())
+    with pytest.raises(ValueError, match="training mode is expected to be boolean"):
+        net.train(1)
+
+
+def test_train_is_called_on_children():
+    class Frozen(nn.Module):
+        def train(self, mode=True):
+            return super().train(False)
+
+    net = nn.Sequential(Frozen(), nn.ReLU()).train()
+    assert (net[0].training, net[1].training) == (False, True)
+
+
+def test_conversion_keeps_identity_and_converts_gradients():
+    net = Net()
+    weight = net.first.weight
+    net(weft.ones(1, 3)).sum().backward()
+    assert net.double() is net and net.first.weight is weight
+    assert weight.dtype is weft.float64 and weight.grad.dtype is weft.float64 and weight.requires_grad
+    assert net.seen.dtype is weft.float64
+    assert net.to(weft.float32).first.weight.dtype is weft.float32
+    assert net.to("cpu") is net
+    with pytest.raises(TypeError, match="only accepts floating point dtypes"):
+        net.to(weft.int64)
+    with pytest.raises(ValueError, match="device is 'cuda'; weft computes on the cpu"):
+        net.to("cuda")
+
+
+def test_apply_visits_children_first():
+    seen = []
+    Net().apply(lambda module: seen.append(type(module).__name__))
+    assert seen == ["Linear", "ReLU", "Linear", "Sequential", "Net"]
+
+
+def test_zero_grad():
+    net = Net()
+    net(weft.ones(1, 3)).sum().backward()
+    net.zero_grad(set_to_none=False)
+    assert net.scale.grad.tolist() == [0.0, 0.0]
+    net.zero_grad()
+    assert net.scale.grad is None
+
+
+def test_deep_copies_are_independent():
+    net = Net()
+    twin = copy.deepcopy(net)
+    assert isinstance(twin.scale, nn.Parameter) and twin.scale is not net.scale
+    assert twin.scale is twin._parameters["scale"]
+    with weft.no_grad():
+        net.scale.fill_(5.0)
+    assert twin.scale.tolist() == [1.0, 1.0]
+
+
+def test_hooks_change_arguments_and_results():
+    layer = nn.Identity()
+    before = layer.register_forward_pre_hook(lambda module, args: (args[0] + 1.0,))
+    after = layer.register_forward_hook(lambda module, args, output: output * 10.0)
+    assert layer(weft.tensor([1.0])).tolist() == [20.0]
+    before.remove()
+    assert layer(weft.tensor([1.0])).tolist() == [10.0]
+    after.remove()
+    assert layer(weft.tensor([1.0])).tolist() == [1.0]
+    seen = []
+    layer.register_forward_hook(lambda module, args, output: seen.append(output))
+    layer(weft.tensor([1.0]))
+    assert len(seen) == 1
+
+
+# --- state_dict -----------------------------------------------------------------------------------------------------
+def test_state_dict_shares_memory_and_loads_in_place():
+    net, other = Net(), Net()
+    weight = other.first.weight
+    result = other.load_state_dict(net.state_dict())
+    assert repr(result) == "<All keys matched successfully>"
+    assert other.first.weight is weight and weight.tolist() == net.first.weight.tolist()
+    assert not net.state_dict()["scale"].requires_grad and net.state_dict(keep_vars=True)["scale"] is net.scale
+    with weft.no_grad():
+        net.state_dict()["scale"].fill_(7.0)
+    assert net.scale.tolist() == [7.0, 7.0]
+
+
+def test_loading_errors_name_the_keys_and_change_nothing():
+    net = Net()
+    before = net.scale.tolist()
+    state = net.state_dict()
+    del state["seen"]
+    state["scale"] = weft.full((2,), 9.0)
+    state["more"] = weft.zeros(1)
+    state["first.bias"] = weft.zeros(5)
+    state["first.weight"] = 3
+    with pytest.raises(RuntimeError) as error:
+        net.load_state_dict(state)
+    assert str(error.value).split("\n\t") == [
+        "Error(s) in loading state_dict for Net:",
+        'Missing key(s) in state_dict: "seen". ',
+        'Unexpected key(s) in state_dict: "more". ',
+        'While copying the parameter named "first.weight", expected weft.Tensor from checkpoint but received '
+        "<class 'int'>",
+        "size mismatch for first.bias: copying a param with shape (5,) from checkpoint, "
+        "the shape in current model is (4,).",
+    ]
+    assert net.scale.tolist() == before
+    with pytest.raises(TypeError, match="Expected state_dict to be dict-like"):
+        net.load_state_dict([])
+
+
+def test_loading_without_strict_reports_keys():
+    net = Net()
+    result = net.load_state_dict({"scale": weft.full((2,), 9.0), "more": weft.zeros(1)}, strict=False)
+    assert result.unexpected_keys == ["more"] and "first.weight" in result.missing_keys
+    assert net.scale.tolist() == [9.0, 9.0]
+
+
+# --- containers -----------------------------------------------------------------------------------------------------
+def test_sequential_is_a_list_of_modules():
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    assert (
+        len(net) == 3 and isinstance(net[-1], nn.Linear) and [type(m).__name__ for m in net[1:]] == ["ReLU", "Linear"]
+    )
+    net.append(nn.Sigmoid())
+    net[1] = nn.Tanh()
+    del net[2]
+    assert [type(m).__name__ for m in net] == ["Linear", "Tanh", "Sigmoid"]
+    assert list(net._modules) == ["0", "1", "2"]
+    net.insert(1, nn.ReLU())
+    assert [type(m).__name__ for m in net] == ["Linear", "ReLU", "Tanh", "Sigmoid"]
+    assert isinstance(net.pop(-1), nn.Sigmoid) and len(net) == 3
+    named = nn.Sequential(OrderedDict([("a", nn.Identity()), ("b", nn.ReLU())]))
+    assert named(weft.tensor([-1.0])).tolist() == [0.0] and list(named._modules) == ["a", "b"]
+    assert list(named[:1]._modules) == ["a"]
+    assert len(net + named) == 5
+    with pytest.raises(IndexError, match="index 9 is out of range for 3 modules"):
+        _ = net[9]
+
+
+def test_module_list_and_dict():
+    layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+    layers += [nn.ReLU()]
+    assert len(layers) == 4 and len(list(layers.parameters())) == 6 and len(layers[1:3]) == 2
+    table = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Linear(1, 1)})
+    table["c"] = nn.Identity()
+    assert list(table) == ["a", "b", "c"] and "a" in table and len(table) == 3
+    assert isinstance(table.pop("a"), nn.ReLU) and "a" not in table
+    table.clear()
+    assert len(table) == 0
+
+
+def oracle_net(library):
+    class Block(library.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = library.nn.LayerNorm((2, 3), bias=False)
+            self.layers = library.nn.ModuleList([library.nn.Linear(3, 3) for _ in range(2)] + [library.nn.Tanh()])
+            self.table = library.nn.ModuleDict({"x": library.nn.GELU("tanh"), "y": library.nn.Sequential()})
+            self.drop = library.nn.Dropout(0.1)
+            self.codes = library.nn.Embedding(4, 5, padding_idx=-1)
+
+    return library.nn.Sequential(Block(), library.nn.Flatten(), library.nn.LeakyReLU(0.2, True))
+
+
+@pytest.mark.oracle
+def test_text_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    assert repr(oracle_net(weft)) == repr(oracle_net(torch))
+    assert list(oracle_net(weft).state_dict()) == list(oracle_net(torch).state_dict())
+    plain = "ReLU ReLU6 SiLU Mish SELU Hardswish Hardsigmoid Sigmoid Tanh Softsign LogSigmoid GELU LeakyReLU ELU CELU "
+    plain += "Hardtanh Softplus PReLU GLU Softmax LogSoftmax Dropout Flatten Identity MSELoss L1Loss SmoothL1Loss "
+    plain += "HuberLoss KLDivLoss NLLLoss CrossEntropyLoss BCELoss BCEWithLogitsLoss Sequential ModuleList ModuleDict"
+    for name in plain.split():
+        assert repr(getattr(nn, name)()) == repr(getattr(torch.nn, name)())
+    for name in ("ReLU", "ReLU6", "SiLU", "Mish", "SELU", "ELU", "CELU", "Hardtanh", "LeakyReLU", "Dropout"):
+        assert repr(getattr(nn, name)(inplace=True)) == repr(getattr(torch.nn, name)(inplace=True))
+    for name in ("LayerNorm", "RMSNorm"):
+        assert repr(getattr(nn, name)(3)) == repr(getattr(torch.nn, name)(3))
+
+
+# --- layers ---------------------------------------------------------------------------------------------------------
+def test_linear_says_what_it_needs():
+    layer = nn.Linear(in_features=3, out_features=4)
+    with pytest.raises(ValueError) as error:
+        layer(weft.zeros(2, 5))
+    assert str(error.value) == (
+        "Linear(in_features=3, out_features=4): input has shape (2, 5); its last dimension must be 3"
+    )
+    with pytest.raises(ValueError, match="convert one with .to"):
+        layer(weft.zeros(2, 3, dtype=weft.float64))
+
+
+def test_linear_starts_within_its_bound():
+    weft.manual_seed(3)
+    layer = nn.Linear(64, 50)
+    for param in layer.parameters():
+        values = param.detach().numpy()
+        assert np.abs(values).max() <= 1 / 8 and np.abs(values).max() > 0.1
+    weft.manual_seed(3)
+    assert nn.Linear(64, 50).weight.tolist() == layer.weight.tolist()
+
+
+def test_embedding_padding_row():
+    layer = nn.Embedding(4, 3, padding_idx=1)
+    assert layer.weight[1].tolist() == [0.0, 0.0, 0.0]
+    layer(weft.tensor([[0, 1], [1, 2]])).sum().backward()
+    assert layer.weight.grad[:, 0].tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert not nn.Embedding.from_pretrained(weft.ones(2, 2)).weight.requires_grad
+    with pytest.raises(AssertionError, match="padding_idx 4 must be within num_embeddings 4"):
+        nn.Embedding(4, 3, padding_idx=4)
+    with pytest.raises(IndexError):
+        layer(weft.tensor([4]))
+
+
+def test_dropout_scales_what_it_keeps():
+    weft.manual_seed(0)
+    layer = nn.Dropout(0.25)
+    x = weft.ones(200, 50, requires_grad=True)
+    y = layer(x)
+    values = y.detach().numpy()
+    assert set(np.unique(values)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert abs((values == 0).mean() - 0.25) < 0.02
+    y.sum().backward()
+    assert (x.grad.numpy() == values).all()
+    assert layer.eval()(x) is x
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1, but got 1.5"):
+        nn.Dropout(1.5)
+
+
+def test_layer_norm_says_what_it_needs():
+    with pytest.raises(RuntimeError) as error:
+        nn.LayerNorm((4, 3))(weft.zeros(2, 5))
+    assert "Given normalized_shape=[4, 3], expected input with shape [*, 4, 3], but got input of size [2, 5]" in str(
+        error.value
+    )
+
+
+def test_flatten_and_unflatten():
+    x = weft.arange(24.0).reshape(2, 3, 4)
+    assert nn.Flatten()(x).shape == (2, 12)
+    assert nn.Unflatten(1, (3, 4))(nn.Flatten()(x)).tolist() == x.tolist()
+
+
+# --- numbers against PyTorch ----------------------------------------------------------------------------------------
+def against_torch(ours, theirs, arrays, tolerance=1e-12):
+    """Values and gradients of f(*tensors) in float64, projected on random cotangents."""
+    torch = pytest.importorskip("torch")
+    x = [weft.tensor(a, requires_grad=a.dtype.kind == "f") for a in arrays]
+    y = [torch.tensor(a, requires_grad=a.dtype.kind == "f") for a in arrays]
+    a, b = ours(*x), theirs(*y)
+    assert a.shape == tuple(b.shape)
+    np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), tolerance, tolerance)
+    cotangent = numbers(a.shape, 99)
+    (a * weft.tensor(cotangent)).sum().backward()
+    (b * torch.tensor(cotangent)).sum().backward()
+    for p, q in zip(x, y):
+        if q.grad is not None:
+            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), tolerance, tolerance)
+
+
+ACTIVATIONS = {
+    "relu": {},
+    "relu6": {},
+    "hardtanh": {"min_val": -0.5, "max_val": 1.5},
+    "leaky_relu": {"negative_slope": 0.2},
+    "elu": {"alpha": 1.5},
+    "celu": {"alpha": 1.5},
+    "selu": {},
+    "gelu": {"approximate": "tanh"},
+    "silu": {},
+    "mish": {},
+    "softplus": {"beta": 2.0, "threshold": 3.0},
+    "softsign": {},
+    "logsigmoid": {},
+    "hardsigmoid": {},
+    "hardswish": {},
+    "glu": {"dim": 1},
+    "softmax": {"dim": 1},
+    "softmin": {"dim": 0},
+    "log_softmax": {"dim": -1},
+    "sigmoid": {},
+    "tanh": {},
+    "normalize": {"dim": 1},
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    torch = pytest.importorskip("torch")
+    options = ACTIVATIONS[name]
+    theirs = getattr(torch.nn.functional, name)
+    against_torch(
+        lambda x: getattr(F, name)(x, **options),
+        lambda x: theirs(x, **options),
+        [numbers((3, 4), low=-9, high=9)],
+        # PyTorch's derivative of hardsigmoid is the float32 nearest to 1/6, also in float64.
+        1e-7 if name == "hardsigmoid" else 1e-10,
+    )
+
+
+def test_activations_stay_finite_far_out():
+    x = weft.tensor([-1000.0, 1000.0], requires_grad=True)
+    for name in ("elu", "celu", "selu", "mish", "softplus", "logsigmoid", "silu"):
+        x.grad = None
+        y = getattr(F, name)(x)
+        y.sum().backward()
+        assert np.isfinite(y.detach().numpy()).all() and np.isfinite(x.grad.numpy()).all(), name
+
+
+def test_softmax_warns_without_dim():
+    with pytest.warns(UserWarning, match="Implicit dimension choice for softmax has been deprecated"):
+        assert F.softmax(weft.zeros(1, 2)).tolist() == [[0.5, 0.5]]
+
+
+def test_unknown_approximation():
+    with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
+        F.gelu(weft.zeros(1), approximate="erf")
+
+
+REDUCTIONS = ("none", "sum", "mean")
+PAIR_LOSSES = {
+    "mse_loss": {},
+    "l1_loss": {},
+    "smooth_l1_loss": {"beta": 0.7},
+    "huber_loss": {"delta": 0.7},
+    "binary_cross_entropy": {},
+    "binary_cross_entropy_with_logits": {},
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", PAIR_LOSSES)
+def test_losses_of_pairs(name, reduction):
+    torch = pytest.importorskip("torch")
+    options = {**PAIR_LOSSES[name], "reduction": reduction}
+    theirs = getattr(torch.nn.functional, name)
+    arrays = [numbers((3, 4), 1, 0.05, 0.95), numbers((3, 4), 2, 0.05, 0.95)]
+    against_torch(lambda x, y: getattr(F, name)(x, y, **options), lambda x, y: theirs(x, y, **options), arrays, 1e-10)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("binary_cross_entropy", ["weight"]),
+        ("binary_cross_entropy_with_logits", ["weight"]),
+        ("binary_cross_entropy_with_logits", ["weight", "pos_weight"]),
+    ],
+)
+def test_weighted_binary_losses(name, names, reduction):
+    torch = pytest.importorskip("torch")
+    weights = {key: numbers((4,), seed, 0.5, 2.0) for seed, key in enumerate(names)}
+
+    def with_weights(library, function):
+        return lambda x, y: function(x, y, reduction=reduction, **{k: library.tensor(w) for k, w in weights.items()})
+
+    against_torch(
+        with_weights(weft, getattr(F, name)),
+        with_weights(torch, getattr(torch.nn.functional, name)),
+        [numbers((3, 4), 1, 0.05, 0.95), numbers((3, 4), 2, 0.0, 1.0)],
+        1e-10,
+    )
+
+
+def test_binary_cross_entropy_at_the_ends():
+    x = weft.tensor([0.0, 1.0, 0.0, 1.0], requires_grad=True)
+    losses = F.binary_cross_entropy(x, weft.tensor([0.0, 1.0, 1.0, 0.0]), reduction="none")
+    assert losses.tolist() == [0.0, 0.0, 100.0, 100.0]
+    losses.sum().backward()
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+CLASS_CASES = {
+    "rows": ((5, 4), (5,), {}),
+    "one row": ((4,), (), {}),
+    "images": ((2, 4, 3, 2), (2, 3, 2), {}),
+    "weights": ((5, 4), (5,), {"weight": numbers((4,), 7, 0.5, 2.0)}),
+    "ignored": ((5, 4), (5,), {"ignore_index": 2}),
+    "ignored, weights": ((2, 4, 3), (2, 3), {"ignore_index": 1, "weight": numbers((4,), 7, 0.5, 2.0)}),
+    "smooth": ((5, 4), (5,), {"label_smoothing": 0.1}),
+    "smooth, ignored, weights": (
+        (2, 4, 3),
+        (2, 3),
+        {"label_smoothing": 0.1, "ignore_index": 1, "weight": numbers((4,), 7, 0.5, 2.0)},
+    ),
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("case", CLASS_CASES)
+def test_class_losses(case, reduction):
+    torch = pytest.importorskip("torch")
+    shape, target_shape, options = CLASS_CASES[case]
+    classes = np.random.default_rng(5).integers(0, 4, target_shape)
+
+    def with_options(make):
+        return {k: make(v) if k == "weight" else v for k, v in options.items()}
+
+    def ours(function):
+        return lambda x: function(x, weft.tensor(classes), reduction=reduction, **with_options(weft.tensor))
+
+    def theirs(function):
+        return lambda x: function(x, torch.tensor(classes), reduction=reduction, **with_options(torch.tensor))
+
+    against_torch(ours(F.cross_entropy), theirs(torch.nn.functional.cross_entropy), [numbers(shape)])
+    if "label_smoothing" not in options:
+        against_torch(ours(F.nll_loss), theirs(torch.nn.functional.nll_loss), [numbers(shape)])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2}, {"weight": numbers((4,), 7, 0.5, 2.0)}])
+@pytest.mark.parametrize("shape", [(5, 4), (4,), (2, 4, 3)])
+def test_cross_entropy_with_probabilities(shape, options, reduction):
+    torch = pytest.importorskip("torch")
+    arrays = [numbers(shape), numbers(shape, 1, 0.0, 1.0)]
+
+    def with_options(make):
+        return {k: make(v) if k == "weight" else v for k, v in options.items()}
+
+    against_torch(
+        lambda x, y: F.cross_entropy(x, y, reduction=reduction, **with_options(weft.tensor)),
+        lambda x, y: torch.nn.functional.cross_entropy(x, y, reduction=reduction, **with_options(torch.tensor)),
+        arrays,
+    )
+
+
+def test_loss_errors():
+    x = weft.zeros(2, 3)
+    with pytest.raises(ValueError, match="both is not a valid value for reduction; it must be one of none, mean, sum"):
+        F.mse_loss(x, x, reduction="both")
+    with pytest.warns(UserWarning, match=r"Using a target size \(\(2, 1\)\) that is different to the input size"):
+        F.mse_loss(x, weft.zeros(2, 1))
+    with pytest.raises(ValueError, match="must be the same as input size"):
+        F.binary_cross_entropy(x, weft.zeros(2))
+    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+        F.cross_entropy(x, weft.tensor([0, 3]))
+    with pytest.raises(ValueError, match=r"Expected target size \[2, 5\], got \[2, 4\]"):
+        F.cross_entropy(weft.zeros(2, 3, 5), weft.zeros(2, 4, dtype=weft.int64))
+    with pytest.raises(RuntimeError, match="for class indices convert with .long"):
+        F.cross_entropy(x, weft.zeros(2))
+    with pytest.raises(RuntimeError, match="label_smoothing must be between 0.0 and 1.0. Got: 2"):
+        F.cross_entropy(x, weft.tensor([0, 1]), label_smoothing=2)
+
+
+def layer_cases(library):
+    make = library.nn
+    return {
+        "linear": make.Linear(3, 4),
+        "linear without bias": make.Linear(3, 4, bias=False),
+        "layer norm": make.LayerNorm(3),
+        "layer norm of two": make.LayerNorm((2, 3)),
+        "layer norm without bias": make.LayerNorm((2, 3), bias=False),
+        "bare layer norm": make.LayerNorm(3, elementwise_affine=False),
+        "rms norm": make.RMSNorm((2, 3)),
+        "prelu": make.PReLU(2),
+    }
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", layer_cases(weft))
+def test_layers(name):
+    torch = pytest.importorskip("torch")
+    ours, theirs = layer_cases(weft)[name].double(), layer_cases(torch)[name].double()
+    ours.load_state_dict({k: weft.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+    against_torch(ours, theirs, [numbers((5, 2, 3))])
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), 1e-11, 1e-11)
+
+
+@pytest.mark.oracle
+def test_other_functions():
+    torch = pytest.importorskip("torch")
+    G = torch.nn.functional
+    pair = [numbers((3, 4), 1), numbers((3, 4), 2)]
+    against_torch(F.cosine_similarity, G.cosine_similarity, pair)
+    against_torch(F.pairwise_distance, G.pairwise_distance, pair)
+    against_torch(lambda x: F.normalize(x, p=1), lambda x: G.normalize(x, p=1), pair[:1])
+    against_torch(lambda x: F.normalize(x, p=math.inf), lambda x: G.normalize(x, p=math.inf), pair[:1])
+    for options in ({"reduction": "batchmean"}, {"reduction": "sum", "log_target": True}, {"reduction": "none"}):
+        chances = [pair[0], numbers((3, 4), 2, 0.1, 0.9)]
+        against_torch(partial(F.kl_div, **options), partial(G.kl_div, **options), chances)
+    index = np.array([[0, 2], [2, 1]])
+    against_torch(
+        lambda w: F.embedding(weft.tensor(index), w, padding_idx=2),
+        lambda w: G.embedding(torch.tensor(index), w, padding_idx=2),
+        [numbers((3, 4))],
+    )
+
+
+def test_one_hot():
+    assert F.one_hot(weft.tensor([0, 2])).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert F.one_hot(weft.tensor([[1]]), 2).tolist() == [[[0, 1]]]
+    with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes 2, got 2"):
+        F.one_hot(weft.tensor([2]), 2)
+    with pytest.raises(RuntimeError, match="Class values must be non-negative, got -1"):
+        F.one_hot(weft.tensor([-1]))
+
+
+# --- nn.init --------------------------------------------------------------------------------------------------------
+def test_constants():
+    w = weft.empty(2, 3, requires_grad=True)
+    assert nn.init.zeros_(w) is w and w.tolist() == [[0.0] * 3] * 2 and w.is_leaf
+    assert nn.init.ones_(w).tolist() == [[1.0] * 3] * 2
+    assert nn.init.constant_(w, 2.5).tolist() == [[2.5] * 3] * 2
+    assert nn.init.eye_(w).tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "deviation"),
+    [
+        ("uniform_", {"a": -1.0, "b": 3.0}, 4 / math.sqrt(12)),
+        ("normal_", {"std": 0.3}, 0.3),
+        ("xavier_uniform_", {}, math.sqrt(2 / 300)),
+        ("xavier_normal_", {"gain": 2.0}, 2 * math.sqrt(2 / 300)),
+        ("kaiming_uniform_", {"a": math.sqrt(5)}, 1 / math.sqrt(3 * 100)),
+        ("kaiming_normal_", {"mode": "fan_out", "nonlinearity": "relu"}, math.sqrt(2 / 200)),
+    ],
+)
+def test_deviations(name, options, deviation):
+    weft.manual_seed(1)
+    w = getattr(nn.init, name)(weft.empty(200, 100), **options)
+    assert abs(w.numpy().std() / deviation - 1) < 0.03
+
+
+def test_truncated_normal_has_its_moments():
+    weft.manual_seed(1)
+    w = nn.init.trunc_normal_(weft.empty(300, 300), std=2.0, a=-1.0, b=3.0).numpy()
+    stats = pytest.importorskip("scipy.stats").truncnorm(-0.5, 1.5, scale=2.0)
+    assert w.min() >= -1.0 and w.max() <= 3.0
+    assert abs(w.mean() - stats.mean()) < 0.02 and abs(w.std() / stats.std() - 1) < 0.02
+
+
+def test_inverse_error_function_bound():
+    erfinv = pytest.importorskip("scipy.special").erfinv
+    x = np.concatenate([np.linspace(-1, 1, 20001)[1:-1], 1 - 2.0 ** -np.arange(1.0, 25)])
+    x = x[x != 0]
+    assert np.abs(nn.init._erfinv(x) / erfinv(x) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 3)])
+def test_orthogonal(shape):
+    w = nn.init.orthogonal_(weft.empty(*shape, dtype=weft.float64), gain=2.0).numpy().reshape(shape[0], -1)
+    small = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+    np.testing.assert_allclose(small, 4.0 * np.eye(len(small)), atol=1e-12)
+
+
+@pytest.mark.oracle
+def test_gains():
+    torch = pytest.importorskip("torch")
+    for name in ("linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
+        assert nn.init.calculate_gain(name) == torch.nn.init.calculate_gain(name)
+    assert nn.init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain("leaky_relu", 0.3)
+
+
+def test_initialisation_errors():
+    with pytest.raises(ValueError, match="Unsupported nonlinearity gelu"):
+        nn.init.calculate_gain("gelu")
+    with pytest.raises(ValueError, match="fewer than 2 dimensions, got shape"):
+        nn.init.xavier_uniform_(weft.empty(3))
+    with pytest.raises(ValueError, match="Mode fan not supported"):
+        nn.init.kaiming_normal_(weft.empty(3, 3), mode="fan")
+    with pytest.raises(ValueError, match="Only tensors with 2 dimensions"):
+        nn.init.eye_(weft.empty(3))
+    with pytest.raises(ValueError, match="Only tensors with 2 or more dimensions"):
+        nn.init.orthogonal_(weft.empty(3))
+    with pytest.warns(UserWarning, match="no-op"):
+        nn.init.kaiming_uniform_(weft.empty(0, 3))
+
+
+# --- nn.utils -------------------------------------------------------------------------------------------------------
+def with_gradients(*gradients):
+    params = [nn.Parameter(weft.zeros(len(g))) for g in gradients]
+    for param, grad in zip(params, gradients):
+        param.grad = weft.tensor(grad)
+    return params
+
+
+def test_norm_clipping():
+    params = with_gradients([3.0, 0.0], [4.0])
+    assert nn.utils.clip_grad_norm_(params, 1.0).item() == 5.0
+    np.testing.assert_allclose(params[0].grad.numpy(), [0.6, 0.0], rtol=1e-5)
+    params = with_gradients([3.0, 0.0], [4.0])
+    assert nn.utils.clip_grad_norm_(params, 10.0).item() == 5.0
+    assert params[1].grad.tolist() == [4.0]
+    assert nn.utils.clip_grad_norm_(params, 10.0, norm_type=math.inf).item() == 4.0
+    assert nn.utils.clip_grad_norm_(params, 10.0, norm_type=1).item() == 7.0
+    assert nn.utils.clip_grad_norm_([nn.Parameter(weft.zeros(1))], 1.0).item() == 0.0
+    with pytest.raises(RuntimeError, match="gradients from `parameters` is non-finite"):
+        nn.utils.clip_grad_norm_(with_gradients([math.nan]), 1.0, error_if_nonfinite=True)
+
+
+def test_value_clipping():
+    params = with_gradients([3.0, -0.5, -3.0])
+    nn.utils.clip_grad_value_(params, 1.0)
+    assert params[0].grad.tolist() == [1.0, -0.5, -1.0]
+
+
+def test_parameters_as_a_vector():
+    net = nn.Linear(2, 3)
+    vector = nn.utils.parameters_to_vector(net.parameters())
+    assert vector.shape == (9,) and vector.requires_grad
+    nn.utils.vector_to_parameters(weft.arange(9.0), net.parameters())
+    assert net.weight.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]] and net.bias.tolist() == [6.0, 7.0, 8.0]
+    with pytest.raises(ValueError, match=r"vec has shape \(8,\), the parameters need \(9,\)"):
+        nn.utils.vector_to_parameters(weft.arange(8.0), net.parameters())
