@@ -47,10 +47,14 @@ def _binary(op, name):
     return function
 
 
-_UNARY = """neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf
-sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not clone silu""".split()
-_BINARY = """sub mul div maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or
-logical_xor""".split()
+_UNARY = str.split("""
+    neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
+    erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not clone silu
+""")
+_BINARY = str.split("""
+    sub mul div maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor
+    bitwise_and bitwise_or bitwise_xor
+""")
 
 
 def _generate():
@@ -88,7 +92,13 @@ def pow(input, exponent):
         if isinstance(exponent, bool):
             exponent = int(exponent)
         return neural.power(_tensor("pow", input), exponent=exponent)
+    if _is_whole(input) and _is_whole(exponent):
+        return arithmetic.integer_pow(input, exponent)
     return TABLE["pow"](_zero_dim(input, exponent), exponent)
+
+
+def _is_whole(x):
+    return x.dtype.category < 2 if isinstance(x, Tensor) else isinstance(x, int)
 
 
 def _zero_dim(number, like):
@@ -155,6 +165,8 @@ all = _reduce(reduction.all_, "all")
 
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) without overflow."""
+    if not input.dtype.is_floating_point:
+        input = to_dtype(input, state.default_dtype)
     return statistics.logsumexp(input, axes=_axes("logsumexp", input, dim), keepdim=keepdim)
 
 
@@ -496,9 +508,11 @@ def is_tensor(x):
 
 PUBLIC = [
     *GENERATED,
-    *"""absolute negative multiply subtract true_divide add square pow atan2 where clamp clip lerp sum mean prod amax amin
-    any all logsumexp var std norm max min argmax argmin softmax log_softmax reshape permute transpose t broadcast_to
-    broadcast_tensors squeeze unsqueeze flatten movedim cat concat stack narrow split chunk unbind matmul mm bmm dot outer
-    addmm gather scatter_add index_select index_add take_along_dim nonzero masked_select masked_fill tril triu allclose
-    isclose equal is_tensor""".split(),
+    *str.split("""
+    absolute negative multiply subtract true_divide add square pow atan2 where clamp clip lerp sum mean prod
+    amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax reshape permute transpose
+    t broadcast_to broadcast_tensors squeeze unsqueeze flatten movedim cat concat stack narrow split chunk
+    unbind matmul mm bmm dot outer addmm gather scatter_add index_select index_add take_along_dim nonzero
+    masked_select masked_fill tril triu allclose isclose equal is_tensor
+"""),
 ]

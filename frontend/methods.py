@@ -7,7 +7,7 @@ import numpy as np
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler import dtypes
-from .compiler.ops import TABLE, arithmetic, comparison, neural, source, view
+from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
 from .creation import as_tensor, full, tensor
 from .indexing import getitem, setitem
 from .printing import tensor_repr
@@ -16,13 +16,15 @@ from .runtime.gate import apply_inplace
 from .runtime.node import Handle, edge_of
 from .runtime.tensor import Tensor, _apply
 
-_METHODS = """abs absolute acos add all allclose amax amin any argmax argmin asin atan atan2 bmm broadcast_to ceil chunk
-clamp clip clone cos cosh div dot eq equal erf exp exp2 expand expm1 flatten floor floor_divide fmod gather ge gt
-index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax logical_and logical_not
-logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum mean min minimum mm movedim mul multiply
-narrow ne neg negative nonzero norm outer permute pow prod reciprocal relu remainder reshape round rsqrt scatter_add
-sigmoid sign sin sinh softmax split sqrt square squeeze std sub subtract sum t tan tanh transpose tril triu true_divide
-trunc unbind unsqueeze var""".split()
+_METHODS = str.split("""
+    abs absolute acos add all allclose amax amin any argmax argmin asin atan atan2 bmm broadcast_to ceil chunk
+    clamp clip clone cos cosh div dot eq equal erf exp exp2 expand expm1 flatten floor floor_divide fmod gather
+    ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
+    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum
+    mean min minimum mm movedim mul multiply narrow ne neg negative nonzero norm outer permute pow prod
+    reciprocal relu remainder reshape round rsqrt scatter_add sigmoid sign sin sinh softmax split sqrt square
+    squeeze std sub subtract sum t tan tanh transpose tril triu true_divide trunc unbind unsqueeze var
+""")
 
 _OPERATORS = {
     "add": "add",
@@ -31,9 +33,9 @@ _OPERATORS = {
     "truediv": "div",
     "floordiv": "floor_divide",
     "mod": "remainder",
-    "and": "logical_and",
-    "or": "logical_or",
-    "xor": "logical_xor",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
 }
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -51,35 +53,17 @@ def _operator(op, reflected):
     return method
 
 
-def _bitwise(name):
-    """& | ^ on bools are logic; on integers they are not supported yet, and say so."""
-    op = TABLE[f"logical_{name}"]
-
-    def method(self, other):
-        other = f.operand(other)
-        if self.dtype is not dtypes.bool_ or getattr(other, "dtype", dtypes.bool_) is not dtypes.bool_:
-            raise TypeError(f"bitwise {name}: only bool tensors are supported, got {self.dtype.name}")
-        return op(self, other)
-
-    return method
-
-
 def _attach_operators():
     for python_name, name in _OPERATORS.items():
-        if name.startswith("logical"):
-            method = _bitwise(python_name)
-            setattr(Tensor, f"__{python_name}__", method)
-            setattr(Tensor, f"__r{python_name}__", method)
-        else:
-            setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
-            setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], True))
+        setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
+        setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], True))
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
     Tensor.__hash__ = object.__hash__
     Tensor.__neg__ = lambda self: arithmetic.neg(self)
     Tensor.__pos__ = lambda self: self
     Tensor.__abs__ = lambda self: arithmetic.abs_(self)
-    Tensor.__invert__ = _invert
+    Tensor.__invert__ = lambda self: arithmetic.bitwise_not(self)
     Tensor.__pow__ = lambda self, other: f.pow(self, other)
     Tensor.__rpow__ = lambda self, other: f.pow(other, self)
     Tensor.__matmul__ = lambda self, other: f.matmul(self, other)
@@ -87,16 +71,11 @@ def _attach_operators():
     Tensor.__setitem__ = setitem
 
 
-def _invert(self):
-    if self.dtype is not dtypes.bool_:
-        raise TypeError(f"~ is logical negation of bool tensors, got {self.dtype.name}")
-    return comparison.logical_not(self)
-
-
 # --- in place -------------------------------------------------------------------------------------------------------
-_INPLACE_UNARY = """abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh
-trunc""".split()
-_INPLACE_BINARY = "mul div sub fmod remainder floor_divide".split()
+_INPLACE_UNARY = str.split("""
+    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh trunc
+""")
+_INPLACE_BINARY = str.split("mul div sub fmod remainder floor_divide")
 
 
 def _inplace_unary(op):
@@ -148,6 +127,14 @@ def _clamp_(self, min=None, max=None):
     return apply_inplace(arithmetic.clamp, self, (self, min, max), {})
 
 
+def _pow_(self, exponent):
+    exponent = f.operand(exponent)
+    if isinstance(exponent, Tensor):
+        whole = self.dtype.category < 2 and exponent.dtype.category < 2
+        return apply_inplace(arithmetic.integer_pow if whole else transcendental.pow_, self, (self, exponent), {})
+    return apply_inplace(neural.power, self, (self,), {"exponent": exponent})
+
+
 def _requires_grad_(self, requires_grad=True):
     self.requires_grad = requires_grad
     return self
@@ -166,7 +153,7 @@ def _attach_inplace():
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = lambda self: _fill_(self, 0)
     Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
-    Tensor.pow_ = lambda self, exponent: apply_inplace(neural.power, self, (self,), {"exponent": exponent})
+    Tensor.pow_ = _pow_
     Tensor.masked_fill_ = lambda self, mask, value: apply_inplace(
         comparison.where, self, (mask, f.operand(value), self), {}
     )

@@ -47,7 +47,12 @@ def projection(shape, seed):
     return np.asarray(np.random.default_rng(seed).uniform(0.5, 1.5, shape))
 
 
-def central_difference(function, arrays, directions, step=1e-5):
+def direction(shape, seed):
+    """A projection of length about 1, so that one step fits all sizes."""
+    return projection(shape, seed) / np.sqrt(max(np.prod(shape), 1))
+
+
+def central_difference(function, arrays, directions, step=5e-4):
     """d/dt function(arrays + t * directions) at 0, where function maps arrays to a Python float."""
 
     def moved(t):

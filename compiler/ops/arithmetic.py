@@ -4,7 +4,7 @@ import numpy as np
 
 from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
-from .kinds import arithmetic, elementwise, floating, no_bool
+from .kinds import arithmetic, elementwise, floating, integers_only, no_bool
 from .source import zeros_like
 
 
@@ -25,7 +25,7 @@ add = elementwise(
 sub = elementwise(
     "sub",
     2,
-    no_bool(arithmetic),
+    no_bool("sub"),
     evaluate=np.subtract,
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(g)),
     lower=lambda b, x, y: b.sub(x, y),
@@ -55,7 +55,7 @@ div = elementwise(
 neg = elementwise(
     "neg",
     1,
-    no_bool(arithmetic),
+    no_bool("neg"),
     evaluate=np.negative,
     vjp=(lambda g, out, x: neg(g),),
     lower=lambda b, x: b.neg(x),
@@ -65,7 +65,7 @@ neg = elementwise(
 abs_ = elementwise(
     "abs",
     1,
-    no_bool(arithmetic),
+    no_bool("abs"),
     evaluate=np.abs,
     vjp=(lambda g, out, x: mul(g, sign(x)),),
     lower=lambda b, x: b.abs(x),
@@ -84,7 +84,7 @@ def _lower_sign(b, x):
 sign = elementwise(
     "sign",
     1,
-    no_bool(arithmetic),
+    no_bool("sign"),
     # Not np.sign: PyTorch's sign(nan) is 0, NumPy's is nan.
     evaluate=lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
     vjp=(lambda g, out, x: zeros_like(g),),
@@ -128,7 +128,7 @@ def _rounding(name, evaluate, lower):
     return elementwise(
         name,
         1,
-        no_bool(arithmetic),
+        no_bool(name),
         evaluate=lambda x: evaluate(x) if x.dtype.kind == "f" else x.copy(),
         vjp=(lambda g, out, x: zeros_like(g),),
         lower=lambda b, x: lower(b)(x) if x.type.is_float else x,
@@ -183,7 +183,7 @@ minimum = elementwise(
 relu = elementwise(
     "relu",
     1,
-    no_bool(arithmetic),
+    no_bool("relu"),
     evaluate=lambda x: np.where(x <= 0, x.dtype.type(0), x),
     vjp=(lambda g, out, x: where(le(out, 0), 0.0, g),),
     lower=lambda b, x: b.select(b.cmp("le", x, b.const(0, x.type)), b.const(0, x.type), x),
@@ -199,7 +199,7 @@ def _inside(x, low, high):
 clamp = elementwise(
     "clamp",
     3,
-    no_bool(arithmetic),
+    no_bool("clamp"),
     # The bounds in this order give `high` where low > high, as PyTorch documents; NaN stays NaN.
     evaluate=lambda x, low, high: np.where(np.where(x < low, low, x) > high, high, np.where(x < low, low, x)),
     vjp=(
@@ -217,7 +217,7 @@ clamp = elementwise(
 clamp_min = elementwise(
     "clamp_min",
     2,
-    no_bool(arithmetic),
+    no_bool("clamp_min"),
     evaluate=lambda x, low: np.where(x < low, low, x),
     vjp=(
         lambda g, out, x, low: where(ge(x, low), g, 0.0),
@@ -230,7 +230,7 @@ clamp_min = elementwise(
 clamp_max = elementwise(
     "clamp_max",
     2,
-    no_bool(arithmetic),
+    no_bool("clamp_max"),
     evaluate=lambda x, high: np.where(x > high, high, x),
     vjp=(
         lambda g, out, x, high: where(le(x, high), g, 0.0),
@@ -286,10 +286,17 @@ def _floor_divide(x, y):
     return np.where(y != 0, below, x / y)
 
 
+def _integer_pow(x, y):
+    """Wraps around as products do; negative powers are 1 / x**|y| cut to an integer: 0 unless x is 1 or -1."""
+    product = np.power(x, np.maximum(y, 0))
+    unit = np.where(y % 2 != 0, x, 1)
+    return np.where(y >= 0, product, np.where(np.abs(x) == 1, unit, 0)).astype(x.dtype)
+
+
 fmod = elementwise(
     "fmod",
     2,
-    no_bool(arithmetic),
+    no_bool("fmod"),
     evaluate=_checked_integers("fmod", np.fmod),
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, trunc(div(x, y))))),
     lower=lambda b, x, y: b.rem(x, y),
@@ -300,7 +307,7 @@ fmod = elementwise(
 remainder = elementwise(
     "remainder",
     2,
-    no_bool(arithmetic),
+    no_bool("remainder"),
     evaluate=_checked_integers("remainder", _remainder),
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, floor(div(x, y))))),
     lower=_lower_remainder,
@@ -311,7 +318,7 @@ remainder = elementwise(
 floor_divide = elementwise(
     "floor_divide",
     2,
-    no_bool(arithmetic),
+    no_bool("floor_divide"),
     evaluate=_checked_integers("floor_divide", _floor_divide),
     # 0, as floor's; PyTorch refuses to differentiate it.
     vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
@@ -319,3 +326,29 @@ floor_divide = elementwise(
     oracle="floor_divide",
     extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
 )
+integer_pow = elementwise(
+    "integer_pow",
+    2,
+    integers_only("integer_pow"),
+    evaluate=_integer_pow,
+    samples=lambda: [samples.Sample((samples.integers(0, (4,)), samples.integers(1, (3, 1), 0, 4)))],
+    oracle="pow",
+    extra={"eager_only": lambda dtypes, attributes: "integer powers are computed by NumPy"},
+)
+
+
+# --- bits of integers; on bools these are the logical operations ----------------------------------------------------
+def _bitwise(name, arity, evaluate, lower):
+    def make_samples():
+        numbers = [samples.Sample(tuple(samples.integers(k, (2, 3)) for k in range(arity)))]
+        return numbers + [samples.Sample(tuple(samples.bools(k, (4,)) for k in range(arity)))]
+
+    return elementwise(
+        name, arity, integers_only(name), evaluate=evaluate, lower=lower, samples=make_samples, oracle=name
+    )
+
+
+bitwise_and = _bitwise("bitwise_and", 2, np.bitwise_and, lambda b, x, y: b.and_(x, y))
+bitwise_or = _bitwise("bitwise_or", 2, np.bitwise_or, lambda b, x, y: b.or_(x, y))
+bitwise_xor = _bitwise("bitwise_xor", 2, np.bitwise_xor, lambda b, x, y: b.xor(x, y))
+bitwise_not = _bitwise("bitwise_not", 1, np.bitwise_not, lambda b, x: b.not_(x))

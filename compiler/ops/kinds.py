@@ -34,14 +34,26 @@ def selection(operands, default_float):
     return (bool_, *(common,) * (len(operands) - 1)), common
 
 
-def no_bool(rule):
-    """The rule, refusing bool operands (PyTorch refuses - and unary - on bool tensors)."""
+def no_bool(name):
+    """The arithmetic rule, refusing bool operands (PyTorch refuses - and most unary functions on them)."""
 
     def checked(operands, default_float):
-        types, result = rule(operands, default_float)
-        if types[0] is bool_:
-            raise OpError("subtraction and negation of bool tensors are not supported; use ~ or ^, or convert first")
-        return types, result
+        if any(o.dtype is bool_ for o in operands) and (name == "sub" or result_type(operands, default_float) is bool_):
+            raise OpError(f"{name}: bool tensors are not supported; use ~ or ^ for logic, or convert with .int() first")
+        return arithmetic(operands, default_float)
+
+    return checked
+
+
+def integers_only(name):
+    """The arithmetic rule for integers and bools."""
+
+    def checked(operands, default_float):
+        common = result_type(operands, default_float)
+        if common.is_floating_point:
+            given = " and ".join(o.dtype.name for o in operands)
+            raise OpError(f"{name}: needs integer or bool operands, got {given}; convert with .long() first")
+        return (common,) * len(operands), common
 
     return checked
 

@@ -3,7 +3,7 @@
 from .. import dtypes
 from ..shapes import broadcast_shapes
 from . import samples
-from .arithmetic import abs_, add, clamp_min, div, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
+from .arithmetic import abs_, add, clamp_min, div, integer_pow, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
 from .comparison import cast, eq, gt, logical_and, lt, ne, where
 from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
@@ -35,10 +35,17 @@ _POWERS = {
 
 
 def _power(x, exponent):
+    if not x.dtype.is_floating_point:
+        if isinstance(exponent, float):
+            x = mul(x, 1.0)
+        elif x.dtype is dtypes.bool_:
+            x = cast(x, dtype=dtypes.int64)
     if exponent == 0:
         return full_like(x, 1)
     rule = _POWERS.get(float(exponent))
-    return rule(x) if rule else pow_(x, exponent)
+    if rule:
+        return rule(x)
+    return pow_(x, exponent) if x.dtype.is_floating_point else integer_pow(x, exponent)
 
 
 def _power_infer(operands, attributes, default_float):

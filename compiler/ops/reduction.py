@@ -166,6 +166,9 @@ def _extreme_vjp(g, out, x, axes, keepdim):
 
 def _keep(predicate):
     def step(b, acc, x):
+        if acc.type.element == "i1":
+            # As a signed number the bit 1 is -1.
+            return b.or_(acc, x) if predicate == "gt" else b.and_(acc, x)
         keep = b.cmp(predicate, acc, x)
         if acc.type.is_float:
             keep = b.or_(keep, b.cmp("uno", acc, acc))
