@@ -74,8 +74,8 @@ def _numbers(group, step):
     lr, (beta1, beta2) = float(group["lr"]), group["betas"]
     weight_decay = float(group["weight_decay"])
     penalty = 1.0 - lr * weight_decay if group["decoupled_weight_decay"] else weight_decay
-    step_size = lr / (1.0 - beta1**step)
-    return penalty, 1.0 - beta1, float(beta2), 1.0 - beta2, step_size, (1.0 - beta2**step) ** 0.5, float(group["eps"])
+    mean_weight, step_size = blend_weight(1.0 - beta1), lr / (1.0 - beta1**step)
+    return penalty, mean_weight, float(beta2), 1.0 - beta2, step_size, (1.0 - beta2**step) ** 0.5, float(group["eps"])
 
 
 def _flags(group):
@@ -84,33 +84,37 @@ def _flags(group):
         "decay": kind if group["weight_decay"] != 0 else None,
         "amsgrad": group["amsgrad"],
         "maximize": group["maximize"],
-        "near": near(1.0 - group["betas"][0]),
+        "near": starts_near(1.0 - group["betas"][0]),
     }
 
 
-def near(weight):
-    """Whether `blend` starts from its first operand."""
-    return abs(weight) < 0.5
+# (1 - t) x + t y is computed from the nearer of x and y, which is exact there (PyTorch's lerp). Rules cannot branch on
+# t, a number known only at run time: the caller decides, and hands over the distance from the chosen end.
+def starts_near(t):
+    """Whether x is the nearer end."""
+    return abs(t) < 0.5
+
+
+def blend_weight(t):
+    """The distance from the nearer end."""
+    return t if starts_near(t) else 1.0 - t
 
 
 def blend(x, y, weight, near):
-    """(1 - weight) x + weight y, computed from the nearer end, which is exact there (PyTorch's lerp)."""
-    if near:
-        return add(x, mul(sub(y, x), weight))
-    return sub(y, mul(sub(y, x), sub(1.0, weight)))
+    return add(x, mul(sub(y, x), weight)) if near else sub(y, mul(sub(y, x), weight))
 
 
 def adam(param, grad, mean, square, *rest, decay, amsgrad, maximize, near):
     """`rest`: the largest square so far if `amsgrad`, then the numbers of `_numbers`."""
     largest, numbers = (rest[0], rest[1:]) if amsgrad else (None, rest)
-    penalty, new_share, old_square_share, new_square_share, step_size, square_correction, eps = numbers
+    penalty, mean_weight, old_square_share, new_square_share, step_size, square_correction, eps = numbers
     if maximize:
         grad = neg(grad)
     if decay == "decoupled":
         param = mul(param, penalty)
     elif decay == "penalty":
         grad = add(grad, mul(param, penalty))
-    mean = blend(mean, grad, new_share, near)
+    mean = blend(mean, grad, mean_weight, near)
     square = add(mul(square, old_square_share), mul(mul(grad, new_square_share), grad))
     if amsgrad:
         largest = maximum(largest, square)

@@ -3,7 +3,7 @@
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..creation import zeros_like
 from ..runtime.update import update
-from .adam import blend, near
+from .adam import blend, blend_weight, starts_near
 from .optimizer import Optimizer, count_step, require, with_gradients
 from .sgd import ascent_or_descent
 
@@ -62,7 +62,7 @@ class RMSprop(Optimizer):
             rows.append((param, param.grad, *(state[name] for name in names)))
         alpha = float(group["alpha"])
         numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
-        numbers += (float(group["eps"]), float(group["momentum"]))
+        numbers += (blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))
         update(
             rmsprop,
             rows,
@@ -71,18 +71,18 @@ class RMSprop(Optimizer):
             maximize=group["maximize"],
             centered=group["centered"],
             momentum=group["momentum"] > 0,
-            near=near(1.0 - alpha),
+            near=starts_near(1.0 - alpha),
         )
 
 
 def rmsprop(param, grad, square, *rest, decay, maximize, centered, momentum, near):
-    """`rest`: the running mean if `centered`, the buffer if `momentum`, then the six numbers."""
-    *averages, lr, weight_decay, old_share, new_share, eps, inertia = rest
+    """`rest`: the running mean if `centered`, the buffer if `momentum`, then the seven numbers."""
+    *averages, lr, weight_decay, old_share, new_share, mean_weight, eps, inertia = rest
     grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
     square = add(mul(square, old_share), mul(mul(grad, new_share), grad))
     variance, kept = square, [square]
     if centered:
-        mean = blend(averages[0], grad, new_share, near)
+        mean = blend(averages[0], grad, mean_weight, near)
         variance = sub(square, mul(mean, mean))
         kept.append(mean)
     deviation = add(sqrt(variance), eps)
