@@ -130,7 +130,7 @@ def exp(b, x):
 
 
 def exp2(b, x):
-    """2**x within 1 ulp; exact for integers. r = x - n is exact; polynomial of degree 6 (f32) or 12 (f64)."""
+    """2**x within 1.1 ulp; exact for integers. r = x - n is exact; polynomial of degree 6 (f32) or 12 (f64)."""
     element = x.type.element
     n, bits = round_scaled(b, x, 1.0)
     r = b.sub(x, n)

@@ -148,12 +148,12 @@ def log(b, x):
 
 
 def log2(b, x):
-    """Base-2 logarithm within 1 ulp; exact for powers of two."""
+    """Base-2 logarithm within 1.5 ulp; exact for powers of two."""
     return _logarithm(b, x, _binary)
 
 
 def log10(b, x):
-    """Base-10 logarithm within 1 ulp."""
+    """Base-10 logarithm within 1.5 ulp."""
     return _logarithm(b, x, _decimal)
 
 

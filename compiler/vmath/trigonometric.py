@@ -66,10 +66,9 @@ def _with_angle(b, x, reduce, of_angle):
     too_large = outside(b, a, SMALL_ANGLE[x.type.element])
 
     def rare():
-        wide = b.convert(x, "f64")
-        finite = b.cmp("lt", b.abs(wide), b.const(float("inf"), wide.type))
-        value = of_angle(b, reduce_huge(b, wide, b.and_(too_large, finite)), wide)
-        return b.convert(b.select(finite, value, b.const(float("nan"), wide.type)), x.type.element)
+        finite = b.cmp("lt", a, b.const(float("inf"), x.type))
+        value = of_angle(b, reduce_huge(b, a, b.and_(too_large, finite)), x)
+        return b.select(finite, value, b.const(float("nan"), x.type))
 
     return repair(b, too_large, usual, rare)
 
