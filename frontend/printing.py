@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from .compiler import dtypes
+from .runtime.modes import state
 
 
 @dataclass(slots=True)
@@ -70,14 +71,14 @@ def printoptions(**options):
         set_printoptions(**before)
 
 
-def tensor_repr(array, default_dtype=dtypes.float32, requires_grad=False, grad_fn_name=None, prefix="tensor("):
+def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor("):
     """The text of a tensor: its numbers, then `size=`, `dtype=`, `grad_fn=`, `requires_grad=` where they say something.
 
-    `array` holds the elements, `default_dtype` is the dtype a Python float would get, `grad_fn_name` is the name of the
-    autograd node, None for a leaf.
+    `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default), `grad_fn_name` is
+    the name of the autograd node, None for a leaf.
     """
     body = contents(array, indent=len(prefix))
-    suffixes = _suffixes(array, default_dtype)
+    suffixes = _suffixes(array, default_dtype or state.default_dtype)
     if grad_fn_name is not None:
         suffixes.append(f"grad_fn=<{grad_fn_name}>")
     elif requires_grad:

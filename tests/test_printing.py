@@ -59,6 +59,11 @@ def test_autograd_facts_are_suffixes():
 def test_default_dtype_is_not_told():
     assert text([1.0], np.float64, default_dtype=weft.float64) == "tensor([1.])"
     assert text([1.0], default_dtype=weft.float64) == "tensor([1.], dtype=weft.float32)"
+    weft.set_default_dtype(weft.float64)
+    try:
+        assert text([1.0], np.float64) == "tensor([1.])"
+    finally:
+        weft.set_default_dtype(weft.float32)
 
 
 def test_tensors_print_like_their_arrays():
