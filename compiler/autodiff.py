@@ -5,8 +5,6 @@ them once in reverse recorded order. The eager engine processes nodes in the sam
 same order, so both give the same bits.
 """
 
-import networkx
-
 from .ops.arithmetic import add
 from .ops.comparison import cast
 from .ops.reduction import sum_
@@ -46,10 +44,11 @@ def vjp(op, index, cotangent, out, operands, attributes):
     return conform(result, operands[index].shape, operands[index].dtype)
 
 
-def backward(graph, outputs, cotangents, wanted):
+def backward(graph, outputs, cotangents, wanted, stopped=frozenset()):
     """Append the gradients of sum(outputs * cotangents) to the graph.
 
-    Returns one value per wanted value, None where the outputs do not depend on it.
+    stopped: numbers of values recorded without gradients; nothing flows through them. Returns one value per wanted
+    value, None where the outputs do not depend on it.
     """
     active = _active(graph, outputs, wanted)
     collected = {}
@@ -59,7 +58,7 @@ def backward(graph, outputs, cotangents, wanted):
     for number in sorted(active, reverse=True):
         value = graph.values[number]
         cotangent = collected.get(number)
-        if cotangent is None or value.is_source:
+        if cotangent is None or value.is_source or number in stopped:
             continue
         if number not in keep:
             del collected[number]
@@ -73,6 +72,8 @@ def backward(graph, outputs, cotangents, wanted):
 
 def _active(graph, outputs, wanted):
     """Numbers of the values on a path from a wanted value to an output, both ends included."""
+    import networkx  # see Graph.as_networkx
+
     view = graph.as_networkx()
     below, above = set(), set()
     for v in wanted:

@@ -16,8 +16,6 @@ reason about. `verify()` runs between all passes in tests.
 import ast
 import re
 
-import networkx
-
 from . import dtypes
 from .ops.table import TABLE, Op
 
@@ -134,6 +132,9 @@ class Graph:
 
     def as_networkx(self):
         """A DiGraph of value numbers with an edge from each operand to its user."""
+        # Imported here: it takes 0.1 s, and a process that finds its programs in the disk cache never needs it.
+        import networkx
+
         view = networkx.DiGraph()
         view.add_nodes_from(range(len(self.values)))
         view.add_edges_from((o.number, v.number) for v in self.values for o in v.operands)

@@ -1,5 +1,161 @@
-"""weft.compile."""
+"""weft.compile: the decorator. A call replays its recording (runtime/frame.py) and runs native programs."""
+
+import functools
+import inspect
+
+from .explain import explain
+from .runtime.frame import Frame
+from .runtime.modes import state
+from .runtime.recording import Recording
+from .runtime.tensor import Tensor
+
+MAX_SIGNATURES = 64
 
 
-def compile(function):
-    return function
+def compile(function=None, **options):
+    """Compile a function of tensors, or a module: same results, bit for bit, in native code.
+
+    The Python function runs on every call, so control flow, closures and side effects behave as ever; what its ops
+    compute, including backward() and optimizer steps inside, runs as one native program per path. What cannot be
+    compiled runs eagerly; `f.explain()` says what, where and why.
+
+        @weft.compile
+        def step(x, y):
+            loss = cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+    """
+    if options:
+        names = ", ".join(sorted(options))
+        raise TypeError(f"compile: unknown option {names}; the only mode so far is replay, which has no options")
+    if function is None:
+        return CompiledFunction
+    if not callable(function):
+        raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
+    return CompiledFunction(function)
+
+
+class CompiledFunction:
+    """A function whose calls are recorded once per signature and replayed."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        name = getattr(function, "__name__", type(function).__name__)
+        self._name = name if name.isidentifier() else "function"
+        self._recordings = {}
+        self._recompiles = []
+        self._eager_calls = 0
+
+    def __call__(self, *args, **kwargs):
+        if state.frame is not None:
+            # Inside another compiled call this one is part of its recording.
+            return self._function(*args, **kwargs)
+        tensors = []
+        signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
+        recording = self._recordings.get(signature)
+        if recording is None:
+            recording = self._new_recording(signature)
+            if recording is None:
+                self._eager_calls += 1
+                return self._function(*args, **kwargs)
+        recording.calls += 1
+        frame = state.frame = Frame(recording)
+        try:
+            for t in tensors:
+                frame.identify(t)
+            result = self._function(*args, **kwargs)
+        except BaseException:
+            self._close_after_error(frame)
+            raise
+        state.frame = None
+        frame.close()
+        return result
+
+    @staticmethod
+    def _close_after_error(frame):
+        """What was computed before an exception counts, as in eager mode; its own errors must not hide the first."""
+        state.frame = None
+        try:
+            frame.close()
+        except Exception as error:
+            frame.failed = f"{type(error).__name__}: {error}"
+
+    def _new_recording(self, signature):
+        if len(self._recordings) >= MAX_SIGNATURES:
+            return None
+        if self._recordings:
+            self._recompiles.append(_difference(list(self._recordings)[-1], signature, self._parameters()))
+        recording = self._recordings[signature] = Recording(self._name, signature)
+        return recording
+
+    def _parameters(self):
+        try:
+            return list(inspect.signature(self._function).parameters)
+        except (TypeError, ValueError):
+            return []
+
+    def explain(self, *args, **kwargs):
+        """What this function compiled to: signatures, paths, kernels, what ran eagerly and where, what was not fused.
+
+        With arguments the function is called once with them first, side effects included. Returns a text.
+        """
+        if args or kwargs:
+            self(*args, **kwargs)
+        return explain(self._name, self._recordings, self._recompiles, self._eager_calls)
+
+    @property
+    def recordings(self):
+        """The recordings so far, one per signature (read-only)."""
+        return tuple(self._recordings.values())
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        return functools.partial(self, instance)
+
+    def __getattr__(self, name):
+        # Reached for attributes of a compiled module.
+        if name == "_function":
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __repr__(self):
+        return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
+
+
+def _flatten(x, tensors):
+    """A hashable description of nested arguments; the tensors in it are collected in order."""
+    if isinstance(x, Tensor):
+        tensors.append(x)
+        return (x.shape, x.dtype, x._requires_grad)
+    if isinstance(x, (list, tuple)):
+        return tuple([_flatten(v, tensors) for v in x])
+    if isinstance(x, dict):
+        return tuple([(k, _flatten(v, tensors)) for k, v in x.items()])
+    return None
+
+
+def _difference(old, new, names):
+    """Which argument differs between two signatures, in words."""
+    for k, (a, b) in enumerate(zip(old[0], new[0])):
+        if a != b:
+            name = names[k] if k < len(names) else f"argument {k}"
+            return f"{name}: {_words(a)} -> {_words(b)}"
+    if len(old[0]) != len(new[0]):
+        return f"{len(old[0])} positional arguments -> {len(new[0])}"
+    if old[1] != new[1]:
+        return f"keyword arguments: {_words(old[1])} -> {_words(new[1])}"
+    if old[2] != new[2]:
+        return f"gradient mode: {old[2]} -> {new[2]}"
+    return f"default dtype: {old[3]} -> {new[3]}"
+
+
+def _words(part):
+    if isinstance(part, tuple) and len(part) == 3 and hasattr(part[1], "category"):
+        return f"{part[1].name}{list(part[0])}" + (" requires_grad" if part[2] else "")
+    if isinstance(part, tuple):
+        return "(" + ", ".join(_words(p) for p in part) + ")"
+    return "not a tensor" if part is None else str(part)

@@ -87,6 +87,11 @@ def _vector_bytes():
     return 64 if jit.target().float_lanes == 16 else 32
 
 
+def vector_bytes():
+    """The widest vector the compiled code may use."""
+    return 4 * jit.target().float_lanes
+
+
 def _gemm_text(element):
     module = Module()
     emit_gemm(module, element, _vector_bytes())

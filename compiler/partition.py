@@ -1,0 +1,162 @@
+"""What a forward program saves for its backward program: a minimum cut of the joint graph.
+
+Nodes are the forward values the backward depends on; cutting one means: this value is in memory when the backward
+starts, and what follows from it is computed again. A cut costs the bytes that are moved (saved: written and read;
+an input that the caller keeps anyway: read; an input that may be changed: copied). Products, reductions and scattered
+reads are never computed twice. Method: networkx.minimum_cut with Boykov and Kolmogorov's algorithm.
+"""
+
+from dataclasses import dataclass
+from math import inf, prod
+
+import networkx
+from networkx.algorithms.flow import boykov_kolmogorov
+
+from .graph import INPUT, SCALAR, Graph
+
+_RECOMPUTED_KINDS = ("elementwise", "view", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two graphs. `forward.outputs` ends with the saved values. `sources` says where the backward's inputs come from,
+    in order: ("saved", k), ("input", number of the joint input) or ("cotangent", k); `scalars` likewise gives the
+    joint graph's scalar for each of the backward's."""
+
+    forward: Graph
+    backward: Graph
+    n_saved: int
+    sources: tuple
+    scalars: tuple
+
+
+def split(joint, n_forward, n_cotangents, readable):
+    """joint.outputs: the forward's results, then gradients. Its last n_cotangents inputs are the cotangents.
+
+    readable: positions, among joint.inputs(), of the inputs that still hold their value when the backward runs.
+    """
+    inputs = joint.inputs()
+    cotangents = inputs[len(inputs) - n_cotangents :]
+    gradients = joint.outputs[n_forward:]
+    dependent = _descendants(joint, cotangents)
+    boundary = _boundary(joint, gradients, dependent)
+    free = {v.number for k, v in enumerate(inputs) if k in readable}
+    cut = _minimum_cut(joint, boundary, free)
+    saved = [v for v in joint.values if v.number in cut and v.number not in free]
+    forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
+    backward, sources, scalars = _backward(joint, gradients, saved, inputs, cotangents)
+    return Split(forward, backward, len(saved), sources, scalars)
+
+
+def _descendants(graph, starts):
+    found = {v.number for v in starts}
+    for v in graph.values:
+        if any(o.number in found for o in v.operands):
+            found.add(v.number)
+    return found
+
+
+def _boundary(graph, gradients, dependent):
+    """Numbers of the forward values that the backward's ops read."""
+    boundary, seen, stack = [], set(), [v.number for v in gradients]
+    while stack:
+        number = stack.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        if number not in dependent:
+            boundary.append(number)
+            continue
+        stack.extend(o.number for o in graph.values[number].operands)
+    return sorted(boundary)
+
+
+def _cost(value, free):
+    size = prod(value.shape) * value.dtype.size_bytes
+    if value.op is INPUT:
+        return size + 1 if value.number in free else 3 * size + 8
+    return 2 * size + 8
+
+
+def _minimum_cut(graph, boundary, free):
+    """Numbers of the values to have in memory. Values that need no memory (numbers, sources) are never cut."""
+    network = networkx.DiGraph()
+    network.add_nodes_from(("start", "end"))
+    stack, seen = list(boundary), set()
+    while stack:
+        number = stack.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        value = graph.values[number]
+        if value.op is SCALAR:
+            continue
+        network.add_edge((number, 0), (number, 1), capacity=_cost(value, free))
+        if value.op is INPUT or value.op.kind not in _RECOMPUTED_KINDS:
+            network.add_edge("start", (number, 0), capacity=inf)
+            continue
+        for operand in value.operands:
+            if operand.op is not SCALAR:
+                network.add_edge((operand.number, 1), (number, 0), capacity=inf)
+                stack.append(operand.number)
+    for number in boundary:
+        if graph.values[number].op is not SCALAR:
+            network.add_edge((number, 1), "end", capacity=inf)
+    _, (reachable, _) = networkx.minimum_cut(network, "start", "end", flow_func=boykov_kolmogorov)
+    return {n for n in seen if (n, 0) in reachable and (n, 1) not in reachable and (n, 0) in network}
+
+
+def _copy_needed(old, graph, values, results):
+    """Copy what the results need and `values` does not already give."""
+    for number in sorted(_needed(old, results, values)):
+        value = old.values[number]
+        values[number] = graph.copy_value(value, tuple(values[o.number] for o in value.operands))
+    return values
+
+
+def _forward(joint, results, cotangents):
+    graph = Graph(joint.name, joint.default_float)
+    skipped = {v.number for v in cotangents}
+    values = {}
+    for v in joint.values:
+        if v.op in (INPUT, SCALAR) and v.number not in skipped:
+            values[v.number] = graph.copy_value(v, ())
+    _copy_needed(joint, graph, values, [*results, *(new for _, new in joint.commits)])
+    graph.outputs = [values[v.number] for v in results]
+    graph.commits = [(values[target.number], values[new.number]) for target, new in joint.commits]
+    return graph
+
+
+def _backward(joint, gradients, saved, inputs, cotangents):
+    graph = Graph(f"{joint.name}_backward", joint.default_float)
+    values, sources, scalars = {}, [], []
+    for k, v in enumerate(saved):
+        values[v.number] = graph.input(v.shape, v.dtype)
+        sources.append(("saved", k))
+    for k, v in enumerate(cotangents):
+        values[v.number] = graph.copy_value(v, ())
+        sources.append(("cotangent", k))
+    needed = _needed(joint, gradients, values)
+    for k, v in enumerate(inputs):
+        if v.number in needed and v.number not in values:
+            values[v.number] = graph.copy_value(v, ())
+            sources.append(("input", k))
+    for k, v in enumerate(joint.scalars()):
+        if v.number in needed:
+            values[v.number] = graph.copy_value(v, ())
+            scalars.append(k)
+    _copy_needed(joint, graph, values, gradients)
+    graph.outputs = [values[v.number] for v in gradients]
+    return graph, tuple(sources), tuple(scalars)
+
+
+def _needed(joint, results, given):
+    """Numbers of the values that the results need and `given` does not hold."""
+    needed, stack = set(), [v.number for v in results]
+    while stack:
+        number = stack.pop()
+        if number in needed or number in given:
+            continue
+        needed.add(number)
+        stack.extend(o.number for o in joint.values[number].operands)
+    return needed

@@ -1,0 +1,214 @@
+"""From recorded steps to graphs, and from graphs to IR text: what happens on a miss in the disk cache."""
+
+from ..compiler import partition
+from ..compiler.autodiff import backward
+from ..compiler.decompose import decompose
+from ..compiler.graph import Graph
+from ..compiler.ops.comparison import element_of
+from ..compiler.ops.source import full
+from ..compiler.pipeline import compile_graph
+from ..compiler.simplify import simplify
+from .description import known_values
+from .dump import watcher
+from .evaluate import strides_in_elements
+from .frame_autograd import readable_inputs
+from .modes import state
+from .recording import ASSIGN, BACKWARD, INPUT, NUMBER_DTYPES, UPDATE
+
+
+class GraphBuilder:
+    """A graph grown from the steps of a call.
+
+    `inputs[k]` is the number of the value the graph's k-th input is; values in the same memory share one input.
+    `numbers[k]` is the (position, kind) of its k-th scalar.
+    """
+
+    def __init__(self, frame, name):
+        self.frame = frame
+        self.graph = Graph(name, state.default_dtype)
+        self.values = {}
+        self.inputs = []
+        self.numbers = []
+        self._scalars = {}
+        self.stopped = set()
+
+    def value(self, vid):
+        found = self.values.get(vid)
+        if found is None:
+            found = self.values[vid] = self._input(vid)
+        return found
+
+    def _input(self, vid):
+        # After an in-place change was written back, the new value lives in the memory of the old one.
+        home = self.frame.same.get(vid, vid)
+        if home != vid:
+            return self.value(home)
+        meta, array = self.frame.metas[vid], self.frame.arrays[vid]
+        self.inputs.append(vid)
+        return self.graph.input(meta.shape, meta.dtype, strides_in_elements(array))
+
+    def number(self, position, code):
+        found = self._scalars.get(position)
+        if found is None:
+            found = self._scalars[position] = self.graph.scalar(NUMBER_DTYPES[code])
+            self.numbers.append((position, code))
+        return found
+
+    def add(self, step):
+        if step.op in (INPUT, ASSIGN):
+            return
+        if step.op == BACKWARD:
+            self._backward(step)
+        elif step.op == UPDATE:
+            self._update(step)
+        else:
+            position, operands = step.first_number, []
+            for k in step.operands:
+                operands.append(self.value(k) if k >= 0 else self.number(position, k))
+                position += k < 0
+            self._define(step.first, self.graph.apply(step.op, operands, step.attributes))
+
+    def _define(self, vid, value):
+        self.values[vid] = value
+        if not self.frame.metas[vid].history:
+            self.stopped.add(value.number)
+
+    def _backward(self, step):
+        n = step.detail.n_outputs
+        outputs = [self.value(v) for v in step.operands[:n]]
+        cotangents = [
+            self.graph.apply(full, (1,), {"shape": out.shape, "dtype": out.dtype}) if k < 0 else self.value(k)
+            for out, k in zip(outputs, step.operands[n:])
+        ]
+        wanted = [self.value(v) for v in step.detail.wanted]
+        for offset, gradient in enumerate(backward(self.graph, outputs, cotangents, wanted, frozenset(self.stopped))):
+            assert gradient is not None, f"backward at {step.line}: input {step.detail.wanted[offset]} is not reached"
+            self._define(step.first + offset, gradient)
+
+    def _update(self, step):
+        rule, _, flags = step.attributes
+        detail, vid = step.detail, step.first
+        numbers = [self.number(step.first_number + k, -3) for k in range(detail.n_numbers)]
+        for start in range(0, len(step.operands), detail.row_length):
+            row = [self.value(k) for k in step.operands[start : start + detail.row_length]]
+            new = rule(*row, *numbers, **dict(flags))
+            for position in detail.targets:
+                self._define(vid, new[position])
+                vid += 1
+
+
+def graph_of(frame, needed):
+    """The graph of the pending steps, or of the whole call if a backward reads earlier ones."""
+    pending = frame.steps[frame.flushed :]
+    whole = needed.differentiable or any(step.op == BACKWARD for step in pending)
+    builder = GraphBuilder(frame, frame.recording.name)
+    for step in frame.steps if whole else pending:
+        builder.add(step)
+    return builder
+
+
+def _finish(builder, needed):
+    """Results of the graph, and (where earlier steps were rebuilt) their values taken from memory instead."""
+    graph = builder.graph
+    graph.outputs = [builder.value(v) for v in needed.live]
+    graph.commits = [(builder.value(target), builder.value(new)) for target, new in needed.commits]
+
+
+def _from_memory(frame, builder, extra=()):
+    """The graph with values that an earlier flush left in memory as inputs."""
+    in_memory = set(frame.known_at_close if frame.closed else known_values(frame))
+    known = {value.number: vid for vid, value in builder.values.items() if vid in in_memory and not value.is_source}
+    if not known:
+        return builder.graph, builder.inputs, builder.numbers, list(extra), frozenset(builder.stopped)
+    old, inputs, numbers = builder.graph, [], []
+    new = Graph(old.name, old.default_float)
+    needed, stack = set(), [v.number for v in (*old.results(), *(t for t, _ in old.commits), *extra)]
+    while stack:
+        number = stack.pop()
+        if number not in needed:
+            needed.add(number)
+            if number not in known:
+                stack.extend(o.number for o in old.values[number].operands)
+    place = {v.number: k for k, v in enumerate(old.inputs())}
+    scalar_place = {v.number: k for k, v in enumerate(old.scalars())}
+    values = {}
+    for number in sorted(needed):
+        v = old.values[number]
+        if number in known:
+            values[number] = new.input(v.shape, v.dtype)
+            inputs.append(known[number])
+            continue
+        values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
+        if number in place:
+            inputs.append(builder.inputs[place[number]])
+        elif number in scalar_place:
+            numbers.append(builder.numbers[scalar_place[number]])
+    new.outputs = [values[v.number] for v in old.outputs]
+    new.commits = [(values[t.number], values[n.number]) for t, n in old.commits]
+    stopped = frozenset(values[n].number for n in builder.stopped if n in values)
+    return new, inputs, numbers, [values[v.number] for v in extra], stopped
+
+
+def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
+    outputs = [(list(v.shape), v.dtype.name) for v in graph.outputs]
+    gemm = sorted({element_of(v.dtype) for v in decompose(graph)[0].values if v.op.kind == "contraction"})
+    meta = {
+        "inputs": list(inputs),
+        "numbers": [list(n) for n in numbers],
+        "outputs": outputs,
+        "n_live": n_live,
+        "arena": compiled.plan.arena_bytes,
+        "gemm": gemm,
+        "plan": compiled.plan.to_json(),
+        "graph": str(graph),
+    }
+    return {**meta, **(extra or {})}
+
+
+def build_forward(frame, needed):
+    """(meta, IR text) of the program for `needed`."""
+    builder = graph_of(frame, needed)
+    _finish(builder, needed)
+    if needed.differentiable:
+        return _build_joint(frame, needed, builder)
+    graph, inputs, numbers, _, _ = _from_memory(frame, builder)
+    compiled = compile_graph(graph, watch=watcher(graph.name))
+    return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
+
+
+# --- a call whose results are differentiated later ------------------------------------------------------------------
+def _split(frame, needed, builder):
+    """The forward graph with what it saves, and the backward graph; the joint graph's inputs, numbers, and the
+    inputs that get gradients."""
+    _finish(builder, needed)
+    graph = builder.graph
+    n_forward = len(graph.outputs)
+    outputs = [builder.value(v) for v in needed.differentiable]
+    graph, inputs, numbers, outputs, stopped = _from_memory(frame, builder, outputs)
+    wanted_vids = [v for v in inputs if frame.metas[v].requires_grad and v in frame.leaves]
+    wanted = [v for v, vid in zip(graph.inputs(), inputs) if vid in wanted_vids]
+    cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
+    gradients = backward(graph, outputs, cotangents, wanted, stopped)
+    reached = [vid for vid, g in zip(wanted_vids, gradients) if g is not None]
+    graph.outputs = graph.outputs + [g for g in gradients if g is not None]
+    plain, _ = decompose(graph)
+    simple, _ = simplify(plain)
+    readable = readable_inputs(frame, inputs)
+    return partition.split(simple, n_forward, len(cotangents), readable), inputs, numbers, reached
+
+
+def _build_joint(frame, needed, builder):
+    parts, inputs, numbers, reached = _split(frame, needed, builder)
+    compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
+    extra = {"reached": reached, "backward_graph": str(parts.backward)}
+    return _meta(parts.forward, inputs, numbers, len(needed.live), compiled, extra), compiled.text
+
+
+def build_backward(frame, needed):
+    """(meta, IR text) of the program from saved values and cotangents to gradients."""
+    parts, inputs, numbers, reached = _split(frame, needed, graph_of(frame, needed))
+    compiled = compile_graph(parts.backward, watch=watcher(parts.backward.name))
+    sources = [[kind, inputs[k] if kind == "input" else k] for kind, k in parts.sources]
+    chosen = [numbers[k] for k in parts.scalars]
+    meta = _meta(parts.backward, [], chosen, len(parts.backward.outputs), compiled)
+    return {**meta, "inputs": list(range(len(sources))), "sources": sources, "reached": reached}, compiled.text

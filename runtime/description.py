@@ -1,0 +1,42 @@
+"""The canonical text of a stretch of a recording: equal texts mean equal programs. It is the key of the disk cache."""
+
+from .modes import state
+from .recording import BACKWARD, UPDATE
+
+
+def describe(frame, needed, *, closed=False):
+    """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""
+    lines = [_line(step) for step in frame.steps]
+    known = frame.known_at_close if closed else known_values(frame)
+    lines.append(
+        f"from step {frame.flushed_at_close if closed else frame.flushed}, in memory {known}, {state.default_dtype!r}"
+    )
+    lines.append(repr(needed))
+    return "\n".join(lines)
+
+
+def _line(step):
+    metas = " ".join(f"{m.dtype.name}{m.shape}{'h' if m.history else ''}" for m in step.metas)
+    return f"{step.op} {step.operands} {_attributes(step)} {metas}"
+
+
+def _attributes(step):
+    if step.op == UPDATE:
+        rule, *rest = step.attributes
+        return f"{rule.__module__}.{rule.__qualname__} {_code_text(rule)} {rest}"
+    if step.op == BACKWARD:
+        return f"{step.attributes} {step.detail.wanted}"
+    if isinstance(step.attributes, dict):
+        return sorted(step.attributes.items())
+    return step.attributes
+
+
+def _code_text(function):
+    """What decides the result of a rule a user wrote: its bytecode, names and constants."""
+    code = function.__code__
+    return f"{code.co_code.hex()} {code.co_names} {code.co_consts!r}"
+
+
+def known_values(frame):
+    """Numbers of the values that were in memory before the pending steps."""
+    return sorted(v for v in frame.arrays if v < frame.first_pending)

@@ -1,0 +1,304 @@
+"""Autograd inside an open compiled call.
+
+A plain `loss.backward()` is one step of the recording: the compiler derives the gradient program from the recorded
+ops, and replaying the step hands out the pending gradients. Where Python must run in the middle of a backward (hooks,
+custom Functions, create_graph), nodes are built from the recorded steps and the engine of eager mode walks them; the
+ops it applies are recorded like any others.
+"""
+
+from ..compiler.autodiff import has_rule
+from ..compiler.ops.table import Meta
+from . import engine
+from .gate import apply_inplace
+from .modes import state
+from .node import BaseNode, Edge, Node, needs_of
+from .node import edge_of as edge_of_tensor
+from .recording import BACKWARD, TooManyPaths, ValueMeta
+from .tensor import Tensor
+
+SECOND_BACKWARD = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed), at {name}. Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+    "tensors after calling backward."
+)
+
+
+def differentiable(frame, op, ids):
+    """Whether gradients flow through the op from any operand."""
+    return any(k >= 0 and frame.metas[k].requires_grad and has_rule(op, i) for i, k in enumerate(ids))
+
+
+def is_op(step):
+    return not isinstance(step.op, str)
+
+
+def flows(frame, step):
+    """Numbers of the operands that gradients flow to."""
+    return [k for i, k in enumerate(step.operands) if k >= 0 and frame.metas[k].requires_grad and has_rule(step.op, i)]
+
+
+def needed_by(frame, step):
+    """Numbers of the values the step's derivative reads."""
+    key = "needs"
+    found = step.programs.get(key)
+    if found is None:
+        metas = [frame.metas[k] if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
+        metas = [m if not isinstance(m, ValueMeta) else _meta(m) for m in metas]
+        wanted = set(flows(frame, step))
+        mask = tuple(k in wanted for k in step.operands)
+        operands, output = needs_of(step.op, metas, step.attributes, mask)
+        numbers = [step.operands[i] for i in operands] + ([step.first] if output else [])
+        found = step.programs[key] = tuple(dict.fromkeys(numbers))
+    return found
+
+
+_PLACEHOLDERS = {-1: True, -2: 1, -3: 1.0}
+
+
+def _meta(m):
+    return Meta(m.shape, m.dtype)
+
+
+def saved_values(frame):
+    """What any later backward of this call may read and is not in memory yet."""
+    found = {}
+    for index, step in enumerate(frame.steps):
+        if is_op(step) and frame.metas[step.first].history and index not in frame.freed:
+            found.update(dict.fromkeys(needed_by(frame, step)))
+    return [v for v in found if v not in frame.arrays and v not in frame.overwritten]
+
+
+def reach(frame, vids):
+    """(indices of the op steps, numbers of the leaves) that gradients of the values reach, latest step first."""
+    wanted, leaves, steps = set(vids), [], []
+    for index in range(len(frame.steps) - 1, -1, -1):
+        step = frame.steps[index]
+        for vid in range(step.first, step.first + len(step.metas)):
+            if vid in wanted and frame.metas[vid].history:
+                steps.append(index)
+                wanted.update(flows(frame, step))
+            elif vid in wanted and frame.metas[vid].requires_grad:
+                leaves.append(vid)
+    return steps, leaves[::-1]
+
+
+def readable_inputs(frame, vids):
+    """Positions of the inputs a backward may read again: those eager mode would have saved, unchanged since.
+
+    For these a later change in place is the error it is in eager mode; others must be copied if they are needed.
+    """
+    needed = set()
+    for step in frame.steps:
+        if is_op(step) and frame.metas[step.first].history:
+            needed.update(needed_by(frame, step))
+    return {k for k, vid in enumerate(vids) if vid in needed and vid not in frame.overwritten}
+
+
+# --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
+def node_for(frame, vid):
+    """The autograd node of a recorded value, with those it leads to."""
+    if vid in frame.nodes:
+        return frame.nodes[vid]
+    indices, _ = reach(frame, [vid])
+    for index in reversed(indices):
+        step = frame.steps[index]
+        if step.first not in frame.nodes:
+            frame.nodes[step.first] = _make_node(frame, index, step)
+    return frame.nodes[vid]
+
+
+def _make_node(frame, index, step):
+    wanted = set(flows(frame, step))
+    numbers = iter(frame.numbers[step.first_number :])
+    operands, edges = [], []
+    for k in step.operands:
+        operands.append(next(numbers) if k < 0 else _holder(frame, k))
+        edges.append(_edge(frame, k) if k in wanted else None)
+    node = Node(step.op, step.attributes, operands, _holder(frame, step.first), tuple(edges))
+    if index in frame.freed:
+        node.release()
+    for saved in (*node.operands, node.out):
+        if getattr(saved, "tensor", None) is not None and saved.tensor._vid in frame.overwritten:
+            saved.version = -1
+    return node
+
+
+def _holder(frame, vid):
+    """The tensor that holds a value, or a stand-in if an in-place change took it."""
+    tensor = frame.tensors[vid]
+    if tensor is None:
+        tensor = Tensor(frame.arrays.get(vid))
+        tensor._frame, tensor._vid = frame, vid
+        tensor._requires_grad = frame.metas[vid].requires_grad
+    return tensor
+
+
+def _edge(frame, vid):
+    if frame.metas[vid].history:
+        return Edge((frame.nodes[vid], 0))
+    return edge_of_tensor(frame.leaves[vid])
+
+
+def edge_of(frame, tensor):
+    if frame.closed:
+        return frame.graph_node.edge_for(tensor._vid)
+    return Edge((node_for(frame, tensor._vid), 0))
+
+
+class StepNode(BaseNode):
+    """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
+
+    __slots__ = ("frame", "vid")
+
+    def __init__(self, frame, vid):
+        super().__init__(())
+        self.frame, self.vid = frame, vid
+
+    def name(self):
+        step = self.frame.step_of(self.vid)
+        name = step.op.node_name
+        if isinstance(name, str):
+            return name
+        operands = [_meta(self.frame.metas[k]) if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
+        return name([o if not hasattr(o, "shape") else _WithRank(o) for o in operands], step.attributes)
+
+    @property
+    def next_functions(self):
+        step = self.frame.step_of(self.vid)
+        wanted = set(flows(self.frame, step))
+        return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in step.operands)
+
+    def _shown(self, vid):
+        if self.frame.metas[vid].history:
+            return StepNode(self.frame, vid)
+        return edge_of_tensor(self.frame.leaves[vid])[0]
+
+    def register_hook(self, hook):
+        raise NotImplementedError(
+            f"{self.name()} was made by a compiled call that runs its backward as one program: register the hook on "
+            "the tensor (tensor.register_hook), or call the undecorated function"
+        )
+
+    register_prehook = register_hook
+
+
+class _WithRank:
+    def __init__(self, meta):
+        self.shape, self.dtype, self.ndim = meta.shape, meta.dtype, len(meta.shape)
+
+
+def node_of(frame, tensor):
+    """grad_fn of a tensor of this call."""
+    if not frame.metas[tensor._vid].history:
+        return None
+    return StepNode(frame, tensor._vid) if frame.closed or not frame.hooked else node_for(frame, tensor._vid)
+
+
+def use_nodes(frame, tensor):
+    """From now on this tensor's history is a graph of real nodes, which can carry hooks."""
+    if frame.closed:
+        frame.graph_node.use_nodes(tensor)
+        return
+    frame.hooked = True
+    if frame.metas[tensor._vid].history:
+        tensor._node = node_for(frame, tensor._vid)
+
+
+# --- backward as a step -----------------------------------------------------------------------------------------------
+class BackwardDetail:
+    """What a recorded backward reaches: the inputs that get gradients, and the steps whose saved values it frees."""
+
+    __slots__ = ("wanted", "frees", "metas", "n_outputs")
+
+    def __init__(self, frame, vids, n_outputs, retain_graph):
+        steps, self.wanted = reach(frame, vids)
+        for index in steps:
+            _check_step(frame, index)
+        self.n_outputs = n_outputs
+        self.frees = () if retain_graph else tuple(i for i in steps if needed_by(frame, frame.steps[i]))
+        self.metas = tuple(ValueMeta(frame.metas[v].shape, frame.metas[v].dtype) for v in self.wanted)
+
+
+def _check_step(frame, index):
+    """The errors eager mode gives: freed values, values changed in place since they were saved."""
+    step = frame.steps[index]
+    name = step.op.node_name if isinstance(step.op.node_name, str) else step.op.name
+    if index in frame.freed:
+        raise RuntimeError(SECOND_BACKWARD.format(name=name))
+    for vid in needed_by(frame, step):
+        if vid in frame.overwritten:
+            meta = frame.metas[vid]
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"{meta.dtype.name}{meta.shape}, needed by {name} at {step.line}. Change a copy (x = x.clone()) or do "
+                "the change after backward()."
+            )
+
+
+def living(frame, vids):
+    """The values among vids from which a backward can still start: nothing on their way was freed."""
+    return tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
+
+
+def can_differentiate(frame, outputs, create_graph, inputs):
+    """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
+    if create_graph or inputs is not None or frame.hooked:
+        return False
+    return all(
+        t._frame is frame and t._node is None and frame.metas[t._vid].history and t._requires_grad for t in outputs
+    )
+
+
+def backward(frame, outputs, gradients, retain_graph):
+    """The step, and what it does: gradients to leaves, and on into graphs outside the call."""
+    vids = tuple(t._vid for t in outputs)
+    cotangents = tuple(-1 if g is None else frame.identify(g) for g in gradients or (None,) * len(vids))
+    key = (len(vids), bool(retain_graph))
+    try:
+        step = frame._take(
+            BACKWARD, vids + cotangents, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph)
+        )
+    except TooManyPaths:
+        frame.run_eagerly("too many paths", _through_engine, frame, outputs, gradients, retain_graph)
+        return
+    detail = step.detail
+    found = []
+    for meta in step.metas:
+        tensor = Tensor(None)
+        tensor._frame, tensor._vid = frame, len(frame.tensors)
+        frame.tensors.append(tensor)
+        frame.metas.append(meta)
+        found.append(tensor)
+    frame.freed.update(detail.frees)
+    outside = []
+    for vid, gradient in zip(detail.wanted, found):
+        tensor = frame.leaves[vid]
+        edge = edge_of_tensor(tensor) if tensor._frame is not frame else None
+        if edge is None or isinstance(edge[0], engine.AccumulateGrad):
+            _accumulate(tensor, gradient, edge)
+        else:
+            outside.append((edge, gradient))
+    if outside:
+        engine.run(outside, retain_graph=retain_graph, create_graph=False)
+
+
+def _accumulate(leaf, gradient, edge):
+    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks):
+        engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
+    elif leaf._grad is None:
+        leaf._grad = gradient
+    else:
+        enabled, state.grad_enabled = state.grad_enabled, False
+        try:
+            apply_inplace(engine.add, leaf._grad, (leaf._grad, gradient), {})
+        finally:
+            state.grad_enabled = enabled
+
+
+def _through_engine(frame, outputs, gradients, retain_graph):
+    roots = []
+    for t, g in zip(outputs, gradients or (None,) * len(outputs)):
+        ones = Tensor(t.array * 0 + 1) if g is None else g
+        roots.append((edge_of(frame, t), ones))
+    engine.run(roots, retain_graph=retain_graph, create_graph=False)

@@ -1,0 +1,196 @@
+"""Programs: the native code of a stretch of a recording, found in memory or on disk, or compiled now.
+
+The key of a program is the text of its recorded steps, so finding one on disk needs neither the graph nor LLVM.
+"""
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..compiler import dtypes
+from . import jit, kernels
+from .cache import default_cache, pack, unpack
+from .description import describe
+from .gate import apply_eagerly
+from .modes import state
+from .recording import ASSIGN, BACKWARD, INPUT, UPDATE
+from .tensor import Tensor
+
+_ARRAY_DATA_OFFSET = 16
+_probe = np.zeros(3)
+if ctypes.c_size_t.from_address(id(_probe) + _ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
+    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
+
+# Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
+_REUSED_BYTES = 16384
+_REUSED_COUNT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What must exist after a flush: numbers of values, of views of them, (input, new value) pairs to be written into
+    the input's memory, and (at the end of a call) the values that a backward may start from."""
+
+    live: tuple
+    views: tuple
+    commits: tuple
+    differentiable: tuple
+
+
+class Arena:
+    """Scratch memory for one program at a time. Programs hold the interpreter lock, so one arena serves all."""
+
+    def __init__(self):
+        self.size = 0
+        self.address = 0
+        self.memory = None
+
+    def reserve(self, size):
+        if size > self.size:
+            self.memory = np.empty(size + 64, np.uint8)
+            self.address = (self.memory.ctypes.data + 63) & ~63
+            self.size = size
+        return self.address
+
+
+_arena = Arena()
+
+
+class Program:
+    """Loaded code and how to call it.
+
+    meta (also stored on disk): "inputs" numbers of values, "numbers" (position, kind) of run-time numbers, "outputs"
+    (shape, dtype name), "n_live", "arena", "gemm" element kinds, "plan" what explain shows.
+    """
+
+    def __init__(self, meta, library):
+        self.meta = meta
+        self.library = library
+        self.inputs = tuple(meta["inputs"])
+        self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
+        self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
+        self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
+        self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("weft_program"))
+        self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
+        self.integers = (ctypes.c_int64 * max(len(self.numbers), 1)).from_buffer(self.scalars)
+        self.table = (ctypes.c_size_t * (4 + len(self.inputs) + len(self.outputs)))()
+        self.table[1] = ctypes.addressof(self.scalars)
+        for element in meta["gemm"]:
+            self.table[2 if element == "f32" else 3] = kernels.gemm_address(element)
+        self.table_address = ctypes.addressof(self.table)
+        self.calls = 0
+
+    def call(self, arrays, numbers):
+        """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""
+        table = self.table
+        table[0] = _arena.reserve(self.meta["arena"])
+        for slot, (position, code) in enumerate(self.numbers):
+            if code == -3:
+                self.scalars[slot] = numbers[position]
+            else:
+                self.integers[slot] = numbers[position]
+        at = 4
+        for a in arrays:
+            table[at] = id(a)
+            at += 1
+        outputs = [self._output(k) for k in range(len(self.outputs))]
+        for a in outputs:
+            table[at] = id(a)
+            at += 1
+        self.calls += 1
+        return None if self.function(self.table_address) else outputs
+
+    def _output(self, k):
+        shape, dtype = self.outputs[k]
+        pool = self.pools[k]
+        if pool is None:
+            return np.empty(shape, dtype)
+        for array in pool:
+            if sys.getrefcount(array) == 3:
+                return array
+        array = np.empty(shape, dtype)
+        if len(pool) < _REUSED_COUNT:
+            pool.append(array)
+        return array
+
+    def run(self, frame, needed):
+        """Run for a call in flight. True if a check failed; then nothing was written."""
+        known = frame.arrays
+        outputs = self.call([known[v] for v in self.inputs], frame.numbers)
+        if outputs is None:
+            return True
+        n_live = self.meta["n_live"]
+        for vid, array in zip(needed.live, outputs):
+            known[vid] = array
+        frame.saved = outputs[n_live:]
+        return False
+
+
+def program_for(frame, needed):
+    """The program that computes `needed` from what is in memory."""
+    programs = frame.step.programs
+    key = (frame.flushed, needed)
+    program = programs.get(key)
+    if program is not None and all(v in frame.arrays for v in program.inputs):
+        return program
+    text = describe(frame, needed)
+    # Building and compiling use ops on graph values only; the call in flight must not see them.
+    before, state.frame = state.frame, None
+    try:
+        program = _find(text, lambda: _build(frame, needed))
+    finally:
+        state.frame = before
+    programs[key] = program
+    frame.recording.programs.append(program)
+    return program
+
+
+def _build(frame, needed):
+    from .build import build_forward
+
+    return build_forward(frame, needed)
+
+
+def load_program(text, build):
+    """The program stored under a text, or the one `build() -> (meta, IR text)` makes."""
+    return _find(text, build)
+
+
+def _find(text, build):
+    cache = default_cache()
+    entry = cache.get(text)
+    if entry is not None:
+        meta, code = unpack(entry.payload)
+        meta["source"] = "disk"
+    else:
+        meta, ir = build()
+        code = jit.compile_text(ir)
+        cache.put(text, pack(meta, code))
+        meta["source"] = "compiled"
+    return Program(meta, jit.link(code))
+
+
+# --- running steps without a program --------------------------------------------------------------------------------
+def run_steps_eagerly(frame):
+    """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
+    before, state.frame = state.frame, None
+    enabled, state.grad_enabled = state.grad_enabled, False
+    try:
+        values = {vid: Tensor(array) for vid, array in frame.arrays.items()}
+        for step in frame.steps[frame.flushed :]:
+            if step.op in (INPUT, ASSIGN):
+                continue
+            if step.op in (BACKWARD, UPDATE):
+                break
+            numbers = iter(frame.numbers[step.first_number :])
+            operands = [next(numbers) if k < 0 else values[k] for k in step.operands]
+            try:
+                values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+            except Exception as error:
+                error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
+                raise
+    finally:
+        state.frame, state.grad_enabled = before, enabled

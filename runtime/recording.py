@@ -1,0 +1,123 @@
+"""What a compiled function did, as a tree of steps: one path per outcome of its `if`s.
+
+    root -- input -- input -- mul -- sum -- backward -- update        the usual path
+                                       \\-- exp -- ...                 another outcome of an `if`
+
+Replaying a call walks the tree: every op only checks that it is the step it was before. A step holds what its result
+looks like, never a value; values belong to the call (frame.py).
+"""
+
+import sys
+from dataclasses import dataclass, field
+
+from ..compiler import dtypes
+
+INPUT, ASSIGN, BACKWARD, UPDATE = "input", "assign", "backward", "update"
+
+# Python numbers among operands are run-time values; the step remembers only their kind.
+NUMBER_CODES = {bool: -1, int: -2, float: -3}
+NUMBER_DTYPES = {-1: dtypes.bool_, -2: dtypes.int64, -3: dtypes.float64}
+
+MAX_BRANCHES = 16
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMeta:
+    """What is known of a value before it is computed. `history`: a recorded op made it and gradients flow through."""
+
+    shape: tuple
+    dtype: object
+    requires_grad: bool = False
+    history: bool = False
+
+
+class Step:
+    """One entry of a recording, and the steps that have followed it.
+
+    operands: value numbers, or a negative code for a Python number. `attributes` are the op's, or the key of an input,
+    a backward or an update. `first` is the number of the first value it makes; `metas` describes all of them.
+    """
+
+    __slots__ = (
+        "op",
+        "operands",
+        "attributes",
+        "grad_enabled",
+        "metas",
+        "first",
+        "first_number",
+        "following",
+        "detail",
+        "programs",
+        "line",
+    )
+
+    def __init__(self, op, operands, attributes, grad_enabled, metas, first, first_number, line, detail=None):
+        self.op = op
+        self.operands = operands
+        self.attributes = attributes
+        self.grad_enabled = grad_enabled
+        self.metas = metas
+        self.first = first
+        self.first_number = first_number
+        self.following = []
+        self.detail = detail
+        self.programs = {}
+        self.line = line
+
+    def find(self, op, operands, attributes, grad_enabled):
+        """The step that followed this one before, if it was the same; else None."""
+        for step in self.following:
+            if (
+                step.op is op
+                and step.operands == operands
+                and step.attributes == attributes
+                and step.grad_enabled is grad_enabled
+            ):
+                return step
+        return None
+
+    def __repr__(self):
+        return f"{self.op}{self.operands}"
+
+
+class TooManyPaths(Exception):
+    """The call diverged from everything recorded, and there is no room for another branch."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """All paths of one signature, and what could not be compiled on them."""
+
+    name: str
+    signature: tuple
+    root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
+    n_branches: int = 1
+    calls: int = 0
+    fallbacks: dict = field(default_factory=dict)
+    programs: list = field(default_factory=list)
+
+    def grow(self, step, new):
+        """Add a step. TooManyPaths if that opens a branch beyond the limit."""
+        if step.following:
+            if self.n_branches >= MAX_BRANCHES:
+                raise TooManyPaths
+            self.n_branches += 1
+        step.following.append(new)
+        return new
+
+    def note(self, reason, line):
+        """Remember why a part ran eagerly, or a pending value was needed early."""
+        key = (reason, line)
+        self.fallbacks[key] = self.fallbacks.get(key, 0) + 1
+
+
+def user_line():
+    """ "file.py:12" of the innermost frame outside weft."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown line"
