@@ -74,8 +74,8 @@ def printoptions(**options):
 def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor("):
     """The text of a tensor: its numbers, then `size=`, `dtype=`, `grad_fn=`, `requires_grad=` where they say something.
 
-    `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default), `grad_fn_name` is
-    the name of the autograd node, None for a leaf.
+    `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default),
+    `grad_fn_name` is the name of the autograd node, None for a leaf.
     """
     body = contents(array, indent=len(prefix))
     suffixes = _suffixes(array, default_dtype or state.default_dtype)
