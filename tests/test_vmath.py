@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import vmath_fit  # noqa: E402
 from vmath_harness import DTYPES, Kernel, assembly, kernel_text, mpmath_ulp_errors, ulp_errors  # noqa: E402
 
 from weft.compiler.vmath import FUNCTIONS, ULP_BOUNDS  # noqa: E402
@@ -271,3 +272,8 @@ def test_results_stay_within_one(name, element):
     x = np.concatenate([random.uniform(-8, 8, 100000).astype(DTYPES[element]), *arguments(name, element)])
     got = kernel(name, element)(x)
     assert np.nanmax(np.abs(got)) <= 1
+
+
+@pytest.mark.parametrize("fit", vmath_fit.fits(), ids=lambda fit: fit.name)
+def test_polynomials_are_as_good_as_their_comments_say(fit):
+    assert vmath_fit.largest_error(fit) <= 2.0**fit.error_log2

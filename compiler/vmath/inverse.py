@@ -12,7 +12,7 @@ QUARTER_PI = {
     "f64": (float.fromhex("0x1.921fb54442d18p-1"), float.fromhex("0x1.1a62633145c07p-55")),
 }
 TAN_PI_8, TAN_3_PI_8 = 0.4142135623730950, 2.414213562373095
-# (atan(t) - t) / t**3 in powers of t**2, |t| <= 0.4147.
+# (atan(t) - t) / t**3 in powers of t**2, |t| <= 0.4147; relative error of atan below 2**-28.2 and 2**-58.6.
 ATAN_REST = {
     "f32": (-0.33333316445350647, 0.199984610080719, -0.14243310689926147, 0.1059207171201706, -0.06073595955967903),
     "f64": (
@@ -29,7 +29,7 @@ ATAN_REST = {
         -0.017875141326041084,
     ),
 }
-# (asin(s) - s) / s**3 in powers of s**2, |s| <= 1/2; relative error of asin below 2**-27.6 and 2**-55.9.
+# (asin(s) - s) / s**3 in powers of s**2, |s| <= 1/2; relative error of asin below 2**-27.2 and 2**-55.6.
 ASIN_REST = {
     "f32": (0.16666752099990845, 0.07495288550853729, 0.045471590012311935, 0.02417304553091526, 0.04217804968357086),
     "f64": (

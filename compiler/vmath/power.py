@@ -24,7 +24,7 @@ from .pieces import (
 )
 
 SQRT_HALF = 0.7071067811865476
-# log2((1 + s) / (1 - s)) / s as a polynomial in s**2, |s| <= 0.1716; relative error below 2**-45.1.
+# log2((1 + s) / (1 - s)) / s as a polynomial in s**2, |s| <= 0.1716; relative error below 2**-45.
 LOG2_SHORT = (
     2.88539008177785,
     0.9617966941136062,
@@ -33,7 +33,7 @@ LOG2_SHORT = (
     0.3199053067345101,
     0.28290605537931435,
 )
-# (2**r - 1) / r on |r| <= 0.501; relative error of 2**r below 2**-32.
+# (2**r - 1) / r on |r| <= 0.501; relative error of 2**r below 2**-31.9.
 EXP2_SHORT = (
     0.6931471838556345,
     0.24022650923464392,
@@ -43,7 +43,7 @@ EXP2_SHORT = (
     0.00015461598864386077,
     1.3360070801438921e-05,
 )
-# 2 / log(2) and a third of it, as double-doubles, and what remains of the series; relative error below 2**-66.3.
+# 2 / log(2) and a third of it, as double-doubles, and what remains of the series; relative error below 2**-65.3.
 C1 = (float.fromhex("0x1.71547652b82fep+1"), float.fromhex("0x1.777d0ffda0d24p-55"))
 C3 = (float.fromhex("0x1.ec709dc3a03fdp-1"), float.fromhex("0x1.d27f05548af0cp-55"))
 LOG2_REST = (
