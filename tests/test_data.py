@@ -75,6 +75,18 @@ def test_shuffled_rows_stay_together():
         assert (rows[:, 0] == index * 2.0).all()
 
 
+def test_batches_pass_gradients_to_the_dataset():
+    x = weft.ones(4, 2, requires_grad=True)
+    (rows,) = next(iter(DataLoader(TensorDataset(x), batch_size=3)))
+    rows.sum().backward()
+    assert x.grad.tolist() == [[1.0, 1.0]] * 3 + [[0.0, 0.0]]
+
+
+def test_indices_out_of_range():
+    with pytest.raises(IndexError):
+        list(DataLoader(pairs(), batch_size=1, sampler=[10]))
+
+
 def test_own_dataset_is_collated():
     batches = list(DataLoader(Squares(), batch_size=3))
     assert [b[0].tolist() for b in batches] == [[0, 1, 2], [3, 4, 5], [6]]

@@ -54,9 +54,9 @@ class Adagrad(Optimizer):
 
     def update_group(self, group):
         rows_at = defaultdict(list)
-        for param in with_gradients(group):
+        for param, grad in with_gradients(group):
             state = self.state[param]
-            rows_at[count_step(state)].append((param, param.grad, state["sum"]))
+            rows_at[count_step(state)].append((param, grad, state["sum"]))
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         for step, rows in rows_at.items():
             lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])

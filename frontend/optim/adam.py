@@ -3,9 +3,8 @@
 from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
-from ..creation import zeros_like
 from ..runtime.update import update
-from .optimizer import Optimizer, count_step, require, with_gradients
+from .optimizer import Optimizer, count_step, require, start_state, with_gradients
 
 
 class Adam(Optimizer):
@@ -49,14 +48,13 @@ class Adam(Optimizer):
         super().__init__(params, defaults)
 
     def update_group(self, group):
-        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 2 + group["amsgrad"]]
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
         rows_at = defaultdict(list)
-        for param in with_gradients(group):
+        for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
-                state["step"] = 0
-                state.update((name, zeros_like(param)) for name in names)
-            rows_at[count_step(state)].append((param, param.grad, *(state[name] for name in names)))
+                start_state(state, param, names)
+            rows_at[count_step(state)].append((param, grad, *[state[name] for name in names]))
         for step, rows in rows_at.items():
             update(adam, rows, _numbers(group, step), **_flags(group))
 

@@ -16,6 +16,7 @@ import warnings
 from collections import defaultdict
 from itertools import chain
 
+from ..creation import zeros_like
 from ..runtime.modes import enable_grad, no_grad
 from ..runtime.tensor import Tensor
 
@@ -119,15 +120,22 @@ class Optimizer:
 
 
 def with_gradients(group):
-    """The group's parameters that have a gradient."""
-    return [param for param in group["params"] if param.grad is not None]
+    """(parameter, gradient) for the group's parameters that have one."""
+    return [(param, grad) for param in group["params"] if (grad := param.grad) is not None]
+
+
+def start_state(state, param, names):
+    """No steps so far, and zeros of the parameter's shape under every name."""
+    state["step"] = 0
+    for name in names:
+        state[name] = zeros_like(param)
 
 
 def count_step(state):
     """Add one to the step count in a parameter's state; returns the new count."""
     # A count loaded from a file may be a tensor with one element, as PyTorch keeps it.
-    state["step"] = int(state["step"]) + 1
-    return state["step"]
+    step = state["step"] = int(state["step"]) + 1
+    return step
 
 
 def _listed(params):

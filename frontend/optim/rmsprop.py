@@ -1,10 +1,9 @@
 """RMSprop (Tieleman and Hinton, Coursera lecture 6.5, 2012), centred variant by Graves (arXiv 1308.0850)."""
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
-from ..creation import zeros_like
 from ..runtime.update import update
 from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, count_step, require, with_gradients
+from .optimizer import Optimizer, count_step, require, start_state, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -53,13 +52,12 @@ class RMSprop(Optimizer):
         names += ["grad_avg"] if group["centered"] else []
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
         rows = []
-        for param in with_gradients(group):
+        for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
-                state["step"] = 0
-                state.update((name, zeros_like(param)) for name in names)
+                start_state(state, param, names)
             count_step(state)
-            rows.append((param, param.grad, *(state[name] for name in names)))
+            rows.append((param, grad, *[state[name] for name in names]))
         alpha = float(group["alpha"])
         numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
         numbers += (blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))

@@ -36,22 +36,27 @@ class SGD(Optimizer):
         super().__init__(params, defaults)
 
     def update_group(self, group):
-        params = with_gradients(group)
         numbers = (float(group["lr"]), float(group["weight_decay"]))
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         if group["momentum"] == 0:
-            update(sgd, [(p, p.grad) for p in params], numbers, **flags)
+            update(sgd, with_gradients(group), numbers, **flags)
             return
         numbers += (float(group["momentum"]), 1.0 - group["dampening"])
-        flags["nesterov"] = group["nesterov"]
-        new = [p for p in params if self.state[p].get("momentum_buffer") is None]
-        old = [p for p in params if self.state[p].get("momentum_buffer") is not None]
-        for p in new:
-            self.state[p]["momentum_buffer"] = zeros_like(p)
-        for chosen, first in ((new, True), (old, False)):
-            rows = [(p, p.grad, self.state[p]["momentum_buffer"]) for p in chosen]
-            if rows:
-                update(sgd_momentum, rows, numbers, first=first, **flags)
+        starting, moving = self._rows(group)
+        update(sgd_momentum, starting, numbers, first=True, nesterov=group["nesterov"], **flags)
+        update(sgd_momentum, moving, numbers, first=False, nesterov=group["nesterov"], **flags)
+
+    def _rows(self, group):
+        """(parameter, gradient, buffer) with buffers made now, and with buffers that hold a direction already."""
+        starting, moving = [], []
+        for param, grad in with_gradients(group):
+            state = self.state[param]
+            rows = moving
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = zeros_like(param)
+                rows = starting
+            rows.append((param, grad, state["momentum_buffer"]))
+        return starting, moving
 
 
 def ascent_or_descent(param, grad, weight_decay, *, decay, maximize):
