@@ -1,0 +1,136 @@
+"""Where an operand's elements lie: strides and an offset over the value that is really in memory.
+
+Views are index maps; this file follows a chain of them to the value it starts from (its base) and writes the map as
+one `Access`. `collapsed` is its shortest form, in which two maps over the same elements compare equal.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from .ops.table import TABLE
+from .rewrite import Rewriter
+from .shapes import contiguous_strides
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """Element (i0, i1, ...) of a value of `shape` is element offset + sum(i_k * strides[k]) of the base's memory."""
+
+    base: object
+    shape: tuple
+    strides: tuple
+    offset: int
+
+    @property
+    def size(self):
+        return prod(self.shape)
+
+    @property
+    def collapsed(self):
+        return collapse(self.shape, self.strides)
+
+    @property
+    def is_whole(self):
+        """Whether it is the base itself, in its order, possibly under another shape."""
+        return self.offset == 0 and self.size == prod(self.base.shape) and is_contiguous(self.collapsed)
+
+
+def is_contiguous(collapsed):
+    return not collapsed or (len(collapsed) == 1 and collapsed[0][1] == 1)
+
+
+def collapse(shape, strides):
+    """((size, stride), ...) from the outermost in: no sizes of 1, and neighbours that are one run are one entry."""
+    merged = []
+    for d, s in zip(shape, strides):
+        if d == 1:
+            continue
+        if merged and merged[-1][1] == d * s:
+            merged[-1] = (merged[-1][0] * d, s)
+        else:
+            merged.append((d, s))
+    return tuple(merged)
+
+
+def layout(value):
+    """The strides of a value that is in memory."""
+    return value.strides if value.strides is not None else contiguous_strides(value.shape)
+
+
+def own_access(value):
+    return Access(value, value.shape, layout(value), 0)
+
+
+def view_access(access, value):
+    """The access of a view op's result, given its operand's; None where no strides can say it."""
+    mapped = value.op.lower(access.shape, access.strides, access.offset, **value.attributes)
+    return None if mapped is None else Access(access.base, value.shape, *mapped)
+
+
+def accesses(graph):
+    """value number -> its Access; values that are no views are their own base."""
+    result = []
+    for value in graph.values:
+        if value.op.kind == "view":
+            result.append(view_access(result[value.operands[0].number], value))
+        else:
+            result.append(own_access(value))
+    return result
+
+
+def broadcast_access(access, shape):
+    """An operand of one element, repeated over a shape."""
+    if access.size == 1 and access.shape != shape:
+        return Access(access.base, shape, (0,) * len(shape), access.offset)
+    return access
+
+
+def settle_views(graph):
+    """graph -> the same with a clone before every reshape that strides cannot say, and before reductions of operands
+    whose reduced run is not evenly spaced; and the trace."""
+    rewriter = Rewriter(graph)
+    known = {}
+    for value in graph.values:
+        operands = rewriter.operands(value)
+        if value.op.kind == "reduction" and not _evenly_spaced(known[operands[0].number], value):
+            operands = (_clone(rewriter.graph, operands[0], known),)
+        if value.op.kind == "view":
+            found = view_access(known[operands[0].number], value)
+            if found is None:
+                operands = (_clone(rewriter.graph, operands[0], known),)
+                found = view_access(known[operands[0].number], value)
+        new = rewriter.graph.copy_value(value, operands)
+        rewriter[value] = new
+        known[new.number] = found if value.op.kind == "view" else own_access(new)
+    return rewriter.finish()
+
+
+def _clone(graph, value, known):
+    clone = graph.apply(TABLE["clone"], (value,), {})
+    known[clone.number] = own_access(clone)
+    return clone
+
+
+def cuts(collapsed):
+    """How many elements lie inside each loop but the outermost: where the stride changes on the way from the inside."""
+    result, size = [], 1
+    for d, _ in reversed(collapsed[1:]):
+        size *= d
+        result.append(size)
+    return tuple(result)
+
+
+def _evenly_spaced(access, reduction):
+    """Whether the run a reduction walks (of reduced elements, or of inner ones for column sums) has one stride."""
+    _, n, inner = reduction_shape(reduction)
+    length = n if inner == 1 else inner
+    return all(c % length == 0 for c in cuts(access.collapsed))
+
+
+def reduction_shape(value):
+    """(outer, n, inner) of a reduction over one run of axes of its operand."""
+    shape = value.operands[0].shape
+    axes = value.attributes["axes"] if "axes" in value.attributes else (value.attributes["axis"],)
+    if not axes:
+        return prod(shape), 1, 1
+    return prod(shape[: axes[0]]), prod(shape[a] for a in axes), prod(shape[axes[-1] + 1 :])

@@ -1,0 +1,108 @@
+"""Kernels of one op with extents known only at run time: eager mode's transcendental functions and reductions.
+
+They use the emitters of compiled kernels (op table, emit/reduce.py), so results agree bit for bit.
+"""
+
+from .emit.builder import I64, PTR, Builder, Module, Type
+from .emit.reduce import reduce_columns, reduce_row
+from .ops.comparison import element_of
+
+_LANES = {"f32": 16, "f64": 8, "i64": 8, "i32": 16, "i1": 16}
+# Column sums take this many vectors of columns at once, then single ones.
+_CHUNK = 4
+
+
+def elementwise_text(op, dtypes, attributes):
+    """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
+
+    The table holds the addresses of the operands, which have the types `dtypes`, then of the result."""
+    module = Module()
+    elements = [element_of(d) for d in dtypes]
+    lanes = min(_LANES[e] for e in elements)
+    b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
+    table, n = b.arguments
+    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
+
+    def body(j, mask):
+        operands = [_load(b, p, j, e, lanes, mask) for p, e in zip(pointers, elements)]
+        _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
+        return []
+
+    reduce_row(b, n, lanes, [], body)
+    b.finish()
+    return str(module)
+
+
+def reduction_text(op, dtype, form):
+    """`form` "inner": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n)`, x (outer, n) -> out (outer);
+    "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner)."""
+    module = Module()
+    (_inner if form == "inner" else _outer)(module, op, element_of(dtype))
+    return str(module)
+
+
+def _memory(element):
+    return "i8" if element == "i1" else element
+
+
+def _load(b, pointer, j, element, lanes, mask):
+    t = Type(_memory(element), lanes)
+    return b.convert(b.load(b.offset(pointer, j, t.element_bytes), t, mask), element)
+
+
+def _store(b, x, pointer, j, mask):
+    x = b.convert(x, _memory(x.type.element))
+    b.store(x, b.offset(pointer, j, x.type.element_bytes), mask)
+
+
+def _inner(module, op, element):
+    b = Builder(module, "weft_kernel", [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64)])
+    x, out, outer, n = b.arguments
+    lanes, size = _LANES[element], Type(_memory(element)).element_bytes
+    computed, widen, narrow = _as_numbers(op, element)
+    with b.loop(0, outer, 1) as i:
+        row = b.offset(x, b.mul(i, n), size)
+
+        def body(j, mask):
+            return [widen(b, _load(b, row, j, element, lanes, mask))]
+
+        (result,) = reduce_row(b, n, lanes, [(op, Type(computed, lanes))], body)
+        _store(b, b.extract(narrow(b, result), 0), out, i, None)
+    b.finish()
+
+
+def _outer(module, op, element):
+    parameters = [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64), ("inner", I64)]
+    b = Builder(module, "weft_kernel", parameters)
+    x, out, outer, n, inner = b.arguments
+    lanes, size = _LANES[element], Type(_memory(element)).element_bytes
+    computed, widen, narrow = _as_numbers(op, element)
+    matrix_size = b.mul(n, inner)
+    wide = _CHUNK * lanes
+
+    def chunk(matrix, target, first, masks):
+        def body(row, state):
+            start = b.offset(matrix, b.add(b.mul(row, inner), first), size)
+            loaded = [_load(b, start, k * lanes, element, lanes, mask) for k, mask in enumerate(masks)]
+            return [op.lower.step(b, s, widen(b, v)) for s, v in zip(state, loaded)]
+
+        columns = [(op, Type(computed, lanes))] * len(masks)
+        for k, (mask, total) in enumerate(zip(masks, reduce_columns(b, n, columns, body))):
+            _store(b, narrow(b, total), b.offset(target, first, size), k * lanes, mask)
+
+    with b.loop(0, outer, 1) as i:
+        matrix = b.offset(x, b.mul(i, matrix_size), size)
+        target = b.offset(out, b.mul(i, inner), size)
+        whole = b.sub(inner, b.rem(inner, b.i64(wide)))
+        with b.loop(0, whole, wide) as first:
+            chunk(matrix, target, first, [None] * _CHUNK)
+        with b.loop(whole, inner, lanes) as first:
+            chunk(matrix, target, first, [b.lane_mask(first, inner, lanes)])
+    b.finish()
+
+
+def _as_numbers(op, element):
+    """(element computed with, conversion to it, conversion back): orders of bools are those of 0 and 1."""
+    if element != "i1" or op.lower.identity is not None:
+        return element, lambda b, x: x, lambda b, x: x
+    return "i32", lambda b, x: b.convert(x, "i32"), lambda b, x: b.convert(x, "i1")

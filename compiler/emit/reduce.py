@@ -1,0 +1,250 @@
+"""Reductions in the one order that eager and compiled code share (compiler/ops/reduction.py says why and which).
+
+Row reductions: element k goes to virtual lane k mod 32; the lanes are spread over 32 / `lanes` accumulator vectors.
+Sums of floats close a block every 2048 elements. Column reductions: row after row, lane by lane; sums of floats close
+a block every 128 rows. The code here is the same for extents known now (ints) and at run time (registers).
+"""
+
+from .builder import I64, Reg, Type
+
+VIRTUAL_LANES = 32
+BLOCK_ELEMENTS = 2048
+BLOCK_ROWS = 128
+
+_LIMITS = {
+    "f32": (float("-inf"), float("inf")),
+    "f64": (float("-inf"), float("inf")),
+    "i64": (-(1 << 63), (1 << 63) - 1),
+    "i32": (-(1 << 31), (1 << 31) - 1),
+}
+
+
+def identity(b, op, type):
+    """The start value of a reduction: combining with it changes nothing."""
+    if op.lower.identity is not None:
+        return b.const(op.lower.identity, type)
+    lowest, highest = _LIMITS[type.element]
+    return b.const(lowest if op.extra["start"] == "lowest" else highest, type)
+
+
+def is_compensated(op, type):
+    return op.lower.compensated and type.is_float
+
+
+def fold(b, total, error, block):
+    """(total, error) after a block's sum: Knuth's two-sum; the error of an infinite or NaN total is dropped."""
+    head = b.add(total, block)
+    other = b.sub(head, total)
+    lost = b.add(b.sub(total, b.sub(head, other)), b.sub(block, other))
+    lost = b.select(b.cmp("uno", lost, lost), b.const(0, lost.type), lost)
+    return head, b.add(error, lost)
+
+
+def combine_lanes(b, op, vectors, count=None):
+    """All virtual lanes by halving, in every lane of the result. Vectors that are None were never used; only the first
+    `count` lanes of the last one were (None: all)."""
+    vectors = list(vectors)
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        pairs = zip(vectors[:half], vectors[half:])
+        vectors = [x if y is None else op.lower.step(b, x, y) for x, y in pairs]
+    (x,) = vectors
+    lanes = x.type.lanes
+    distance = lanes // 2
+    while distance:
+        if count is None or count > distance:
+            moved = b.shuffle(x, x, [(k + distance) % lanes for k in range(lanes)])
+            x = op.lower.step(b, x, moved)
+        distance //= 2
+    return broadcast_lane(b, x)
+
+
+def broadcast_lane(b, x):
+    """Lane 0 in every lane."""
+    return b.shuffle(x, x, [0] * x.type.lanes)
+
+
+class _Sums:
+    """The accumulators of one row reduction: `count` vectors, with totals and errors if blocks are closed."""
+
+    def __init__(self, b, op, type, count, blocks):
+        self.op, self.type, self.count, self.blocks = op, type, count, blocks
+        start = identity(b, op, type)
+        self.state = [start] * (count * (3 if blocks else 1))
+
+    def step(self, b, vector, x):
+        self.state[vector] = self.op.lower.step(b, self.state[vector], x)
+
+    def close_block(self, b):
+        if not self.blocks:
+            return
+        n, start = self.count, identity(b, self.op, self.type)
+        for k in range(n):
+            self.state[n + k], self.state[2 * n + k] = fold(b, self.state[n + k], self.state[2 * n + k], self.state[k])
+            self.state[k] = start
+
+    def result(self, b):
+        vectors = self.state[: self.count]
+        if self.blocks:
+            self.close_block(b)
+            n = self.count
+            vectors = [b.add(self.state[n + k], self.state[2 * n + k]) for k in range(n)]
+        return combine_lanes(b, self.op, vectors)
+
+
+def reduce_row(b, extent, lanes, reductions, body):
+    """Walk a row of `extent` elements (an int or an i64 register) in vectors of `lanes`.
+
+    body(j, mask, vector) emits one vector's work at element j (an int or a register) and returns one register per
+    reduction, (op, type) pairs; lanes that the mask clears are taken as the identity. Returns the results, each in all
+    lanes. Without reductions a plain vector loop remains.
+    """
+    unroll = VIRTUAL_LANES // lanes if reductions else 1
+    step = unroll * lanes
+    static = not isinstance(extent, Reg)
+    blocks = not static or extent > BLOCK_ELEMENTS
+    sums = [_Sums(b, op, t, unroll, blocks and is_compensated(op, t)) for op, t in reductions]
+    if static:
+        whole = extent // step * step
+    else:
+        whole = b.sub(extent, b.and_(extent, b.i64(step - 1)))
+    if blocks and any(s.blocks for s in sums):
+        with _carrying(b, sums, 0, whole, BLOCK_ELEMENTS) as start:
+            for s in sums:
+                s.close_block(b)
+            stop = b.intrinsic("smin", b.add(start, b.i64(BLOCK_ELEMENTS)), b.i64(whole))
+            _walk(b, sums, start, stop, lanes, unroll, body)
+        if not static or whole % BLOCK_ELEMENTS == 0:
+            _close_before_tail(b, sums, whole)
+    elif not static or whole:
+        _walk(b, sums, 0, whole, lanes, unroll, body)
+    _tail(b, sums, whole, extent, lanes, unroll, body)
+    return [s.result(b) for s in sums]
+
+
+def _close_before_tail(b, sums, whole):
+    """The tail begins a block of its own where the whole vectors end with one."""
+    if not isinstance(whole, Reg):
+        for s in sums:
+            s.close_block(b)
+        return
+    ends = b.cmp("eq", b.and_(whole, b.i64(BLOCK_ELEMENTS - 1)), b.i64(0))
+    for s in sums:
+        before = list(s.state)
+        s.close_block(b)
+        mask = b.splat(ends, s.type.lanes)
+        s.state = [x if x == y else b.select(mask, x, y) for x, y in zip(s.state, before)]
+
+
+def _walk(b, sums, start, stop, lanes, unroll, body):
+    if not isinstance(start, Reg) and not isinstance(stop, Reg) and stop - start == unroll * lanes:
+        for k in range(unroll):
+            _vector(b, sums, start + k * lanes, None, k, body)
+        return
+    with _carrying(b, sums, start, stop, unroll * lanes) as j:
+        for k in range(unroll):
+            _vector(b, sums, b.add(j, b.i64(k * lanes)) if k else j, None, k, body)
+
+
+def _tail(b, sums, whole, extent, lanes, unroll, body):
+    """The elements after the last whole step: full vectors, then a masked one; all masked if extents are registers."""
+    for k in range(unroll):
+        if isinstance(extent, Reg):
+            j = b.add(whole, b.i64(k * lanes))
+            _vector(b, sums, j, b.lane_mask(j, extent, lanes), k, body)
+            continue
+        j = whole + k * lanes
+        if j < extent:
+            mask = None if j + lanes <= extent else b.first_lanes(extent - j, lanes)
+            _vector(b, sums, j, mask, k, body)
+
+
+def _vector(b, sums, j, mask, k, body):
+    for s, x in zip(sums, body(j, mask)):
+        if mask is not None:
+            x = b.select(mask, x, identity(b, s.op, s.type))
+        s.step(b, k, x)
+
+
+class _carrying:
+    """with _carrying(b, sums, start, stop, step) as index: a loop that carries all accumulators."""
+
+    def __init__(self, b, sums, start, stop, step):
+        self.b, self.sums, self.bounds = b, sums, (start, stop, step)
+
+    def __enter__(self):
+        carried = [x for s in self.sums for x in s.state]
+        self.loop = self.b.loop(*self.bounds, carried)
+        entered = self.loop.__enter__()
+        index, self.state = entered if carried else (entered, None)
+        self._hand_out(self.state.values if carried else [])
+        return index
+
+    def __exit__(self, *error):
+        if self.state is not None:
+            self.state.next([x for s in self.sums for x in s.state])
+        self.loop.__exit__(*error)
+        self._hand_out(self.state.results if self.state is not None else [])
+
+    def _hand_out(self, values):
+        at = 0
+        for s in self.sums:
+            s.state = list(values[at : at + len(s.state)])
+            at += len(s.state)
+
+
+def unrolled_row(b, extent, lanes, reductions, body):
+    """As reduce_row for a short row of known extent, without a loop: body(j, mask, vector number)."""
+    count = -(-extent // lanes)
+    slots = VIRTUAL_LANES // lanes
+    sums = [[None] * slots for _ in reductions]
+    for v in range(count):
+        rest = extent - v * lanes
+        mask = None if rest >= lanes else b.first_lanes(rest, lanes)
+        for (op, t), s, x in zip(reductions, sums, body(v * lanes, mask, v)):
+            if mask is not None:
+                x = b.select(mask, x, identity(b, op, t))
+            before = s[v % slots]
+            s[v % slots] = op.lower.step(b, identity(b, op, t) if before is None else before, x)
+    used = extent if count == 1 else None
+    return [combine_lanes(b, op, s, used) for (op, _), s in zip(reductions, sums)]
+
+
+def reduce_columns(b, extent, columns, body):
+    """Take `extent` rows (an int or a register) into accumulators: columns are (op, type) pairs.
+
+    body(row, state) returns the new accumulators. Returns the results.
+    """
+    starts = [identity(b, op, t) for op, t in columns]
+    if not isinstance(extent, Reg) and extent <= BLOCK_ROWS:
+        return _rows(b, 0, extent, starts, body)
+    compensated = [is_compensated(op, t) for op, t in columns]
+    if not any(compensated):
+        return _rows(b, 0, extent, starts, body)
+    zeros = [b.const(0, t) for _, t in columns]
+    with b.loop(0, extent, BLOCK_ROWS, [*starts, *zeros]) as (first, loop):
+        totals, errors = loop.values[: len(columns)], loop.values[len(columns) :]
+        stop = b.intrinsic("smin", b.add(first, b.i64(BLOCK_ROWS)), b.i64(extent))
+        begin = [s if c else t for s, t, c in zip(starts, totals, compensated)]
+        sums = _rows(b, first, stop, begin, body)
+        folded = [fold(b, *x) if c else (x[2], x[1]) for x, c in zip(zip(totals, errors, sums), compensated)]
+        loop.next([f[0] for f in folded] + [f[1] for f in folded])
+    totals, errors = loop.results[: len(columns)], loop.results[len(columns) :]
+    return [b.add(t, e) if c else t for t, e, c in zip(totals, errors, compensated)]
+
+
+def _rows(b, first, stop, starts, body):
+    if not starts:
+        with b.loop(first, stop, 1) as row:
+            body(row, [])
+        return []
+    with b.loop(first, stop, 1, starts) as (row, loop):
+        loop.next(body(row, loop.values))
+    return loop.results
+
+
+def row_type(element, lanes):
+    return Type(element, lanes)
+
+
+__all__ = ["I64", "reduce_row", "unrolled_row", "reduce_columns", "fold", "identity", "is_compensated"]

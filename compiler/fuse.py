@@ -1,0 +1,319 @@
+"""Fusion: which ops share a kernel.
+
+A kernel is one nest of loops over a *domain* of `size` elements in row-major order. A domain may have rows of `row`
+elements, and then a value has a level:
+
+    full     one element per element of the domain
+    row      one element per row: the result of a row reduction, or what is computed from such
+    column   one element per column: the result of a column reduction; usable only after the loops
+
+    softmax over (64, 10):  size 640, row 10:  amax: row, sub: full, exp: full, sum: row, div: full
+
+Two groups may become one if (1) no path leaves one and comes back through a third (the kernels could not be ordered);
+(2) what one reads of the other is at the same position, or is the row's value in the row; (3) their domains agree, and
+strided reads do not change stride inside a row; (4) the result stays small. The order is greedy: every op joins the
+groups of its operands where it can; then groups that read the same memory over the same domain join.
+
+Every pair of producer and consumer that stays apart leaves a `Refusal`.
+"""
+
+from dataclasses import dataclass, field
+
+from .access import cuts, is_contiguous
+from .reads import analyse, domain_of, is_loop_op
+
+# More ops than this spill registers and compile slowly; no gain was seen beyond.
+_MAX_OPS = 80
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Ops of one kernel. `kind`: "loop", or the name of the op of a product or mover."""
+
+    number: int
+    kind: str
+    values: list
+    size: int = 0
+    row: int = 0
+    outer: int = 0
+    level: dict = field(default_factory=dict)
+    # Where the stride of a read changes, per level of the reading op; sizes of the inner part.
+    cuts: dict = field(default_factory=dict)
+
+    def __repr__(self):
+        return f"group {self.number}: {', '.join(v.op.name for v in self.values)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refusal:
+    """Why a producer and its consumer are in two kernels."""
+
+    producer: object
+    consumer: object
+    reason: str
+
+    def __str__(self):
+        x, y = self.producer, self.consumer
+        return f"%{x.number} {x.op.name} and %{y.number} {y.op.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fusion:
+    """The groups of a graph in an order in which they can run, and where each node is."""
+
+    graph: object
+    reads: object
+    groups: list
+    refusals: list
+
+    def __str__(self):
+        lines = [f"{_group_text(g)}" for g in self.groups]
+        lines += [f"refused: {r}" for r in self.refusals]
+        return "\n".join([*lines, ""])
+
+
+def fuse(graph):
+    """The Fusion of a settled graph."""
+    state = _State(analyse(graph))
+    for value in graph.values:
+        if state.reads.is_node[value.number]:
+            _add(state, value)
+    _join_siblings(state)
+    groups = sorted({g.number: g for g in state.group_of.values()}.values(), key=lambda g: g.number)
+    return Fusion(graph, state.reads, groups, list(state.refusals.values()))
+
+
+class _State:
+    """The partition while it grows. `before` and `after`: bit sets of the groups a group depends on, and feeds."""
+
+    __slots__ = ("reads", "group_of", "before", "after", "refusals", "inputs_of")
+
+    def __init__(self, reads):
+        self.reads = reads
+        self.group_of = {}
+        self.before = {}
+        self.after = {}
+        self.refusals = {}
+
+
+def _bits(mask):
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def producers(reads, value):
+    """(node read, read) pairs of a node, looking through inline values."""
+    for read in reads.by_value[value.number]:
+        base = read.access.base
+        if reads.is_node[base.number]:
+            yield base, read
+
+
+def _add(state, value):
+    """A group for the op, joined with the groups of its operands where that is possible."""
+    kind = "loop" if is_loop_op(value) else value.op.name
+    group = Group(value.number, kind, [value])
+    if kind == "loop":
+        group.size, group.row, group.outer, level = domain_of(value)
+        group.level[value.number] = level
+        reading = "full" if value.op.kind == "reduction" else level
+        found = {c for r in state.reads.by_value[value.number] for c in cuts(r.access.collapsed)}
+        group.cuts = {"full": set(), "row": set(), "column": set(), reading: found}
+    state.group_of[value.number] = group
+    edges = list(producers(state.reads, value))
+    before = 0
+    for base, _ in edges:
+        number = state.group_of[base.number].number
+        before |= state.before[number] | 1 << number
+    state.before[group.number], state.after[group.number] = before, 0
+    for number in _bits(before):
+        state.after[number] |= 1 << group.number
+    for base, _ in edges:
+        producer, consumer = state.group_of[base.number], state.group_of[value.number]
+        if producer is not consumer:
+            _try_join(state, producer, consumer, base, value)
+
+
+def _try_join(state, producer, consumer, base, value):
+    reason = _obstacle(state, producer, consumer)
+    merged = None
+    if reason is None:
+        merged, reason = _joined(state, producer, consumer)
+    if merged is None:
+        state.refusals.setdefault((base.number, value.number), Refusal(base, value, reason))
+        return False
+    _replace(state, producer, consumer, merged)
+    return True
+
+
+def _obstacle(state, x, y):
+    """Why two groups cannot be one whatever their domains, or None."""
+    if x.kind != "loop" or y.kind != "loop":
+        other = x if x.kind != "loop" else y
+        return f"{other.kind} is a kernel of its own"
+    if len(x.values) + len(y.values) > _MAX_OPS:
+        return f"together they have more than {_MAX_OPS} ops"
+    between = (state.after[x.number] & state.before[y.number]) | (state.after[y.number] & state.before[x.number])
+    if between:
+        return f"group {next(_bits(between))} must run between them"
+    return None
+
+
+def _replace(state, x, y, merged):
+    """The merged group takes the number of x; y's number disappears."""
+    keep, gone = 1 << x.number, 1 << y.number
+    before = (state.before[x.number] | state.before[y.number]) & ~keep & ~gone
+    after = (state.after[x.number] | state.after[y.number]) & ~keep & ~gone
+    del state.before[y.number], state.after[y.number]
+    state.before[x.number], state.after[x.number] = before, after
+    for number in _bits(before):
+        state.after[number] = (state.after[number] | after | keep) & ~gone
+    for number in _bits(after):
+        state.before[number] = (state.before[number] | before | keep) & ~gone
+    merged.number = x.number
+    for v in merged.values:
+        state.group_of[v.number] = merged
+
+
+# --- domains --------------------------------------------------------------------------------------------------------
+def _joined(state, x, y):
+    """(the group of both, None), or (None, why not). x may feed y, not the other way."""
+    merged = Group(x.number, "loop", sorted(x.values + y.values, key=lambda v: v.number))
+    big, small = (x, y) if x.size >= y.size else (y, x)
+    edges = _edges(state, x, y)
+    merged.size, merged.row, merged.outer = big.size, big.row, big.outer
+    merged.level = big.level | small.level
+    merged.cuts = {k: big.cuts[k] | small.cuts[k] for k in big.cuts}
+    if big.size == small.size:
+        reason = _unify_equal(merged, big, small)
+    else:
+        reason = _place_small(merged, big, small, edges, small is x)
+    if reason is None and edges:
+        reason = next(filter(None, (_edge_obstacle(merged, *edge) for edge in edges)), None)
+    if reason is None:
+        reason = _cut_obstacle(merged)
+    return (None, reason) if reason else (merged, None)
+
+
+def _edges(state, x, y):
+    """(producer, read, consumer) for every read of x's values by y's."""
+    inside = {v.number for v in x.values}
+    return [(b, r, v) for v in y.values for b, r in producers(state.reads, v) if b.number in inside]
+
+
+def _unify_equal(merged, x, y):
+    if x.row and y.row and x.row != y.row:
+        return f"rows of {x.row} and of {y.row} elements"
+    if x.outer and y.outer and x.outer != y.outer:
+        return "column sums over different axes"
+    merged.row, merged.outer = x.row or y.row, x.outer or y.outer
+    return None
+
+
+def _place_small(merged, big, small, edges, small_feeds):
+    """The smaller group's ops move to the row or column level of the bigger domain."""
+    if not edges:
+        return "different sizes"
+    if small.row or any(level != "full" for level in small.level.values()):
+        return f"a reduction over {small.size} elements beside a domain of {big.size}"
+    if not small_feeds and big.outer and all(big.level[b.number] == "column" for b, _, _ in edges):
+        level, expected = "column", big.outer * big.row
+    else:
+        level = "row"
+        if not big.row and (big.size % small.size or small.size == 1):
+            return f"{small.size} elements against {big.size}"
+        merged.row = big.row or big.size // small.size
+        expected = big.size // merged.row
+    if small.size != expected:
+        return f"{small.size} elements against {expected} rows" if level == "row" else "not one element per column"
+    merged.level |= dict.fromkeys(small.level, level)
+    merged.cuts = {k: set(v) for k, v in big.cuts.items()}
+    merged.cuts[level] |= small.cuts["full"]
+    return None
+
+
+def _edge_obstacle(merged, base, read, consumer):
+    """Why the consumer's read cannot be served by the register that holds the producer's element, or None."""
+    if not read.fusable:
+        return f"{consumer.op.name} reads it at computed positions"
+    source = merged.level[base.number]
+    target = "full" if consumer.op.kind == "reduction" else merged.level[consumer.number]
+    access = read.access
+    whole = access.is_whole
+    if source == target and whole:
+        return None
+    if source == "column":
+        return "the column sums are complete only after the last row"
+    if source == "row" and target == "full" and access.offset == 0:
+        rows = access.size
+        for d in base.shape or (1,):
+            rows //= d
+        if _is_row_broadcast(access.collapsed, access.size // rows, rows):
+            merged.row = merged.row or rows
+            return None if merged.row == rows else f"it is repeated {rows} times, rows have {merged.row} elements"
+        return "its rows are read in another order"
+    if source == "full" and target == "full" and not merged.row and merged.size == access.size and not whole:
+        return "it is read in another order"
+    return f"a {source} value is read by a {target} value"
+
+
+def _is_row_broadcast(collapsed, count, length):
+    if count == 1:
+        return collapsed == ((length, 0),)
+    return collapsed == ((count, 1), (length, 0))
+
+
+def _cut_obstacle(merged):
+    """Whether all reads fit one nest: every stride change lies on a boundary of its loops."""
+    row = merged.row
+    boundaries = set(merged.cuts["full"])
+    if merged.cuts["row"] or row:
+        boundaries |= {c * row for c in merged.cuts["row"]} | {row}
+    if merged.outer > 1:
+        boundaries.add(merged.size // merged.outer)
+    if any(c != row for c in merged.cuts["column"]):
+        return "a strided read beside column sums"
+    last = 1
+    for c in sorted(boundaries):
+        if c % last or merged.size % c:
+            return f"strides change after {last} and after {c} elements"
+        if row and c % row:
+            return f"a stride changes after {c} elements, inside a row of {row}"
+        last = c
+    return None
+
+
+# --- siblings -------------------------------------------------------------------------------------------------------
+def _join_siblings(state):
+    """Groups that read the same memory over domains of one size become one: the memory is read once."""
+    readers = {}
+    for group in list({g.number: g for g in state.group_of.values()}.values()):
+        if group.kind != "loop":
+            continue
+        for value in group.values:
+            for read in state.reads.by_value[value.number]:
+                base = read.access.base
+                if read.fusable and is_contiguous(read.access.collapsed) and read.access.size == group.size > 1:
+                    readers.setdefault(base.number, {})[value.number] = value
+    for values in readers.values():
+        first, *rest = values.values()
+        for value in rest:
+            x, y = state.group_of[first.number], state.group_of[value.number]
+            if x is y:
+                continue
+            if state.before[x.number] >> y.number & 1:
+                x, y = y, x
+            if _obstacle(state, x, y) is None:
+                merged, _ = _joined(state, x, y)
+                if merged is not None:
+                    _replace(state, x, y, merged)
+
+
+def _group_text(g):
+    names = ", ".join(f"%{v.number} {v.op.name}" for v in g.values)
+    if g.kind != "loop":
+        return f"group {g.number} {g.kind}: {names}"
+    parts = [f"{g.size} elements"] + ([f"rows of {g.row}"] if g.row else [])
+    return f"group {g.number} ({', '.join(parts)}): {names}"

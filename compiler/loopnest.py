@@ -1,0 +1,255 @@
+"""The loop-nest IR: what one kernel does, loop by loop, with all decisions made and nothing of the machine in it.
+
+    kernel (p0 f32, p1 f32) lanes 16 {
+      for i0 < 1024 {
+        sweep j < 1024 {
+          %0 = load p0[1024*i0 + j] : f32
+          %1 = amax over j of %0 : f32
+        }
+        sweep j < 1024 {
+          ...
+          store p1[1024*i0 + j] = %5
+        }
+      }
+    }
+
+A `Loop` is an ordinary loop. A `Sweep` walks the innermost dimension in vectors: its statements work on `lanes`
+elements at a time, the last vector masked. Statements outside sweeps compute one number, held in every lane of a
+vector, so that both kinds mix freely. A sweep's reductions may be used after it. A short sweep is unrolled, and then
+what it computes stays in registers for later sweeps of the same loop body.
+
+A loop may sum columns: what its sweeps `accumulate` is added up over the iterations, lane by lane. The sums are kept in
+registers where the sweep is unrolled, else in `storage`, scratch memory.
+
+Lowering (lower.py) writes this IR; emission (emit/kernel.py) turns it into LLVM IR. Names are small integers.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """An element position: constant + sum of coefficient * loop index, and `lane` elements from lane to lane."""
+
+    constant: int
+    terms: tuple
+    lane: int
+
+    def __str__(self):
+        parts = [index if c == 1 else f"{c}*{index}" for index, c in self.terms]
+        if self.lane:
+            parts.append("j" if self.lane == 1 else f"{self.lane}*j")
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A pointer: name and element type in memory (bool is "i8")."""
+
+    name: str
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    name: int
+    value: object
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A run-time scalar: slot `slot` of the scalars' array, "f64", "i64" or "i1"."""
+
+    name: int
+    slot: int
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A value read from memory that takes part in an address: `name` * `stride`, in [0, size) or the program fails."""
+
+    name: int
+    stride: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    name: int
+    parameter: str
+    at: At
+    element: str
+    indices: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The element position itself, for sources such as arange."""
+
+    name: int
+    at: At
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An op of the table on registers. `checked`: its lowering can fail."""
+
+    name: int
+    op: object
+    operands: tuple
+    attributes: dict = field(hash=False)
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    parameter: str
+    at: At
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """In a sweep: the reduction over j of `value`; usable after the sweep."""
+
+    name: int
+    op: object
+    value: int
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column reduction of a loop over `extent` columns; its results are usable after the loop.
+
+    In registers, named `name`, if `storage` is empty; else in the first of its three scratch parameters.
+    """
+
+    name: int
+    op: object
+    element: str
+    extent: int
+    storage: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """In a sweep: take `value` into a column reduction of the loop around it."""
+
+    column: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """parameter[at + index] = op(parameter[at + index], value): one element after the other, or a vector in a sweep."""
+
+    parameter: str
+    at: At
+    index: Index
+    op: object
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """In a sweep: per lane the position of the first extreme of `count` elements, `stride` apart. `predicate`: what a
+    later element must be to the best so far; the first NaN wins over everything."""
+
+    name: int
+    parameter: str
+    at: At
+    count: int
+    stride: int
+    predicate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    extent: int
+    body: tuple
+    unrolled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """for index < extent. `split`: (name, stride, size) of indices derived from this one: index // stride % size."""
+
+    index: str
+    extent: int
+    body: tuple
+    columns: tuple = ()
+    split: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function of pointers. `scratch` counts the elements of each parameter that is scratch memory, by name."""
+
+    parameters: tuple
+    lanes: int
+    body: tuple
+    checks: bool = False
+    scratch: tuple = ()
+
+    def __str__(self):
+        head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
+        lines = [f"kernel ({head}) lanes {self.lanes}{' checked' if self.checks else ''} {{"]
+        lines += _block(self.body, "  ")
+        return "\n".join([*lines, "}", ""])
+
+
+def _block(body, indent):
+    lines = []
+    for s in body:
+        if isinstance(s, (Loop, Sweep)):
+            lines.append(f"{indent}{_head(s)} {{")
+            lines += _block(s.body, indent + "  ")
+            lines.append(indent + "}")
+        else:
+            lines.append(indent + _STATEMENTS[type(s)](s))
+    return lines
+
+
+def _head(s):
+    if isinstance(s, Sweep):
+        return f"sweep j < {s.extent}{' unrolled' if s.unrolled else ''}"
+    text = f"for {s.index} < {s.extent}"
+    text += "".join(f", {n} = {s.index} / {stride} % {size}" for n, stride, size in s.split)
+    for c in s.columns:
+        place = f" in {', '.join(c.storage)}" if c.storage else ""
+        text += f", %{c.name} = {c.op.name} over {s.index} : {c.element}[{c.extent}]{place}"
+    return text
+
+
+def _apply_text(s):
+    operands = ", ".join(f"%{k}" for k in s.operands)
+    attributes = "".join(f", {k}={v!r}" for k, v in sorted(s.attributes.items()))
+    return f"%{s.name} = {s.op.name}({operands}{attributes}) : {s.element}"
+
+
+def _load_text(s):
+    indices = "".join(f" + {i.stride}*%{i.name}(<{i.size})" for i in s.indices)
+    return f"%{s.name} = load {s.parameter}[{s.at}{indices}] : {s.element}"
+
+
+_STATEMENTS = {
+    Constant: lambda s: f"%{s.name} = {s.value!r} : {s.element}",
+    Scalar: lambda s: f"%{s.name} = scalar {s.slot} : {s.element}",
+    Load: _load_text,
+    Position: lambda s: f"%{s.name} = position {s.at}",
+    Apply: _apply_text,
+    Store: lambda s: f"store {s.parameter}[{s.at}] = %{s.value}",
+    Update: lambda s: (
+        f"{s.parameter}[{s.at} + {s.index.stride}*%{s.index.name}(<{s.index.size})] = {s.op.name}(itself, %{s.value})"
+    ),
+    Extreme: lambda s: (
+        f"%{s.name} = first of {s.count} that is {s.predicate} all in {s.parameter}[{s.at}], {s.stride} apart"
+    ),
+    Accumulate: lambda s: f"accumulate %{s.value} in %{s.column}",
+    Reduce: lambda s: f"%{s.name} = {s.op.name} over j of %{s.value} : {s.element}",
+}

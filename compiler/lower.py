@@ -1,0 +1,503 @@
+"""Lowering: a fusion group becomes a loop nest. All choices of tiles, unrolling and storage are made here.
+
+    rows, no column sums            for prefix ...            { sweeps over the row }
+    column sums alone               for chunk of columns      { for row { unrolled sweep, sums in registers } }
+    column sums and row reductions  for row                   { sweeps; sums in registers if the row is short, else
+                                                                in memory }
+
+Every value is placed as far out as its operands allow: one that no index reaches is computed once per kernel, one that
+only row indices reach once per row. A value needed in a later pass over the row is taken from its registers (short
+rows), computed again (cheap chains from loads), or kept in a row buffer, which is its own memory if it has any.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from . import dtypes
+from .access import own_access
+from .graph import INPUT, SCALAR
+from .loopnest import (
+    Accumulate,
+    Apply,
+    At,
+    Column,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Parameter,
+    Position,
+    Reduce,
+    Scalar,
+    Store,
+    Sweep,
+)
+from .ops.comparison import element_of
+from .reads import Read, is_expensive
+from .stages import stages
+
+# A row of at most this many vectors is unrolled; its values stay in registers.
+_SHORT_ROW = 4
+# Values that take at most this many cheap ops from loads are computed again in later passes.
+_RECOMPUTE = 3
+_PLACES = ("kernel", "row", "lane")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes)."""
+
+    kernel: Kernel
+    bindings: tuple
+
+
+def memory_element(dtype):
+    return "i8" if dtype is dtypes.bool_ else element_of(dtype)
+
+
+def lanes_for(elements, lanes_bytes):
+    """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices has
+    the lanes of f32."""
+    if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
+        return lanes_bytes // 8
+    return lanes_bytes // 4
+
+
+def lower(group, reads, stored, scalars, lanes_bytes):
+    """The Lowered kernel of a loop group. `stored`: its values that must be in memory; `scalars`: number -> slot."""
+    elements = {element_of(v.dtype) for v in group.values}
+    elements |= {element_of(r.access.base.dtype) for v in group.values for r in reads.by_value[v.number]}
+    nest = _Nest(group, reads, stored, scalars, lanes_for(elements, lanes_bytes))
+    nest.write()
+    kernel = Kernel(tuple(nest.parameters.values()), nest.lanes, (*nest.preamble, *nest.body), nest.checks)
+    return Lowered(kernel, tuple(nest.bindings))
+
+
+class _Block:
+    """Statements being written, and the registers already computed in them."""
+
+    __slots__ = ("statements", "stores", "known")
+
+    def __init__(self, known=None):
+        self.statements = []
+        self.stores = []
+        self.known = {} if known is None else known
+
+
+class _Nest:
+    """The state of one lowering: the domain's loops, the blocks being written, names and parameters."""
+
+    def __init__(self, group, reads, stored, scalars, lanes):
+        self.group, self.reads, self.stored, self.scalars, self.lanes = group, reads, stored, scalars, lanes
+        self.parameters, self.bindings = {}, []
+        self.body, self.checks, self.count = [], False, 0
+        self.kernel_block = _Block()
+        self.row_block = self.lane_block = None
+        self.placement = {}
+        self.inside = {v.number for v in group.values}
+        self.stage = stages(group, reads)
+        self.kept = {}
+        self.columns = {}
+        self._set_domain()
+
+    # --- domain -------------------------------------------------------------------------------------------------------
+    def _set_domain(self):
+        """dims: extents of the prefix loops, outermost first; inner: elements of the innermost run."""
+        g = self.group
+        boundaries = set(g.cuts["full"]) | {c * g.row for c in g.cuts["row"]}
+        if g.outer > 1:
+            boundaries.add(g.size // g.outer)
+        self.inner = g.row or min(boundaries, default=g.size)
+        steps = sorted(boundaries | {self.inner, g.size})
+        extents = [b // a for a, b in zip(steps, steps[1:])]
+        self.dims = tuple(reversed(extents))
+        self.outer_dims = 0
+        size = g.size
+        while g.outer > 1 and size > g.size // g.outer:
+            size //= self.dims[self.outer_dims]
+            self.outer_dims += 1
+        self.vectors = -(-self.inner // self.lanes)
+        # Where the row starts among the columns: (chunk index, chunk width) and a constant.
+        self.column_terms, self.column_offset, self.width = (), 0, self.inner
+
+    @property
+    def preamble(self):
+        return self.kernel_block.statements
+
+    def index_names(self):
+        return [f"i{k}" for k in range(len(self.dims))]
+
+    # --- names and parameters ---------------------------------------------------------------------------------------
+    def fresh(self):
+        self.count += 1
+        return self.count - 1
+
+    def parameter(self, kind, what, element):
+        key = (kind, what)
+        if key not in self.parameters:
+            self.parameters[key] = Parameter(f"p{len(self.parameters)}", element)
+            self.bindings.append(key)
+        return self.parameters[key].name
+
+    def scratch(self, count, element):
+        size = 1 if element in ("i8", "i1") else int(element[1:]) // 8
+        name = f"p{len(self.parameters)}"
+        self.parameters[("scratch", name)] = Parameter(name, "i8" if element == "i1" else element)
+        self.bindings.append(("scratch", count * size))
+        return name
+
+    def memory(self, value):
+        return self.parameter("value", value.number, memory_element(value.dtype))
+
+    # --- where statements go ------------------------------------------------------------------------------------------
+    def block_for(self, place):
+        return {"kernel": self.kernel_block, "row": self.row_block or self.kernel_block, "lane": self.lane_block}[place]
+
+    def put(self, key, make, place):
+        """The register for `key`, made by make(name) in the block of `place` unless it is there already."""
+        block = self.block_for(place)
+        if key not in block.known:
+            name = self.fresh()
+            self.placement[name] = place
+            block.statements.append(make(name))
+            block.known[key] = name
+        return block.known[key]
+
+    def innermost(self, names):
+        return max((self.placement[k] for k in names), key=_PLACES.index, default="kernel")
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+    def at(self, access, level):
+        """The position of an access at a level: At, and the place the result can have."""
+        dims, names, lane_dim = self.dims, self.index_names(), True
+        if level == "column":
+            dims, names = self.dims[: self.outer_dims], names[: self.outer_dims]
+        if level == "row" or not self.inner:
+            lane_dim = False
+        steps = _strides_over(access.collapsed, (*dims, self.inner) if lane_dim else dims)
+        lane = steps[-1] if lane_dim else 0
+        terms = [(n, s) for n, s in zip(names, steps) if s]
+        terms += [(n, width * lane) for n, width in self.column_terms if lane]
+        at = At(access.offset + self.column_offset * lane, tuple(terms), lane)
+        return at, ("lane" if lane else "row" if terms else "kernel")
+
+    def read(self, read, level, indices=()):
+        """The register of one element of an operand."""
+        access = read.access
+        base = access.base
+        if base.number in self.inside:
+            return self.value(base)
+        if base.op is SCALAR:
+            slot = self.scalars[base.number]
+            return self.put(("scalar", slot), lambda name: Scalar(name, slot, element_of(base.dtype)), "kernel")
+        if base.op.name == "constant":
+            return self.constant(base.attributes["value"], element_of(base.dtype))
+        if base.op.kind == "source" and base.op is not INPUT:
+            return self.source(access, level)
+        if self.reads.is_inline[base.number]:
+            return self.apply(base, [self.read(r, level) for r in self.reads.by_value[base.number]])
+        at, place = self.at(access, level)
+        if indices:
+            place = max(place, *(self.placement[i.name] for i in indices), key=_PLACES.index)
+        parameter, element = self.memory(base), element_of(base.dtype)
+        key = ("load", base.number, at, indices)
+        return self.put(key, lambda name: Load(name, parameter, at, element, indices), place)
+
+    def constant(self, value, element):
+        key = ("constant", repr(value), element)
+        return self.put(key, lambda name: Constant(name, value, element), "kernel")
+
+    def source(self, access, level):
+        """A source at an access: its lowering gets the position instead of a load."""
+        value = access.base
+        number = value.operands[0].attributes.get("value") if value.op.name == "full" else None
+        if number is not None and value.operands[0].op.name == "constant":
+            with np.errstate(all="ignore"):
+                typed = np.asarray(number).astype(value.dtype.numpy).item()
+            return self.constant(typed, element_of(value.dtype))
+        operands = [self.number(o) for o in value.operands]
+        if value.op.name == "full":
+            position = self.constant(0, "i64")
+        else:
+            at, place = self.at(access, level)
+            position = self.put(("position", at), lambda name: Position(name, at), place)
+        return self.apply(value, [position, *operands], key=("source", value.number, position))
+
+    def number(self, value):
+        """A source's operand: a number, whatever computes it."""
+        known = self.reads.accesses[value.number]
+        return self.read(Read(known), "row")
+
+    def apply(self, value, names, key=None):
+        place = self.innermost(names)
+        self.checks |= bool(value.op.extra.get("checks"))
+        element = element_of(value.dtype)
+        names = tuple(names)
+        key = key or ("apply", value.number)
+        return self.put(key, lambda name: Apply(name, value.op, names, value.attributes, element), place)
+
+    # --- values of the group ------------------------------------------------------------------------------------------
+    def value(self, value):
+        """The register of a group's value in the statement being written."""
+        for block in (self.lane_block, self.row_block, self.kernel_block):
+            if block is not None and ("apply", value.number) in block.known:
+                return block.known[("apply", value.number)]
+        if value in self.kept and self.kept[value][1] < self.now:
+            return self.reload(value)
+        assert value.op.kind != "reduction", f"{value!r} is used before it is complete"
+        level = self.group.level[value.number]
+        reads = self.reads.by_value[value.number]
+        if value.op.name in ("gather", "index_select"):
+            return self.indirect(value, reads, level)
+        if value.op.name == "clone":
+            name = self.read(reads[0], level)
+            self.block_for(self.placement[name]).known[("apply", value.number)] = name
+            return name
+        return self.apply(value, [self.read(r, level) for r in reads])
+
+    def indirect(self, value, reads, level):
+        table, index = reads
+        indices = ()
+        if table.indexed is not None:
+            _, stride, size = table.indexed
+            indices = (Index(self.read(index, level), stride, size),)
+            self.checks = True
+        name = self.read(table, level, indices)
+        self.block_for(self.placement[name]).known[("apply", value.number)] = name
+        return name
+
+    def reload(self, value):
+        parameter = self.kept[value][0]
+        at = self.kept_at(value)
+        return self.put(
+            ("reload", value.number), lambda name: Load(name, parameter, at, element_of(value.dtype)), "lane"
+        )
+
+    def kept_at(self, value):
+        if value in self.stored:
+            return self.own_at(value)
+        return At(self.column_offset, self.column_terms, 1)
+
+    def own_at(self, value):
+        """Where a value of the group is stored: row-major over its level's dimensions."""
+        return self.at(own_access(value), self.group.level[value.number])[0]
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+    def write(self):
+        level = self.group.level
+        self.row_sums = [v for v in self.group.values if v.op.kind == "reduction" and level[v.number] == "row"]
+        self.column_sums = [v for v in self.group.values if v.op.kind == "reduction" and level[v.number] == "column"]
+        if self.group.size == 1:
+            self.inner = 0
+            self.body = self.single_body()
+        elif not self.column_sums:
+            self.body = self.nest(self.dims, 0, self.row_body)
+        elif self.row_sums and self.vectors > _SHORT_ROW:
+            self.body = self.nest(self.dims[: self.outer_dims], 0, lambda: self.column_body(in_memory=True))
+        else:
+            self.body = self.nest(self.dims[: self.outer_dims], 0, self.column_chunks)
+
+    def nest(self, extents, first, make_body):
+        body = make_body()
+        for k in reversed(range(len(extents))):
+            body = [Loop(f"i{first + k}", extents[k], tuple(body))]
+        return body
+
+    def row_body(self, columns=(), unrolled=None):
+        """All passes over one row, with the row's own values between them."""
+        short = -(-self.width // self.lanes) <= _SHORT_ROW if unrolled is None else unrolled
+        self.row_block, self.lane_block = _Block(), _Block()
+        passes = self.passes(columns)
+        if not short:
+            self.plan_kept(passes)
+        for now in sorted(passes):
+            self.now = now
+            # In a short row what earlier passes computed is still in registers.
+            self.lane_block = _Block(self.lane_block.known if short else None)
+            self.sweep(passes[now], short, columns)
+        self.lane_block = None
+        for value in self.group.values:
+            if self.group.level[value.number] == "row":
+                self.finish_row_value(value)
+        return self.take_row()
+
+    def single_body(self):
+        """A domain of one element: no loops, no vectors."""
+        self.row_block, self.lane_block = _Block(), None
+        for value in self.group.values:
+            self.finish_row_value(value)
+        return self.take_row()
+
+    def finish_row_value(self, value):
+        # After everything the row reads: a commit may overwrite what it read.
+        if value in self.stored or value.op.extra.get("checks"):
+            name = self.value(value)
+            if value in self.stored:
+                self.row_block.stores.append(Store(self.memory(value), self.own_at(value), name))
+
+    def take_row(self):
+        block, self.row_block = self.row_block, None
+        return block.statements + block.stores
+
+    def passes(self, columns):
+        """stage -> the values the pass over the row is for: reductions, stores and checks."""
+        passes = {}
+        for value in self.group.values:
+            stage = self.stage[value.number]
+            if value in self.row_sums:
+                passes.setdefault(stage - 1, []).append(value)
+            elif value in self.column_sums or self.is_effect(value):
+                passes.setdefault(stage, []).append(value)
+        return passes
+
+    def is_effect(self, value):
+        """Whether a full value must be computed even if nothing else in the group needs it."""
+        is_full = self.group.level[value.number] == "full"
+        return is_full and (value in self.stored or bool(value.op.extra.get("checks")))
+
+    def sweep(self, roots, short, columns):
+        """One pass over the row: reductions, stores and checks of its stage."""
+        block = self.lane_block
+        for value in roots:
+            if value in self.row_sums:
+                self.reduce(value, self.read(self.reads.by_value[value.number][0], "full"))
+            elif value in self.column_sums:
+                name = self.read(self.reads.by_value[value.number][0], "full")
+                block.statements.append(Accumulate(columns[value.number].name, name))
+            elif value in self.stored:
+                block.stores.append(Store(self.memory(value), self.own_at(value), self.value(value)))
+            else:
+                self.value(value)
+        for value, (parameter, first) in self.kept.items():
+            if first == self.now and value not in self.stored:
+                block.stores.append(Store(parameter, self.kept_at(value), self.value(value)))
+        self.row_block.statements.append(Sweep(self.width, tuple(block.statements + block.stores), short))
+
+    def reduce(self, value, operand):
+        result = self.fresh()
+        self.placement[result] = "row"
+        self.lane_block.statements.append(Reduce(result, value.op, operand, element_of(value.dtype)))
+        self.row_block.known[("apply", value.number)] = result
+
+    def plan_kept(self, passes):
+        """kept: values of earlier passes that later ones load: their memory and the pass that stores them."""
+        self.kept, first_pass = {}, {}
+        for now in sorted(passes):
+            pending = list(passes[now])
+            while pending:
+                value = pending.pop()
+                if first_pass.setdefault(value, now) < now and self.worth_keeping(value):
+                    if value not in self.kept:
+                        self.kept[value] = (self.row_buffer(value), first_pass[value])
+                    continue
+                pending += self.full_operands(value)
+
+    def full_operands(self, value):
+        bases = [r.access.base for r in self.reads.by_value[value.number]]
+        return [b for b in bases if b.number in self.inside and self.group.level[b.number] == "full"]
+
+    def row_buffer(self, value):
+        if value in self.stored:
+            return self.memory(value)
+        return self.scratch(self.inner, element_of(value.dtype))
+
+    def worth_keeping(self, value):
+        """Whether loading it again is cheaper than computing it again."""
+        cost, pending = 0, [value]
+        while pending:
+            v = pending.pop()
+            if is_expensive(v):
+                return True
+            cost += v.op.name != "clone"
+            if cost > _RECOMPUTE:
+                return True
+            pending += self.full_operands(v)
+        return False
+
+    # --- column sums --------------------------------------------------------------------------------------------------
+    def column_chunks(self):
+        """Column sums in registers, a chunk of columns at a time."""
+        vectors = self.chunk_vectors()
+        if self.vectors <= vectors:
+            return self.column_body()
+        width = vectors * self.lanes
+        count, rest = divmod(self.inner, width)
+        body = []
+        self.width, self.column_terms = width, (("c", width),)
+        body += [Loop("c", count, tuple(self.column_body()))]
+        self.column_terms = ()
+        if rest:
+            self.width, self.column_offset = rest, count * width
+            body += self.column_body()
+        return body
+
+    def chunk_vectors(self):
+        """Vectors of columns at once: few where the body is long, so that its registers and its code stay small."""
+        if self.row_sums:
+            return _SHORT_ROW
+        ops = sum(8 if is_expensive(v) else 1 for v in self.group.values if self.group.level[v.number] == "full")
+        ops += len(self.column_sums)
+        return 8 if ops <= 2 else 4 if ops <= 8 else 2 if ops <= 24 else 1
+
+    def column_body(self, in_memory=False):
+        """for rows { sweeps } with column sums, and what is computed from them."""
+        rows = self.dims[self.outer_dims :]
+        names = self.index_names()[self.outer_dims :]
+        columns = {}
+        for value in self.column_sums:
+            element = element_of(value.dtype)
+            storage = tuple(self.scratch(self.inner, element) for _ in range(3)) if in_memory else ()
+            columns[value.number] = Column(self.fresh(), value.op, element, self.width, storage)
+        statements = self.row_body(columns=columns, unrolled=not in_memory)
+        if len(rows) == 1:
+            loop = Loop(names[0], rows[0], tuple(statements), tuple(columns.values()))
+        else:
+            split, stride = [], 1
+            for name, extent in reversed(list(zip(names, rows))):
+                split.append((name, stride, extent))
+                stride *= extent
+            loop = Loop("r", prod(rows), tuple(statements), tuple(columns.values()), tuple(reversed(split)))
+        return [loop, *self.column_epilogue(columns, in_memory)]
+
+    def column_epilogue(self, columns, in_memory):
+        self.row_block, self.lane_block, self.now = _Block(), _Block(), 0
+        for value in self.column_sums:
+            column = columns[value.number]
+            if in_memory:
+                load = partial(Load, parameter=column.storage[0], at=At(0, (), 1), element=column.element)
+                name = self.put(("sum", column.name), load, "lane")
+            else:
+                name = column.name
+                self.placement[name] = "lane"
+            self.lane_block.known[("apply", value.number)] = name
+        stores = []
+        for value in self.group.values:
+            if self.group.level[value.number] == "column" and value in self.stored:
+                name = self.value(value)
+                stores.append(Store(self.memory(value), self.own_at(value), name))
+        sweep = Sweep(self.width, tuple(self.lane_block.statements + stores), not in_memory)
+        result = [*self.row_block.statements, sweep]
+        self.row_block = self.lane_block = None
+        return result
+
+
+def _strides_over(collapsed, dims):
+    """The stride of every loop of `dims`, outermost first, for an access in collapsed form."""
+    entries = [list(e) for e in collapsed]
+    result = []
+    for extent in reversed(dims):
+        if extent == 1 or not entries:
+            result.append(0)
+            continue
+        size, stride = entries[-1]
+        result.append(stride)
+        assert size % extent == 0, (collapsed, dims)
+        if size == extent:
+            entries.pop()
+        else:
+            entries[-1] = [size // extent, stride * extent]
+    return tuple(reversed(result))

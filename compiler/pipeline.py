@@ -1,0 +1,203 @@
+"""From a recorded graph to LLVM IR text with a memory plan: the list of passes.
+
+    graph -> decompose -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory -> emit
+
+`compile_graph` is the driver; the passes are pure functions and never print.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from math import prod
+
+from .access import own_access
+from .decompose import decompose
+from .emit.builder import Module
+from .emit.gemm import scratch_bytes
+from .emit.program import ARRAY_DATA_OFFSET, Program
+from .fuse import fuse
+from .legalize import legalize, settle
+from .lower import lower
+from .memory import plan_memory
+from .movers import lower_copy, lower_mover
+from .ops.comparison import element_of
+from .rewrite import follow
+from .schedule import schedule
+from .simplify import simplify
+
+__all__ = ["ARRAY_DATA_OFFSET", "Compiled", "KernelInfo", "Plan", "compile_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """One call of a kernel: its function's name, the ops it computes, its domain, memory traffic and work (rough)."""
+
+    name: str
+    kind: str
+    ops: tuple
+    domain: tuple
+    n_bytes: int
+    n_flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
+
+    `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
+    """
+
+    arena_bytes: int
+    n_inputs: int
+    n_outputs: int
+    n_scalars: int
+    kernels: tuple
+    refusals: tuple
+    groups: dict
+
+    def to_json(self):
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        fields = json.loads(text)
+        kernels = [
+            KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in fields.pop("kernels")
+        ]
+        groups = {int(k): v for k, v in fields.pop("groups").items()}
+        return cls(**{**fields, "kernels": tuple(kernels), "refusals": tuple(fields["refusals"]), "groups": groups})
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """LLVM IR with the entry `i64 @weft_program(ptr table)`, and its plan."""
+
+    text: str
+    plan: Plan
+
+
+def compile_graph(graph, *, lanes_bytes=64, watch=None):
+    """The program of a recorded graph. `watch(stage, text)` is called after every stage."""
+    watch = watch or (lambda stage, text: None)
+    watch("graph", str(graph))
+    primitive, first = decompose(graph)
+    watch("decomposed", str(primitive))
+    legal, second = legalize(primitive)
+    simple, third = simplify(legal)
+    # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
+    # last because it fixes views as they are, and simplification changes them.
+    settled, fourth = settle(simple)
+    watch("simplified", str(settled))
+    trace = follow(follow(follow(first, second), third), fourth)
+    fusion = fuse(settled)
+    watch("fusion", str(fusion))
+    order = schedule(fusion)
+    steps = _lower_all(order, lanes_bytes)
+    watch("loops", "\n".join(f"{s.title}\n{s.lowered.kernel if s.lowered else ''}" for s in steps))
+    text, plan = _emit(graph, trace, order, steps, fusion)
+    watch("llvm", text)
+    return Compiled(text, plan)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """One kernel call: a group (None for the copy of a commit), its loop nest (None for a product), and its traffic."""
+
+    title: str
+    group: object
+    lowered: object
+    written: list
+    read: list
+    scratch: list
+
+
+def _lower_all(order, lanes_bytes):
+    graph, reads = order.fusion.graph, order.fusion.reads
+    scalars = {v.number: k for k, v in enumerate(graph.scalars())}
+    steps = []
+    for group in order.order:
+        read = order.reads_of[group.number]
+        written = [v for v in group.values if v in order.stored]
+        lowered, scratch = None, []
+        if group.kind == "loop":
+            lowered = lower(group, reads, order.stored, scalars, lanes_bytes)
+        elif group.kind == "bmm":
+            (value,) = group.values
+            scratch = [scratch_bytes(element_of(value.dtype), value.operands[0].shape[-1], lanes_bytes)]
+        else:
+            lowered = lower_mover(group.values[0], reads.accesses, lanes_bytes)
+        if lowered is not None:
+            scratch = [what for kind, what in lowered.bindings if kind == "scratch"]
+        steps.append(_Step(repr(group), group, lowered, written, read, scratch))
+    for base, target in order.copies:
+        lowered = lower_copy(base, target, lanes_bytes)
+        steps.append(_Step(f"copy %{base.number} to %{target.number}", None, lowered, [], [base], []))
+    return steps
+
+
+def _emit(graph, trace, order, steps, fusion):
+    settled = fusion.graph
+    memory = plan_memory(order, [(s.written, s.read, s.scratch) for s in steps])
+    module = Module()
+    program = Program(module, len(settled.inputs()), memory)
+    kernels = []
+    for k, step in enumerate(steps):
+        name = _call(program, memory, fusion.reads, step, k)
+        kernels.append(_info(name, step, fusion.reads))
+    program.finish()
+    numbers = {v.number: k for k, s in enumerate(steps) if s.group for v in s.group.values}
+    accesses = fusion.reads.accesses
+    groups = {}
+    for old, new in enumerate(trace):
+        if new is not None and accesses[new.number].base.number in numbers:
+            groups[old] = numbers[accesses[new.number].base.number]
+    plan = Plan(
+        memory.arena_bytes,
+        len(settled.inputs()),
+        len(settled.outputs),
+        len(settled.scalars()),
+        tuple(kernels),
+        tuple(str(r) for r in fusion.refusals),
+        groups,
+    )
+    return str(module), plan
+
+
+def _call(program, memory, reads, step, k):
+    """Emit the call of a step; the function's name."""
+    if step.lowered is None:
+        (value,) = step.group.values
+        operands = [reads.accesses[o.number] for o in value.operands]
+        located = [(memory.place[a.base.number], a) for a in operands]
+        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0])
+        return f"weft_gemm_{element_of(value.dtype)}"
+    places, which = [], 0
+    for kind, what in step.lowered.bindings:
+        if kind == "scratch":
+            places.append(memory.scratch[k, which])
+            which += 1
+        else:
+            places.append(memory.place[what])
+    return program.call_kernel(step.lowered.kernel, places)
+
+
+def _info(name, step, reads):
+    if step.group is None:
+        (base,) = step.read
+        return KernelInfo(name, "copy", ("copy",), base.shape, 2 * _n_bytes(base), 0)
+    values = step.group.values
+    n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
+    flops = sum(_n_flops(v) for v in values)
+    domain = values[-1].shape if step.group.kind != "loop" else max((own_access(v).shape for v in values), key=prod)
+    return KernelInfo(name, step.group.kind, tuple(v.op.name for v in values), domain, n_bytes, flops)
+
+
+def _n_bytes(value):
+    return prod(value.shape) * value.dtype.size_bytes
+
+
+def _n_flops(value):
+    if value.op.name == "bmm":
+        return 2 * prod(value.shape) * value.operands[0].shape[-1]
+    if value.op.kind == "reduction":
+        return prod(value.operands[0].shape)
+    return prod(value.shape) if value.op.kind == "elementwise" else 0

@@ -1,0 +1,189 @@
+"""Fewer values, the same bits: constant folding, identities, common subexpressions, dead values.
+
+Every rewrite holds for all operands, NaN, infinities and -0.0 included; one that does not, like x + 0.0 -> x (wrong for
+-0.0) or a * b + a * c -> a * (b + c), is not here.
+
+    cast(x) to its own type          -> x
+    cast(full(c))                    -> full(c) of that type     for int -> float and float -> float, as NumPy converts
+    x * 1, x / 1, x - 0.0            -> x
+    x / c                            -> x * (1 / c)              c a power of two whose reciprocal is normal: exact
+    neg(neg(x))                      -> x                        only the sign bit changes
+    f(full(c) : f32[2, 3], x)        -> f(full(c) : f32[], x)    elementwise f: the shape comes from x
+    f(expand(x : f32[]), y)          -> f(x, y)                  likewise
+    reshape(reshape(x))              -> reshape(x)               likewise permute, expand
+    reshape, permute, expand, slice that change nothing -> x
+    the same op on the same operands -> one of them
+    a value nothing needs            -> nothing                  but ops that check their operands stay: they can fail
+"""
+
+import math
+import struct
+
+from . import dtypes
+from .graph import INPUT, SCALAR
+from .legalize import full
+from .ops.table import TABLE
+from .rewrite import Rewriter, follow
+
+
+def simplify(graph):
+    """graph in legal form -> the same with the rewrites above applied once, front to back; and the trace."""
+    folded, first = fold(graph)
+    clean, second = remove_dead(folded)
+    return clean, follow(first, second)
+
+
+def fold(graph):
+    """Identities and common subexpressions."""
+    rewriter = Rewriter(graph)
+    seen = {}
+    for value in graph.values:
+        operands = rewriter.operands(value)
+        if value.op.kind == "elementwise":
+            operands = _without_broadcasts(rewriter.graph, value, operands)
+        rule = _RULES.get(value.op.name)
+        new = rule(rewriter.graph, value, operands) if rule else None
+        if new is None:
+            new = _once(rewriter.graph, value, operands, seen)
+        rewriter[value] = new
+    return rewriter.finish()
+
+
+def remove_dead(graph):
+    """Only what the results need, the signature, and ops that may fail."""
+    rewriter = Rewriter(graph)
+    needed = set(graph.results()) | {target for target, _ in graph.commits}
+    for value in reversed(graph.values):
+        if value in needed or value.op.extra.get("checks"):
+            needed.add(value)
+            needed.update(value.operands)
+    for value in graph.values:
+        if value in needed or value.op in (INPUT, SCALAR):
+            rewriter.copy(value)
+    return rewriter.finish()
+
+
+def _once(graph, value, operands, seen):
+    if value.op in (INPUT, SCALAR):
+        return graph.copy_value(value, ())
+    # repr tells 1, 1.0 and True apart, and 0.0 from -0.0; equality does not.
+    attributes = repr(sorted(value.attributes.items())) if value.attributes else ""
+    key = (value.op.name, attributes, *(o.number for o in operands))
+    if key not in seen:
+        seen[key] = graph.copy_value(value, operands)
+    return seen[key]
+
+
+def _without_broadcasts(graph, value, operands):
+    """Operands of one element without the view that spreads them, as long as one operand keeps the shape."""
+    if len(operands) < 2:
+        return operands
+    small = [_one_element(graph, o) for o in operands]
+    if all(s.shape == () for s in small) and value.shape != ():
+        # Some operand must carry the shape.
+        return operands
+    return tuple(small)
+
+
+def _one_element(graph, value):
+    if value.shape == ():
+        return value
+    if value.op.name == "full":
+        return full(graph, value.operands[0], (), value.dtype)
+    if value.op.name == "expand" and value.operands[0].shape == ():
+        return value.operands[0]
+    return value
+
+
+def constant_of(value):
+    """The Python number a typed constant holds, or None."""
+    if value.op.name == "full" and value.operands[0].op.name == "constant":
+        return value.operands[0].attributes["value"]
+    return None
+
+
+def _is_number(value, number):
+    c = constant_of(value)
+    return c is not None and c == number and math.copysign(1, c) == math.copysign(1, number)
+
+
+# --- rules: (graph, old value, new operands) -> new value, or None to keep the op ----------------------------------
+def _cast(graph, value, operands):
+    (x,) = operands
+    if x.dtype is value.dtype and not x.weak:
+        return x
+    number = constant_of(x)
+    if number is None or not value.dtype.is_floating_point:
+        return None
+    if x.dtype is dtypes.float32:
+        number = struct.unpack("<f", struct.pack("<f", number))[0] if abs(number) < 3.4e38 else None
+    return None if number is None or x.shape else full(graph, float(number), (), value.dtype)
+
+
+def _mul(graph, value, operands):
+    for x, other in (operands, operands[::-1]):
+        if _is_number(other, 1) and x.shape == value.shape:
+            return x
+    return None
+
+
+def _div(graph, value, operands):
+    x, divisor = operands
+    if x.shape != value.shape:
+        return None
+    if _is_number(divisor, 1):
+        return x
+    number = constant_of(divisor)
+    if number and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100:
+        return graph.apply(TABLE["mul"], (x, full(graph, 1.0 / number, (), value.dtype)), {})
+    return None
+
+
+def _sub(graph, value, operands):
+    x, other = operands
+    return x if _is_number(other, 0) and x.shape == value.shape else None
+
+
+def _neg(graph, value, operands):
+    (x,) = operands
+    return x.operands[0] if x.op.name == "neg" else None
+
+
+def _view(graph, value, operands):
+    """One view instead of two of a kind, none instead of one that changes nothing."""
+    (x,) = operands
+    name, attributes = value.op.name, value.attributes
+    while x.op.name == name and name in _COMPOSE:
+        attributes = _COMPOSE[name](x.attributes, attributes)
+        x = x.operands[0]
+    if x.shape == value.shape and _changes_nothing(x, name, attributes):
+        return x
+    if x is operands[0]:
+        return None
+    return graph.apply(value.op, (x,), attributes)
+
+
+def _changes_nothing(x, name, attributes):
+    if name == "permute":
+        return attributes["axes"] == tuple(range(len(x.shape)))
+    if name == "slice":
+        return all(start == 0 and step == 1 for start, step, _ in attributes["spec"])
+    return True
+
+
+_COMPOSE = {
+    "reshape": lambda inner, outer: outer,
+    "expand": lambda inner, outer: outer,
+    "permute": lambda inner, outer: {"axes": tuple(inner["axes"][a] for a in outer["axes"])},
+}
+_RULES = {
+    "cast": _cast,
+    "mul": _mul,
+    "div": _div,
+    "sub": _sub,
+    "neg": _neg,
+    "reshape": _view,
+    "permute": _view,
+    "expand": _view,
+    "slice": _view,
+}
