@@ -45,7 +45,7 @@ def _program_lines(k, program):
         ops = " ".join(kernel["ops"])
         lines.append(
             f"  {kernel['name']}: {kernel['kind']} over {tuple(kernel['domain'])}: {ops} "
-            f"({kernel['bytes']} bytes, {kernel['flops']} flops)"
+            f"({kernel['n_bytes']} bytes, {kernel['n_flops']} flops)"
         )
     if plan["refusals"]:
         lines.append("  not in one kernel:")

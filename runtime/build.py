@@ -1,5 +1,7 @@
 """From recorded steps to graphs, and from graphs to IR text: what happens on a miss in the disk cache."""
 
+import json
+
 from ..compiler import partition
 from ..compiler.autodiff import backward
 from ..compiler.decompose import decompose
@@ -159,7 +161,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "n_live": n_live,
         "arena": compiled.plan.arena_bytes,
         "gemm": gemm,
-        "plan": compiled.plan.to_json(),
+        "plan": json.loads(compiled.plan.to_json()),
         "graph": str(graph),
     }
     return {**meta, **(extra or {})}
