@@ -189,7 +189,7 @@ def expm1(b, x):
 
 
 def sigmoid(b, x):
-    """1 / (1 + exp(-x)) within 2.5 ulp (f32) or 1 ulp (f64), with gradual underflow for very negative x.
+    """1 / (1 + exp(-x)) within 2.5 ulp (f32) or 1.2 ulp (f64), with gradual underflow for very negative x.
 
     With e = exp(-|x|) <= 1 it is 1 / (1 + e) or e / (1 + e): nothing overflows and no digits cancel.
     """

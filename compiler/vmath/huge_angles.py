@@ -6,8 +6,8 @@ matters. So the bits of 2/pi * 2**k of weight 4 or more are dropped, 192 bits ar
 double lies closer to a multiple of pi/2 than 2**-61 [Muller, Elementary Functions, ch. 11], so the fraction keeps more
 than 60 good bits.
 
-Such angles are rare, so the lanes are taken one after another in scalar code: it compiles in a tenth of the time
-of vector code with gathers.
+Such angles are rare, so the lanes are taken one after another in scalar code: about 20 ns a lane, but it compiles four
+times faster than vector code with gathers did.
 """
 
 from typing import NamedTuple

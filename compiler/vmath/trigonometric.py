@@ -45,12 +45,12 @@ SMALL_ANGLE = {"f32": 2.0**16, "f64": 2.0**30}
 
 
 def sin(b, x):
-    """Sine within 1.5 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
+    """Sine within 1.6 ulp for every finite x; keeps the sign of zero; NaN for infinities."""
     return _with_angle(b, x, _reduce, _sin_of_angle)
 
 
 def cos(b, x):
-    """Cosine within 1.5 ulp for every finite x; NaN for infinities."""
+    """Cosine within 1.6 ulp for every finite x; NaN for infinities."""
     return _with_angle(b, x, _reduce, _cos_of_angle)
 
 
