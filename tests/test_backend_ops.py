@@ -27,9 +27,11 @@ def _graph(op, sample, floating, arrange):
 
 def _spread_out(x):
     """The array with its axes in reverse in memory, every second element used, the last axis backwards."""
+    if x.ndim == 0:
+        return x
     memory = np.zeros([2 * d for d in x.shape[::-1]], x.dtype)
     view = memory.transpose()[tuple(slice(None, None, 2) for _ in x.shape)]
-    view = view[..., ::-1] if x.ndim else view
+    view = view[..., ::-1]
     view[...] = x
     return view
 

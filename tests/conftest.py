@@ -1,0 +1,28 @@
+"""Test helpers are imported by name from this folder; golden files are compared, or written with --update-golden."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+sys.path.insert(0, str(_HERE))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/* from what the code gives now")
+
+
+@pytest.fixture
+def golden(request):
+    """golden(name, text): the text must equal tests/golden/name."""
+
+    def check(name, text):
+        path = _HERE / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; run pytest --update-golden and read the new file"
+        assert text == path.read_text(), f"{name} changed; run pytest --update-golden and read the difference"
+
+    return check
