@@ -12,6 +12,9 @@ QUARTER_PI = {
     "f64": (float.fromhex("0x1.921fb54442d18p-1"), float.fromhex("0x1.1a62633145c07p-55")),
 }
 TAN_PI_8, TAN_3_PI_8 = 0.4142135623730950, 2.414213562373095
+# Where neither a sum of two coordinates overflows nor their comparison suffers from gradual underflow; and a scale.
+COMFORTABLE = {"f32": (2.0**-100, 2.0**100), "f64": (2.0**-1000, 2.0**1000)}
+RESCALE = {"f32": 2.0**60, "f64": 2.0**200}
 # (atan(t) - t) / t**3 in powers of t**2, |t| <= 0.4147; relative error of atan below 2**-28.2 and 2**-58.6.
 ATAN_REST = {
     "f32": (-0.33333316445350647, 0.199984610080719, -0.14243310689926147, 0.1059207171201706, -0.06073595955967903),
@@ -71,11 +74,6 @@ def atan2(b, y, x):
         return _angle(b, *_rescale(b, a, c), leftward)
 
     return b.copysign(repair(b, b.not_(in_range), _angle(b, a, c, leftward), rare), y)
-
-
-# Where neither a sum of two coordinates overflows nor their comparison suffers from gradual underflow; and a scale.
-COMFORTABLE = {"f32": (2.0**-100, 2.0**100), "f64": (2.0**-1000, 2.0**1000)}
-RESCALE = {"f32": 2.0**60, "f64": 2.0**200}
 
 
 def _rescale(b, a, c):
@@ -138,7 +136,7 @@ def _asin_arguments(b, x):
 
 
 def asin(b, x):
-    """Arc sine within 2 ulp; keeps the sign of zero; NaN outside [-1, 1].
+    """Arc sine within 1.5 ulp; keeps the sign of zero; NaN outside [-1, 1].
 
     Above 1/2, asin(a) = pi/2 - 2 asin(sqrt((1 - a) / 2)).
     """
@@ -150,7 +148,7 @@ def asin(b, x):
 
 
 def acos(b, x):
-    """Arc cosine in [0, pi] within 2 ulp; NaN outside [-1, 1].
+    """Arc cosine in [0, pi] within 1.5 ulp; NaN outside [-1, 1].
 
     With s as in asin: acos(x) = 2 asin(s) near 1, pi - 2 asin(s) near -1, and pi/2 - asin(x) between.
     """

@@ -157,7 +157,7 @@ def log10(b, x):
 
 
 def log1p(b, x):
-    """log(1 + x) within 1.5 ulp, keeping the sign of zero.
+    """log(1 + x) within 1 ulp, keeping the sign of zero.
 
     1 + x only chooses e. f = x * 2**-e + (2**-e - 1) is exact for the e that matter: with |f| <= 1/2 its last bit is
     never below that of x * 2**-e, whose value is near 1 - 2**-e.
