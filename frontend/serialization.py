@@ -14,6 +14,13 @@ that begins with its kind:
     ["array", member number] ["dtype", name]
 
 Tensors that are one object are stored once and load as one; tensors that merely share memory become separate.
+
+    >>> import io, weft
+    >>> file = io.BytesIO()
+    >>> weft.save({"weights": weft.ones(2), "epoch": 3}, file)
+    >>> _ = file.seek(0)
+    >>> weft.load(file)
+    {'weights': tensor([1., 1.]), 'epoch': 3}
 """
 
 import io

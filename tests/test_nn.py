@@ -1,6 +1,7 @@
 """Modules, functions of neural networks, initialisation: structure by closed forms, numbers against PyTorch."""
 
 import copy
+import doctest
 import math
 from collections import OrderedDict
 from functools import partial
@@ -381,6 +382,26 @@ def test_layer_norm_says_what_it_needs():
     )
 
 
+@pytest.mark.oracle
+def test_batch_norm_tracks_like_pytorch():
+    torch = pytest.importorskip("torch")
+    ours, theirs = nn.BatchNorm2d(3, momentum=0.3).double(), torch.nn.BatchNorm2d(3, momentum=0.3).double()
+    assert repr(ours) == repr(theirs) and list(ours.state_dict()) == list(theirs.state_dict())
+    for seed in (1, 2):
+        x = numbers((2, 3, 4, 5), seed)
+        ours(weft.tensor(x)), theirs(torch.tensor(x))
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_allclose(ours.state_dict()[key].numpy(), value.numpy(), 1e-13)
+    against_torch(ours.eval(), theirs.eval(), [x])
+
+
+def test_batch_norm_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"BatchNorm1d\(3\): input has shape \(2, 4\); expected 2D or 3D input with 3"):
+        nn.BatchNorm1d(3)(weft.zeros(2, 4))
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel when training"):
+        nn.BatchNorm1d(3)(weft.zeros(1, 3))
+
+
 def test_flatten_and_unflatten():
     x = weft.arange(24.0).reshape(2, 3, 4)
     assert nn.Flatten()(x).shape == (2, 12)
@@ -604,6 +625,9 @@ def layer_cases(library):
         "bare layer norm": make.LayerNorm(3, elementwise_affine=False),
         "rms norm": make.RMSNorm((2, 3)),
         "prelu": make.PReLU(2),
+        "batch norm": make.BatchNorm1d(2),
+        "bare batch norm": make.BatchNorm1d(2, affine=False, track_running_stats=False),
+        "batch norm without bias": make.BatchNorm1d(2, bias=False),
     }
 
 
@@ -630,6 +654,17 @@ def test_other_functions():
     for options in ({"reduction": "batchmean"}, {"reduction": "sum", "log_target": True}, {"reduction": "none"}):
         chances = [pair[0], numbers((3, 4), 2, 0.1, 0.9)]
         against_torch(partial(F.kl_div, **options), partial(G.kl_div, **options), chances)
+    attention = [numbers((2, 3, 4), 1), numbers((2, 5, 4), 2), numbers((2, 5, 6), 3)]
+    for options in ({}, {"is_causal": True}, {"scale": 0.3}):
+        ours, theirs = (partial(f.scaled_dot_product_attention, **options) for f in (F, G))
+        against_torch(ours, theirs, attention)
+    masks = [numbers((3, 5), 4) < 1, numbers((3, 5), 5)]
+    for mask in masks:
+        against_torch(
+            partial(F.scaled_dot_product_attention, attn_mask=weft.tensor(mask)),
+            partial(G.scaled_dot_product_attention, attn_mask=torch.tensor(mask)),
+            attention,
+        )
     index = np.array([[0, 2], [2, 1]])
     against_torch(
         lambda w: F.embedding(weft.tensor(index), w, padding_idx=2),
@@ -716,6 +751,13 @@ def test_initialisation_errors():
         nn.init.orthogonal_(weft.empty(3))
     with pytest.warns(UserWarning, match="no-op"):
         nn.init.kaiming_uniform_(weft.empty(0, 3))
+
+
+# --- documentation --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("module", [nn, weft.optim, weft.utils.data, weft.serialization], ids=lambda m: m.__name__)
+def test_examples_in_the_documentation(module):
+    failed, tried = doctest.testmod(module)
+    assert tried > 0 and failed == 0
 
 
 # --- nn.utils -------------------------------------------------------------------------------------------------------

@@ -75,6 +75,28 @@ def test_runs_like_pytorch(name, options, dtype, tolerance):
             )
 
 
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_compiled_steps_have_the_same_bits(name, options):
+    results = []
+    for wrap in (weft.compile, lambda function: function):
+        params = leaves(weft, "float32")
+        optimizer = getattr(optim, name)(params, **options)
+        schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
+        x = weft.tensor(draws(1)[0], dtype=weft.float32)
+
+        def run(x, params=params, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = ((x * params[0]).sum() - params[2]) ** 2 + (params[1] ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(run)
+        losses = [step(x).item() for _ in range(4) if schedule.step() is None]
+        results.append((losses, [p.tolist() for p in params]))
+    assert results[0] == results[1]
+
+
 def one(value, grad):
     param = nn.Parameter(weft.tensor([value], dtype=weft.float64))
     param.grad = weft.tensor([grad], dtype=weft.float64)

@@ -1,4 +1,12 @@
-"""Neural networks: Module and layers, losses, initialisation. Start at module.py."""
+"""Neural networks: Module and layers, losses, initialisation. Start at module.py.
+
+>>> import weft
+>>> model = weft.nn.Sequential(weft.nn.Linear(3, 8), weft.nn.GELU(), weft.nn.Linear(8, 2))
+>>> model(weft.zeros(5, 3)).shape
+(5, 2)
+>>> list(model.state_dict())
+['0.weight', '0.bias', '2.weight', '2.bias']
+"""
 
 from . import functional, init, utils
 from .activation import (
@@ -25,7 +33,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
-from .layers import Dropout, Embedding, Flatten, Identity, LayerNorm, Linear, RMSNorm, Unflatten
+from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -38,6 +46,7 @@ from .loss import (
     SmoothL1Loss,
 )
 from .module import Module
+from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
 from .parameter import Parameter
 
 __all__ = [
@@ -48,6 +57,8 @@ __all__ = [
     "SELU",
     "BCELoss",
     "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",

@@ -13,7 +13,9 @@ from ..compiler import dtypes
 from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
 from ..compiler.ops import reduction as reductions
 from ..compiler.shapes import normalize_axes, normalize_axis
+from ..creation import arange
 from ..runtime import random
+from ..runtime.modes import no_grad
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -247,6 +249,35 @@ def rms_norm(x, normalized_shape, weight=None, eps=None):
     return scaled if weight is None else scaled * weight
 
 
+def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """(x - mean) / sqrt(variance + eps) * weight + bias for every channel (dimension 1): (N, C, ...).
+
+    In training mean and variance are the batch's, and the running ones, if given, move towards them by `momentum`.
+    """
+    axes = (0, *range(2, len(x.shape)))
+    channels = (1, x.shape[1]) + (1,) * (len(x.shape) - 2)
+    if training:
+        count = math.prod(x.shape[a] for a in axes)
+        if count == 1:
+            raise ValueError(f"batch_norm: Expected more than 1 value per channel when training, input is {x.shape}")
+        mean = statistics.mean(x, axes=axes, keepdim=False)
+        var = statistics.var(x, axes=axes, keepdim=False, correction=0)
+        with no_grad():
+            _move(running_mean, mean, momentum)
+            _move(running_var, var * (count / (count - 1)), momentum)
+    else:
+        mean, var = running_mean, running_var
+    result = (x - mean.reshape(channels)) * arithmetic.rsqrt(var + eps).reshape(channels)
+    if weight is not None:
+        result = result * weight.reshape(channels)
+    return result if bias is None else result + bias.reshape(channels)
+
+
+def _move(running, value, momentum):
+    if running is not None:
+        running.copy_(running * (1.0 - momentum) + value * momentum)
+
+
 def normalize(x, p=2.0, dim=1, eps=1e-12):
     """x / max(norm of x along dim, eps)."""
     axes = normalize_axes("normalize", dim, len(x.shape))
@@ -282,6 +313,27 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return neural.power(reductions.sum_(powers, axes=last, keepdim=keepdim), exponent=1.0 / p)
 
 
+# --- attention ------------------------------------------------------------------------------------------------------
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
+    """softmax(query key^T scale + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V) (arXiv 1706.03762).
+
+    attn_mask (..., L, S): bool, True where attention is allowed, or numbers that are added. is_causal: position l sees
+    positions up to l. scale: by default 1 / sqrt(E). dropout_p > 0 always drops.
+    """
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    scores = contraction.matmul(query, contraction.swap_last(key))
+    scores = scores * (1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
+    if is_causal:
+        rows, columns = arange(scores.shape[-2]), arange(scores.shape[-1])
+        attn_mask = columns <= rows.reshape((scores.shape[-2], 1))
+    if attn_mask is not None:
+        allowed = attn_mask.dtype is dtypes.bool_
+        scores = comparison.where(attn_mask, scores, -math.inf) if allowed else scores + attn_mask
+    weights = statistics.softmax(scores, axis=len(scores.shape) - 1)
+    return contraction.matmul(dropout(weights, dropout_p), value)
+
+
 # --- dropout --------------------------------------------------------------------------------------------------------
 def dropout(x, p=0.5, training=True):
     """Zero with probability p, times 1 / (1 - p) otherwise; x itself when not training (Srivastava et al. 2014)."""
@@ -293,6 +345,7 @@ def dropout(x, p=0.5, training=True):
 
 
 __all__ = [
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
@@ -324,6 +377,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",

@@ -3,7 +3,7 @@
 import math
 
 from ..compiler.ops import OpError
-from ..creation import empty, ones, zeros
+from ..creation import empty
 from ..runtime.modes import no_grad
 from . import functional as F
 from . import init
@@ -99,57 +99,6 @@ class Embedding(Module):
     def extra_repr(self):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
-
-class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions (Ba et al., arXiv 1607.06450)."""
-
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, *, dtype=None):
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
-        self.register_parameter("weight", weighted)
-        shifted = Parameter(zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
-        self.register_parameter("bias", shifted)
-
-    def reset_parameters(self):
-        """weight 1, bias 0."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
-
-    def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self):
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
-            f"bias={self.bias is not None}"
-        )
-
-
-class RMSNorm(Module):
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions (Zhang and Sennrich, arXiv 1910.07467)."""
-
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, *, dtype=None):
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
-        self.register_parameter("weight", weighted)
-
-    def reset_parameters(self):
-        """weight 1."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-
-    def forward(self, x):
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self):
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class Dropout(Module):

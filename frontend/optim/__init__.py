@@ -1,4 +1,13 @@
-"""Optimizers: they read `.grad` and update parameters in place. Start at optimizer.py."""
+"""Optimizers: they read `.grad` and update parameters in place. Start at optimizer.py.
+
+>>> import weft
+>>> w = weft.tensor([4.0], requires_grad=True)
+>>> optimizer = weft.optim.SGD([w], lr=0.25)
+>>> (w * w).sum().backward()
+>>> optimizer.step()
+>>> w
+tensor([2.], requires_grad=True)
+"""
 
 from . import lr_scheduler
 from .adagrad import Adagrad

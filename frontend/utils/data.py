@@ -2,6 +2,11 @@
 
 A batch is collated from samples. A TensorDataset, and a Subset of one, fetch a whole batch with one read per tensor
 instead.
+
+    >>> import weft
+    >>> data = TensorDataset(weft.arange(5), weft.zeros(5, 2))
+    >>> [(index.tolist(), rows.shape) for index, rows in DataLoader(data, batch_size=3)]
+    [([0, 1, 2], (3, 2)), ([3, 4], (2, 2))]
 """
 
 import math

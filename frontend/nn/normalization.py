@@ -1,0 +1,111 @@
+"""Layers that give their input mean 0 and variance 1, over features or over the batch."""
+
+from ..creation import full, ones, zeros
+from ..runtime.modes import no_grad
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+class LayerNorm(Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions (Ba et al., arXiv 1607.06450)."""
+
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, *, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", weighted)
+        shifted = Parameter(zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        self.register_parameter("bias", shifted)
+
+    def reset_parameters(self):
+        """weight 1, bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, x):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions (Zhang and Sennrich, arXiv 1910.07467)."""
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, *, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", weighted)
+
+    def reset_parameters(self):
+        """weight 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, x):
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class _BatchNorm(Module):
+    """F.batch_norm with its state: weight, bias, running_mean, running_var, num_batches_tracked."""
+
+    ranks = ()
+
+    def __init__(
+        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, *, bias=True, dtype=None
+    ):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype)) if affine and bias else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
+
+    def forward(self, x):
+        if len(x.shape) not in self.ranks or x.shape[1] != self.num_features:
+            wanted = " or ".join(f"{rank}D" for rank in self.ranks)
+            raise ValueError(
+                f"{self._get_name()}({self.num_features}): input has shape {x.shape}; expected {wanted} input "
+                f"with {self.num_features} channels in dimension 1"
+            )
+        if self.training and self.track_running_stats:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+        by_batch = self.training or not self.track_running_stats
+        return F.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, self.momentum, self.eps
+        )
+
+    def extra_repr(self):
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Every channel of (N, C) or (N, C, L) to mean 0 and variance 1 over the batch (Ioffe and Szegedy, 1502.03167)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Every channel of (N, C, H, W) to mean 0 and variance 1 over the batch and all positions."""
+
+    ranks = (4,)
