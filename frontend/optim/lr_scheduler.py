@@ -135,9 +135,12 @@ class LinearLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """From the initial rate to eta_min along half a cosine of T_max epochs (Loshchilov and Hutter, 1608.03983)."""
+    """From the initial rate to eta_min along half a cosine of T_max epochs (Loshchilov and Hutter, 1608.03983).
 
-    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):  # noqa: N803 (PyTorch's spelling)
+    T_max is PyTorch's spelling.
+    """
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
