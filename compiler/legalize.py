@@ -167,9 +167,10 @@ def settle(graph):
     settled, first = settle_views(graph)
     rewriter = Rewriter(settled)
     for value in settled.values:
-        new = rewriter.copy(value)
+        operands = rewriter.operands(value)
         if value.op.kind in ("contraction", "movement", "indexing") or value.op.name in ("argmax", "argmin"):
-            new.operands = tuple(_in_memory(rewriter.graph, o) for o in new.operands)
+            operands = tuple(_in_memory(rewriter.graph, o) for o in operands)
+        rewriter[value] = rewriter.graph.copy_value(value, operands)
     taken = set()
     new_graph = rewriter.graph
     new_graph.outputs = [_own_value(new_graph, rewriter[v], taken) for v in settled.outputs]

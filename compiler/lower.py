@@ -37,7 +37,7 @@ from .loopnest import (
     Sweep,
 )
 from .ops.comparison import element_of
-from .reads import Read, is_expensive
+from .reads import Read, can_fail, is_expensive
 from .stages import stages
 
 # A row of at most this many vectors is unrolled; its values stay in registers.
@@ -334,7 +334,7 @@ class _Nest:
 
     def finish_row_value(self, value):
         # After everything the row reads: a commit may overwrite what it read.
-        if value in self.stored or value.op.extra.get("checks"):
+        if value in self.stored or can_fail(value):
             name = self.value(value)
             if value in self.stored:
                 self.row_block.stores.append(Store(self.memory(value), self.own_at(value), name))
@@ -357,7 +357,7 @@ class _Nest:
     def is_effect(self, value):
         """Whether a full value must be computed even if nothing else in the group needs it."""
         is_full = self.group.level[value.number] == "full"
-        return is_full and (value in self.stored or bool(value.op.extra.get("checks")))
+        return is_full and (value in self.stored or can_fail(value))
 
     def sweep(self, roots, short, columns):
         """One pass over the row: reductions, stores and checks of its stage."""

@@ -27,6 +27,11 @@ def is_expensive(value):
     return value.op.name in FUNCTIONS or value.op.name in ("fmod", "remainder", "gather", "index_select")
 
 
+def can_fail(value):
+    """Whether the op checks its operands while it runs."""
+    return bool(value.op.extra.get("checks")) or value.op.kind == "indexing"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """One operand of a loop op over the op's positions. `fusable`: element k of the op needs only the elements that the
@@ -73,7 +78,7 @@ def _must_exist(graph, known):
 
 
 def _is_inline(value, known, inline):
-    if value.op.kind != "elementwise" or prod(value.shape) != 1 or is_expensive(value) or value.op.extra.get("checks"):
+    if value.op.kind != "elementwise" or prod(value.shape) != 1 or is_expensive(value) or can_fail(value):
         return False
     bases = [known[o.number].base for o in value.operands]
     return all(b.op.kind == "source" or inline[b.number] for b in bases)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import networkx
 
 from .graph import INPUT
+from .reads import can_fail
 from .stages import count_stages
-
-_CHECKING = {"gather", "index_select", "scatter_add", "index_add"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +59,7 @@ def schedule(fusion):
 
 def checks(group):
     """Whether the group's kernel can fail."""
-    return any(v.op.extra.get("checks") or v.op.name in _CHECKING for v in group.values)
+    return any(can_fail(v) for v in group.values)
 
 
 def _memory_reads(reads, group):

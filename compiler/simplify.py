@@ -23,6 +23,7 @@ from . import dtypes
 from .graph import INPUT, SCALAR
 from .legalize import full
 from .ops.table import TABLE
+from .reads import can_fail
 from .rewrite import Rewriter, follow
 
 
@@ -54,7 +55,7 @@ def remove_dead(graph):
     rewriter = Rewriter(graph)
     needed = set(graph.results()) | {target for target, _ in graph.commits}
     for value in reversed(graph.values):
-        if value in needed or value.op.extra.get("checks"):
+        if value in needed or can_fail(value):
             needed.add(value)
             needed.update(value.operands)
     for value in graph.values:
