@@ -187,7 +187,7 @@ def _split(frame, needed, builder):
     n_forward = len(graph.outputs)
     outputs = [builder.value(v) for v in needed.differentiable]
     graph, inputs, numbers, outputs, stopped = _from_memory(frame, builder, outputs)
-    wanted_vids = [v for v in inputs if frame.metas[v].requires_grad and v in frame.leaves]
+    wanted_vids = [v for v in inputs if frame.metas[v].requires_grad and (v in frame.externals or v in frame.changed_leaves)]
     wanted = [v for v, vid in zip(graph.inputs(), inputs) if vid in wanted_vids]
     cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
     gradients = backward(graph, outputs, cotangents, wanted, stopped)

@@ -34,13 +34,12 @@ class Frame:
     def __init__(self, recording):
         self.recording = recording
         self.step = recording.root
-        self.steps = []
         self.tensors = []
-        self.metas = []
+        self.changed_metas = {}  # number -> meta, where the call knows better than the step
         self.numbers = []
         self.bound = {}  # id of a tensor from outside -> its number
         self.externals = {}  # number -> that tensor
-        self.leaves = {}  # number -> the tensor gradients of this value go to
+        self.changed_leaves = {}  # number of a leaf's new value -> the leaf
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor
         self.versions = {}  # number -> the version of its memory when it came in
         self.arrays = {}  # number -> array, for everything already in memory
@@ -54,6 +53,7 @@ class Frame:
         self.hooked = False
         self.flushed = 0
         self.first_pending = 0
+        self.full = False  # no room for more paths: ops run eagerly from here on
         self.closed = False
         self.graph_node = None
         self.failed = None
@@ -65,11 +65,16 @@ class Frame:
     def apply(self, op, operands, attributes):
         """The op as a step of the recording; its result is pending."""
         mark = len(self.numbers)
-        ids = tuple([self.identify(x) if isinstance(x, Tensor) else self._number(x) for x in operands])
+        ids = tuple([
+            (x._vid if x._frame is self else self.identify(x)) if isinstance(x, Tensor) else self._number(x)
+            for x in operands
+        ])
         enabled = state.grad_enabled
         step = self.step.find(op, ids, attributes, enabled)
         if step is None:
             try:
+                if self.full:
+                    raise TooManyPaths
                 reason = self._eager_reason(op, operands, attributes)
                 if reason is None:
                     step = self._record(op, ids, operands, attributes, enabled, mark)
@@ -88,16 +93,19 @@ class Frame:
     def _advance(self, step):
         """Take the step: a fresh pending tensor for its one value."""
         self.step = step
-        self.steps.append(step)
-        meta = step.metas[0]
+        tensor = self.pending(step.metas[0])
+        if step.detail is not None:
+            self._note_view(tensor, step.operands[0])
+        return tensor
+
+    def pending(self, meta):
+        """A fresh tensor for the next value."""
         tensor = Tensor(None)
         tensor._frame = self
         tensor._vid = len(self.tensors)
+        tensor._meta = meta
         tensor._requires_grad = meta.requires_grad
         self.tensors.append(tensor)
-        self.metas.append(meta)
-        if step.detail is not None:
-            self._note_view(tensor, step.operands[0])
         return tensor
 
     def _note_view(self, tensor, base):
@@ -153,11 +161,43 @@ class Frame:
         return self._enter(tensor) if vid is None else vid
 
     def _enter(self, tensor):
-        array = tensor.array
-        owner = _owner(array)
+        array = tensor._data
+        if array is None:
+            array = tensor.array
+        base = array.base
+        owner = id(array) if base is None else id(base)
         if self.homes and owner in self.owners and self._shares_home(owner, array):
             self.note("a tensor shares memory with one changed earlier in the call")
             self.flush()
+        # The usual case is checked by identity: the array that came in here on the last call.
+        following = self.step.following
+        step = following[0] if len(following) == 1 else None
+        if (
+            step is None
+            or step.op is not INPUT
+            or step.detail is None
+            or step.detail[0] is not array
+            or step.detail[1] is not tensor._requires_grad
+            or tensor._node is not None
+            or tensor._frame is not None
+            or array.shape != step.metas[0].shape
+        ):
+            step = self._input_step(tensor, array)
+        vid = len(self.tensors)
+        self.step = step
+        self.tensors.append(tensor)
+        self.bound[id(tensor)] = vid
+        self.externals[vid] = tensor
+        storage = tensor._storage
+        self.versions[vid] = 0 if storage is None else storage.version
+        self.arrays[vid] = array
+        if owner in self.owners:
+            self.owners[owner].append(vid)
+        else:
+            self.owners[owner] = [vid]
+        return vid
+
+    def _input_step(self, tensor, array):
         leaf = not tensor.has_history
         key = (array.shape, array.dtype, tensor._requires_grad, leaf, strides_in_elements(array))
         step = self.step.find(INPUT, (), key, True)
@@ -167,19 +207,13 @@ class Frame:
             try:
                 step = self.recording.grow(self.step, new)
             except TooManyPaths:
-                # An input alone runs nothing: let it pass, the op that follows falls back.
+                # The input alone runs nothing; whatever follows does so eagerly.
+                self.full = True
                 step = new
-        vid = len(self.tensors)
-        self.step = step
-        self.steps.append(step)
-        self.tensors.append(tensor)
-        self.metas.append(step.metas[0])
-        self.bound[id(tensor)] = vid
-        self.externals[vid] = self.leaves[vid] = tensor
-        self.versions[vid] = tensor._version
-        self.arrays[vid] = array
-        self.owners.setdefault(owner, []).append(vid)
-        return vid
+                step.parent, step.depth = self.step, self.step.depth + 1
+        if leaf:
+            step.detail = (array, tensor._requires_grad)
+        return step
 
     def _shares_home(self, owner, array):
         return any(
@@ -192,10 +226,29 @@ class Frame:
         if tensor._data is None:
             self.materialize(tensor)
         if not self.closed:
-            if tensor._node is None and self.has_history(tensor._vid):
+            if tensor._node is None and tensor._meta is not None and tensor._meta.history:
                 tensor._node = frame_autograd.node_for(self, tensor._vid)
             self.bound.pop(id(tensor), None)
         tensor._frame = None
+
+    # --- the path so far (needed when something is recorded or compiled, not when replaying) ----------------------
+    @property
+    def steps(self):
+        return self.step.path()
+
+    @property
+    def metas(self):
+        """number -> ValueMeta."""
+        metas = self.step.metas_so_far()
+        if self.changed_metas:
+            metas = list(metas)
+            for vid, meta in self.changed_metas.items():
+                metas[vid] = meta
+        return metas
+
+    def leaf(self, vid):
+        """The tensor that the gradients of a leaf value go to."""
+        return self.changed_leaves.get(vid) or self.externals[vid]
 
     def meta(self, vid):
         return self.metas[vid]
@@ -212,7 +265,8 @@ class Frame:
             new = self.apply(cast, (new,), {"dtype": target.dtype})
         if new._frame is not self:
             return self._inplace_eagerly(f"{op.name}: no kernel", target, _copy_into, target, new)
-        self._assign(target, new._vid, record=True)
+        self._take(ASSIGN, (self.identify(target), new._vid), None, ())
+        self._assign(target, new._vid, new._meta)
         return target
 
     def _inplace_eagerly(self, reason, target, function, *args):
@@ -229,50 +283,54 @@ class Frame:
 
     def _alias_reason(self, target, vid):
         """Why changing the target in place must run eagerly: other living tensors see its memory. Else None."""
-        group = self._group(vid)
-        for other in group:
+        for other in self._group(vid) if self.views else ():
             t = self.tensors[other]
             if other != vid and t is not None and (other in self.externals or getrefcount(t) > _UNUSED_REFERENCES):
                 return "in-place change of a tensor that has living views (or is one)"
-        if self.metas[vid].history and not state.grad_enabled:
+        meta = target._meta
+        if meta is not None and meta.history and not state.grad_enabled and target._frame is self:
             return "in-place change under no_grad of a tensor that has a history"
         if vid not in self.externals:
             return None
         array = self.arrays[vid]
-        for other in self.owners[_owner(array)]:
-            if other != vid and np.may_share_memory(self.arrays[other], array):
-                return "in-place change of memory that another tensor of the call shares"
+        neighbours = self.owners[_owner(array)]
+        if len(neighbours) > 1 and any(o != vid and np.may_share_memory(self.arrays[o], array) for o in neighbours):
+            return "in-place change of memory that another tensor of the call shares"
         storage = target._storage
-        if storage is not None and storage.sharers is not None and any(t is not target for t in storage.sharers):
+        if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
             return "in-place change of a tensor whose memory another living tensor shares"
         return None
 
-    def _assign(self, target, new, *, record):
+    def _assign(self, target, new, meta):
         """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush."""
-        old = self.identify(target)
-        if record:
-            self._take(ASSIGN, (old, new), None, ())
+        if target._frame is self:
+            old = target._vid
+            was_leaf = target._meta is None or not target._meta.history
+        else:
+            old = self.bound[id(target)]
+            was_leaf = True
         if target._data is not None:
             if id(target) in self.bound:
                 self.homes[id(target)] = (target, target._data)
             target._frame = self
             target._data = None
-        if target._requires_grad and not self.metas[new].requires_grad:
-            self._keep_flag(target, old, new)
+        if target._requires_grad and was_leaf and not meta.history:
+            # A leaf changed under no_grad stays a leaf that requires gradients, for what is computed from it later.
+            if not meta.requires_grad:
+                meta = self.changed_metas[new] = ValueMeta(meta.shape, meta.dtype, True, False)
+            self.changed_leaves[new] = target
         target._node = None
         target._vid = new
-        target._requires_grad = self.metas[new].requires_grad
-        target.bump_version()
+        target._meta = meta
+        target._requires_grad = meta.requires_grad
+        storage = target._storage
+        if storage is None:
+            target.bump_version()
+        else:
+            storage.version += 1
         self.overwritten.add(old)
         self.tensors[old] = None
         self.tensors[new] = target
-
-    def _keep_flag(self, target, old, new):
-        """A leaf changed under no_grad stays a leaf that requires gradients, for what is computed from it later."""
-        meta = self.metas[new]
-        if not self.metas[old].history:
-            self.metas[new] = ValueMeta(meta.shape, meta.dtype, True, False)
-            self.leaves[new] = target
 
     def _take(self, op, operands, attributes, metas, make_detail=None):
         """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be."""
@@ -293,47 +351,53 @@ class Frame:
             )
             step = self.recording.grow(self.step, new)
         self.step = step
-        self.steps.append(step)
         return step
 
     def update(self, rule, rows, numbers, flags):
         """`runtime.update.update` as one step."""
-        ids = tuple([self.identify(x) for row in rows for x in row])
-        reason = self._update_reason(rows)
-        if reason is None:
-            mark = len(self.numbers)
-            for n in numbers:
-                self._number(float(n))
-            key = (rule, len(rows), tuple(sorted(flags.items())))
-            try:
-                step = self._take(UPDATE, ids, key, (), lambda: UpdateDetail(self, rule, rows, numbers, flags))
-            except TooManyPaths:
-                reason = "too many paths"
-                del self.numbers[mark:]
+        ids = tuple([x._vid if x._frame is self else self.identify(x) for row in rows for x in row])
+        key = (rule, len(rows), tuple(sorted(flags.items())) if flags else ())
+        step = self.step.find(UPDATE, ids, key, state.grad_enabled)
+        try:
+            if step is None:
+                step = self._record_update(ids, key, UpdateDetail(self, rule, rows, numbers, flags))
+            reason = self._update_reason(step, rows)
+        except TooManyPaths:
+            reason = "too many paths"
         if reason is not None:
             for row in rows:
                 self.run_eagerly(reason, update_eagerly, rule, row, numbers, flags)
                 for x in row:
-                    self.leave(x) if x._frame is self else None
+                    if x._frame is self:
+                        self.leave(x)
                     self.bound.pop(id(x), None)
             return
-        step.first_number = len(self.numbers) - len(numbers)
+        for n in numbers:
+            self.numbers.append(float(n))
+        self.step = step
         self._apply_update(step, rows)
 
+    def _record_update(self, ids, key, detail):
+        line, first_number = user_line(), len(self.numbers)
+        enabled = state.grad_enabled
+        step = Step(UPDATE, ids, key, enabled, detail.metas, len(self.tensors), first_number, line, detail)
+        return self.recording.grow(self.step, step)
+
     def _apply_update(self, step, rows):
-        for meta in step.metas:
-            self.tensors.append(None)
-            self.metas.append(meta)
-        vid = step.first
+        targets, metas = step.detail.targets, step.metas
+        vid = len(self.tensors)
+        self.tensors.extend([None] * len(metas))
+        place = 0
+        for row in rows:
+            for position in targets:
+                self._assign(row[position], vid + place, metas[place])
+                place += 1
+
+    def _update_reason(self, step, rows):
         for row in rows:
             for position in step.detail.targets:
-                self._assign(row[position], vid, record=False)
-                vid += 1
-
-    def _update_reason(self, rows):
-        for row in rows:
-            for x in row:
-                reason = self._alias_reason(x, self.identify(x))
+                x = row[position]
+                reason = self._alias_reason(x, x._vid if x._frame is self else self.bound[id(x)])
                 if reason is not None:
                     return reason
         return None
@@ -356,23 +420,24 @@ class Frame:
 
     def _needed(self, closing):
         live, views = [], []
-        for vid in range(self.first_pending, len(self.tensors)):
-            t = self.tensors[vid]
-            if t is None or t._data is not None or id(t) in self.homes:
+        tensors, homes = self.tensors, self.homes
+        for vid in range(self.first_pending, len(tensors)):
+            t = tensors[vid]
+            if t is None or t._data is not None:
                 continue
-            if getrefcount(t) > _UNUSED_REFERENCES:
+            if getrefcount(t) > _UNUSED_REFERENCES and id(t) not in homes:
                 (views if vid in self.roots else live).append(vid)
-        differentiable = [v for v in [*live, *views] if self.metas[v].history]
+        differentiable = [v for v in [*live, *views] if tensors[v]._meta.history]
         roots = {self.roots[v] for v in views}
         commits = [(self.bound[id(tensor)], tensor._vid) for tensor, _ in self.homes.values()]
         if differentiable and not closing:
             roots |= {self.roots.get(v, v) for v in frame_autograd.saved_values(self)}
         live += sorted(r for r in roots if r not in self.arrays and r not in live)
-        ends = frame_autograd.living(self, differentiable) if closing else ()
+        ends = frame_autograd.living(self, tuple(differentiable)) if closing and differentiable else ()
         return Needed(tuple(live), tuple(views), tuple(commits), ends)
 
     def _run(self, needed):
-        if self.flushed < len(self.steps) and (needed.live or needed.commits or needed.views):
+        if self.flushed < self.step.depth and (needed.live or needed.commits or needed.views):
             program = None
             if needed.live or needed.commits:
                 program = program_for(self, needed)
@@ -382,7 +447,7 @@ class Frame:
                     raise AssertionError("a compiled check failed that eager mode passes")
             self._settle(needed)
             self.last_program = program
-        self.flushed = len(self.steps)
+        self.flushed = self.step.depth
         self.first_pending = len(self.tensors)
 
     def _settle(self, needed):
@@ -445,16 +510,13 @@ class Frame:
         for tensor in self.tensors:
             if tensor is None or tensor._frame is not self or (tensor._data is None and self.failed):
                 continue
-            if not (tensor._requires_grad and self.metas[tensor._vid].history):
+            if not (tensor._requires_grad and tensor._meta.history):
                 tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
         if self.graph_node is None:
             self.arrays = {}
 
     # --- autograd (frame_autograd.py) -----------------------------------------------------------------------------
-    def has_history(self, vid):
-        return self.metas[vid].history
-
     def node_of(self, tensor):
         return frame_autograd.node_of(self, tensor)
 

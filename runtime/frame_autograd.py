@@ -129,7 +129,7 @@ def _holder(frame, vid):
     tensor = frame.tensors[vid]
     if tensor is None:
         tensor = Tensor(frame.arrays.get(vid))
-        tensor._frame, tensor._vid = frame, vid
+        tensor._frame, tensor._vid, tensor._meta = frame, vid, frame.metas[vid]
         tensor._requires_grad = frame.metas[vid].requires_grad
     return tensor
 
@@ -137,7 +137,7 @@ def _holder(frame, vid):
 def _edge(frame, vid):
     if frame.metas[vid].history:
         return Edge((frame.nodes[vid], 0))
-    return edge_of_tensor(frame.leaves[vid])
+    return edge_of_tensor(frame.leaf(vid))
 
 
 def edge_of(frame, tensor):
@@ -172,7 +172,7 @@ class StepNode(BaseNode):
     def _shown(self, vid):
         if self.frame.metas[vid].history:
             return StepNode(self.frame, vid)
-        return edge_of_tensor(self.frame.leaves[vid])[0]
+        return edge_of_tensor(self.frame.leaf(vid))[0]
 
     def register_hook(self, hook):
         raise NotImplementedError(
@@ -238,7 +238,11 @@ def _check_step(frame, index):
 
 def living(frame, vids):
     """The values among vids from which a backward can still start: nothing on their way was freed."""
-    return tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
+    key = ("living", vids)
+    known = frame.step.programs
+    if key not in known:
+        known[key] = tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
+    return known[key]
 
 
 def can_differentiate(frame, outputs, create_graph, inputs):
@@ -263,17 +267,15 @@ def backward(frame, outputs, gradients, retain_graph):
         frame.run_eagerly("too many paths", _through_engine, frame, outputs, gradients, retain_graph)
         return
     detail = step.detail
-    found = []
-    for meta in step.metas:
-        tensor = Tensor(None)
-        tensor._frame, tensor._vid = frame, len(frame.tensors)
-        frame.tensors.append(tensor)
-        frame.metas.append(meta)
-        found.append(tensor)
+    found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(detail.frees)
     outside = []
     for vid, gradient in zip(detail.wanted, found):
-        tensor = frame.leaves[vid]
+        tensor = frame.leaf(vid)
+        hooked = tensor._accumulator is not None and tensor._accumulator() is not None
+        if not hooked and tensor._node is None and tensor._frame is None:
+            _accumulate(tensor, gradient, None)
+            continue
         edge = edge_of_tensor(tensor) if tensor._frame is not frame else None
         if edge is None or isinstance(edge[0], engine.AccumulateGrad):
             _accumulate(tensor, gradient, edge)

@@ -5,7 +5,7 @@ from functools import wraps
 import numpy as np
 
 from .modes import state
-from .node import BaseNode, Saved, _check_version, edge_of
+from .node import BaseNode, Saved, _check_version, edge_of, named
 from .tensor import Tensor
 
 
@@ -50,6 +50,9 @@ class FunctionNode(BaseNode):
 
     __slots__ = ("function", "context", "metas", "outputs", "n_outputs")
 
+    def __new__(cls, function, context, outputs, edges):
+        return object.__new__(named(cls, f"{function.__name__}Backward"))
+
     def __init__(self, function, context, outputs, edges):
         super().__init__(edges)
         self.function = function
@@ -57,9 +60,6 @@ class FunctionNode(BaseNode):
         self.n_outputs = len(outputs)
         self.metas = [(x.shape, x.dtype) for x in outputs]
         self.outputs = [id(x) for x in outputs]
-
-    def name(self):
-        return f"{self.function.__name__}Backward"
 
     def output_index(self, tensor):
         return self.outputs.index(id(tensor))

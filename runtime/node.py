@@ -5,10 +5,11 @@ Tensor out --_node--> Node(mul) --edges--> (Node(exp), 0)            operand com
                           \\--saved: operands and output, as far as the derivative reads them
 """
 
+import functools
 import itertools
 import weakref
 
-from ..compiler.autodiff import vjp
+from ..compiler.autodiff import has_rule, vjp
 from ..compiler.graph import Graph
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
@@ -109,10 +110,36 @@ class Saved:
         self.version = tensor._version
 
 
+@functools.cache
+def named(base, name):
+    """The class of nodes called `name`, as `type(node).__name__` tells it too."""
+    return type(name, (base,), {"__slots__": ()})
+
+
+# The operations whose PyTorch nodes also list an operand that is a number.
+_LIST_NUMBERS = {"add", "sub", "mul", "div"}
+
+
+def listed(op, operands):
+    """Positions of the operands that `next_functions` lists: those that could have a gradient."""
+    positions = []
+    for k, x in enumerate(operands):
+        if not hasattr(x, "shape"):
+            if op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0):
+                positions.append(k)
+        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_floating_point):
+            positions.append(k)
+    return positions
+
+
 class Node(BaseNode):
     """A node for an op of the table."""
 
-    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "_name")
+    __slots__ = ("op", "attributes", "operands", "out", "meta", "released")
+
+    def __new__(cls, op, attributes, operands, out, edges):
+        name = op.node_name
+        return object.__new__(named(cls, name if isinstance(name, str) else name(operands, attributes)))
 
     def __init__(self, op, attributes, operands, out, edges):
         super().__init__(edges)
@@ -126,11 +153,12 @@ class Node(BaseNode):
             for k, x in enumerate(operands)
         )
         self.out = _saved_output(out) if needs_out else None
-        name = op.node_name
-        self._name = name if isinstance(name, str) else name(operands, attributes)
 
-    def name(self):
-        return self._name
+    @property
+    def next_functions(self):
+        operands = [x.tensor if isinstance(x, Saved) else x for x in self.operands]
+        edges = [self.edges[k] for k in listed(self.op, operands)]
+        return tuple((None, 0) if e is None else _shown(e) for e in edges)
 
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""
@@ -144,11 +172,11 @@ class Node(BaseNode):
     def _restore(self, saved, position):
         if not isinstance(saved, Saved):
             return saved
-        _check_version(saved, f"{self._name}, operand {position}")
+        _check_version(saved, f"{self.name()}, operand {position}")
         return saved.tensor
 
     def _restore_output(self):
-        _check_version(self.out, f"{self._name}, output")
+        _check_version(self.out, f"{self.name()}, output")
         tensor = self.out.tensor
         if tensor._node is None and tensor._frame is None:
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
@@ -248,7 +276,7 @@ def edge_of(tensor):
     if tensor._node is not None:
         node = tensor._node
         return Edge((node, node.output_index(tensor) if node.n_outputs > 1 else 0))
-    if tensor._frame is not None and tensor._frame.has_history(tensor._vid):
+    if tensor._frame is not None and tensor._meta.history:
         return tensor._frame.edge_of(tensor)
     accumulator = tensor._accumulator and tensor._accumulator()
     if accumulator is None:

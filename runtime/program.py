@@ -81,33 +81,30 @@ class Program:
         for element in meta["gemm"]:
             self.table[2 if element == "f32" else 3] = kernels.gemm_address(element)
         self.table_address = ctypes.addressof(self.table)
+        self.arena_bytes = meta["arena"]
         self.calls = 0
 
     def call(self, arrays, numbers):
         """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""
         table = self.table
-        table[0] = _arena.reserve(self.meta["arena"])
+        arena = _arena
+        table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
         for slot, (position, code) in enumerate(self.numbers):
             if code == -3:
                 self.scalars[slot] = numbers[position]
             else:
                 self.integers[slot] = numbers[position]
-        at = 4
-        for a in arrays:
-            table[at] = id(a)
-            at += 1
-        outputs = [self._output(k) for k in range(len(self.outputs))]
-        for a in outputs:
-            table[at] = id(a)
-            at += 1
+        empty = np.empty
+        outputs = [
+            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
+            for (shape, dtype), pool in zip(self.outputs, self.pools)
+        ]
+        table[4:] = [id(a) for a in (*arrays, *outputs)]
         self.calls += 1
         return None if self.function(self.table_address) else outputs
 
-    def _output(self, k):
-        shape, dtype = self.outputs[k]
-        pool = self.pools[k]
-        if pool is None:
-            return np.empty(shape, dtype)
+    @staticmethod
+    def _output(pool, shape, dtype):
         for array in pool:
             if sys.getrefcount(array) == 3:
                 return array

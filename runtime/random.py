@@ -1,6 +1,6 @@
 """The random generator: a seed and a count of calls. What a call draws depends on these two numbers alone."""
 
-import secrets
+import os
 
 from ..compiler import dtypes
 from ..compiler.ops.random import call_key, normal_from
@@ -31,7 +31,7 @@ class Generator:
         self.seed, self.calls = state
 
 
-default_generator = Generator(secrets.randbits(63))
+default_generator = Generator(int.from_bytes(os.urandom(8), "little") >> 1)
 
 
 def manual_seed(seed):

@@ -51,6 +51,10 @@ class Step:
         "detail",
         "programs",
         "line",
+        "parent",
+        "depth",
+        "_path",
+        "_metas",
     )
 
     def __init__(self, op, operands, attributes, grad_enabled, metas, first, first_number, line, detail=None):
@@ -65,6 +69,26 @@ class Step:
         self.detail = detail
         self.programs = {}
         self.line = line
+        self.parent = None
+        self.depth = 0
+        self._path = None
+        self._metas = None
+
+    def path(self):
+        """The steps from the first to this one (a list that must not be changed)."""
+        if self._path is None:
+            path, step = [], self
+            while step.parent is not None:
+                path.append(step)
+                step = step.parent
+            self._path = path[::-1]
+        return self._path
+
+    def metas_so_far(self):
+        """What is known of every value made up to here, by number (a list that must not be changed)."""
+        if self._metas is None:
+            self._metas = [m for step in self.path() for m in step.metas]
+        return self._metas
 
     def find(self, op, operands, attributes, grad_enabled):
         """The step that followed this one before, if it was the same; else None."""
@@ -104,6 +128,8 @@ class Recording:
             if self.n_branches >= MAX_BRANCHES:
                 raise TooManyPaths
             self.n_branches += 1
+        new.parent = step
+        new.depth = step.depth + 1
         step.following.append(new)
         return new
 

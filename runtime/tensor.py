@@ -4,7 +4,7 @@ r"""The Tensor: an array, and how it came about.
       |  \--_storage-> Storage: version        shared by all tensors that share memory
       |--_node--> Node ...                     the op that made it; None for leaves
       |--_grad--> Tensor                       leaves only, unless retain_grad()
-      `--_frame, _vid                          the compiled call it belongs to, and its number there
+      `--_frame, _vid, _meta                   the compiled call it belongs to, its number and description there
 
 Only state and what the runtime needs is here; methods users call are attached by the frontend.
 """
@@ -32,6 +32,13 @@ class Storage:
             self.sharers = weakref.WeakSet()
         self.sharers.add(tensor)
 
+    def only_shared_by(self, tensor):
+        """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
+        if any(t is not tensor for t in self.sharers):
+            return False
+        self.sharers = None
+        return True
+
 
 class Tensor:
     """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`."""
@@ -46,6 +53,7 @@ class Tensor:
         "_accumulator",
         "_storage",
         "_base",
+        "_meta",
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not
@@ -62,6 +70,7 @@ class Tensor:
         self._accumulator = None
         self._storage = None
         self._base = None
+        self._meta = None
         return self
 
     def __init__(self, *_):
@@ -79,12 +88,12 @@ class Tensor:
     @property
     def shape(self):
         data = self._data
-        return data.shape if data is not None else self._frame.meta(self._vid).shape
+        return data.shape if data is not None else self._meta.shape
 
     @property
     def dtype(self):
         data = self._data
-        return _DTYPES[data.dtype] if data is not None else self._frame.meta(self._vid).dtype
+        return _DTYPES[data.dtype] if data is not None else self._meta.dtype
 
     @property
     def ndim(self):
@@ -146,7 +155,7 @@ class Tensor:
         """Whether an op made this tensor, as autograd sees it."""
         if self._node is not None:
             return True
-        return self._frame is not None and self._requires_grad and self._frame.has_history(self._vid)
+        return self._frame is not None and self._requires_grad and self._meta.history
 
     @property
     def grad_fn(self):
