@@ -105,7 +105,7 @@ class _Traced:
 
     def apply_op(self, op, operands, attributes):
         inner = [o.value if isinstance(o, _Traced) else o for o in operands]
-        return _Traced(op(*inner, **attributes), self.tape, op, operands, attributes)
+        return _Traced(self.value.apply_op(op, tuple(inner), attributes), self.tape, op, operands, attributes)
 
 
 def _derived(op, index, cotangent, operands, attributes):

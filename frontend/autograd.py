@@ -46,7 +46,8 @@ def _cotangent(out, gradient):
         return ones_like(out)
     if gradient.shape != out.shape:
         raise RuntimeError(
-            f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of {out.shape}"
+            f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of "
+            f"{out.shape}"
         )
     return gradient
 
@@ -118,7 +119,7 @@ def grad(
             found[k] = inputs[k].new_zeros(inputs[k].shape)
         elif g is None and not allow_unused:
             raise RuntimeError(
-                f"One of the differentiated Tensors (number {k}, shape {inputs[k].shape}) appears to not have been used "
-                "in the graph. Set allow_unused=True if this is the desired behavior."
+                f"One of the differentiated Tensors (number {k}, shape {inputs[k].shape}) appears to not have been "
+                "used in the graph. Set allow_unused=True if this is the desired behavior."
             )
     return tuple(found)

@@ -201,5 +201,7 @@ def bernoulli(p, *, generator=None):
     return comparison.cast(comparison.lt(random.uniform(p.shape, p.dtype, generator), p), dtype=p.dtype)
 
 
-PUBLIC = """tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye
-rand randn rand_like randn_like randint randperm normal bernoulli""".split()
+PUBLIC = str.split("""
+    tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye rand
+    randn rand_like randn_like randint randperm normal bernoulli
+""")

@@ -1,16 +1,27 @@
 """Public functions on tensors, in PyTorch's spelling. Most are made from the op table by the loops below."""
 
-import builtins
 from numbers import Number
 
 import numpy as np
 
-from .compiler.ops import TABLE, arithmetic, comparison, contraction, indexing, neural, reduction, statistics, view
+from .compiler.dtypes import bool_
+from .compiler.ops import (
+    TABLE,
+    arithmetic,
+    comparison,
+    contraction,
+    indexing,
+    neural,
+    reduction,
+    spelling,
+    statistics,
+)
 from .compiler.ops.table import OpError
-from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
+from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import as_tensor, full
 from .runtime.modes import state
 from .runtime.tensor import Tensor
+from .shaping import flatten, reshape, unsqueeze
 
 
 def operand(x):
@@ -94,6 +105,8 @@ def pow(input, exponent):
         return neural.power(_tensor("pow", input), exponent=exponent)
     if _is_whole(input) and _is_whole(exponent):
         return arithmetic.integer_pow(input, exponent)
+    if not isinstance(input, Tensor) and exponent.dtype.is_floating_point:
+        return spelling.rpow(exponent, base=float(input))
     return TABLE["pow"](_zero_dim(input, exponent), exponent)
 
 
@@ -129,6 +142,14 @@ def clamp(input, min=None, max=None):
     if min is None:
         return arithmetic.clamp_max(input, operand(max))
     return arithmetic.clamp(input, operand(min), operand(max))
+
+
+def clamp_min(input, min):
+    return clamp(input, min=min)
+
+
+def clamp_max(input, max):
+    return clamp(input, max=max)
 
 
 clip = clamp
@@ -213,10 +234,10 @@ def _extreme(name, total, position, pairwise):
         if isinstance(dim, Tensor):
             return pairwise(input, dim)
         if dim is None:
-            return total(input, axes=tuple(range(input.ndim)), keepdim=False)
+            return total(_tensor(name, input))
         axis = normalize_axis(name, dim, input.ndim)
         indices = position(input, axis=axis)
-        values = indexing.pick(input, indices, axis=axis)
+        values = spelling.pick(input, indices, axis=axis, of=name)
         if keepdim:
             indices, values = unsqueeze(indices, axis), unsqueeze(values, axis)
         return Extreme((values, indices))
@@ -226,8 +247,8 @@ def _extreme(name, total, position, pairwise):
     return function
 
 
-max = _extreme("max", reduction.amax, reduction.argmax, arithmetic.maximum)
-min = _extreme("min", reduction.amin, reduction.argmin, arithmetic.minimum)
+max = _extreme("max", spelling.max_, reduction.argmax, arithmetic.maximum)
+min = _extreme("min", spelling.min_, reduction.argmin, arithmetic.minimum)
 
 
 def _position(name, op):
@@ -257,146 +278,6 @@ def log_softmax(input, dim, dtype=None):
     return statistics.log_softmax(input, axis=normalize_axis("log_softmax", dim, input.ndim))
 
 
-# --- shapes ---------------------------------------------------------------------------------------------------------
-def _sizes(shape):
-    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
-        shape = tuple(shape[0])
-    return tuple(int(d) for d in shape)
-
-
-def reshape(input, *shape):
-    return view.reshape(input, shape=infer_reshape("reshape", input.shape, _sizes(shape)))
-
-
-def view_(input, *shape):
-    """Like reshape, but never copies: RuntimeError if strides cannot say it."""
-    target = infer_reshape("view", input.shape, _sizes(shape))
-    data = input._data
-    if data is not None and data.size and not np.may_share_memory(data.reshape(target), data):
-        raise RuntimeError(
-            f"view: shape {target} is not compatible with input tensor's size {input.shape} and stride "
-            f"{tuple(s // data.itemsize for s in data.strides)}. Use .reshape(...) instead."
-        )
-    return view.reshape(input, shape=target)
-
-
-def permute(input, *dims):
-    dims = tuple(normalize_axis("permute", d, input.ndim) for d in _sizes(dims))
-    return view.permute(input, axes=dims)
-
-
-def transpose(input, dim0, dim1):
-    axes = (normalize_axis("transpose", d, input.ndim) for d in (dim0, dim1))
-    first, second = axes
-    return view.transpose(input, axis0=first, axis1=second) if input.ndim else input
-
-
-def t(input):
-    if input.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return view.t(input) if input.ndim == 2 else input
-
-
-def expand(input, *shape):
-    shape = _sizes(shape)
-    lead = len(shape) - input.ndim
-    target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
-    return view.expand(input, shape=target)
-
-
-def broadcast_to(input, shape):
-    return expand(input, shape)
-
-
-def broadcast_tensors(*tensors):
-    shape = broadcast_shapes("broadcast_tensors", [x.shape for x in tensors])
-    return tuple(expand(x, shape) for x in tensors)
-
-
-def squeeze(input, dim=None):
-    axes = tuple(range(input.ndim)) if dim is None else normalize_axes("squeeze", dim, input.ndim)
-    if not builtins.any(input.shape[a] == 1 for a in axes):
-        return view.squeeze(input, axes=())
-    return view.squeeze(input, axes=axes)
-
-
-def unsqueeze(input, dim):
-    return view.unsqueeze(input, axis=normalize_axis("unsqueeze", dim, input.ndim + 1))
-
-
-def flatten(input, start_dim=0, end_dim=-1):
-    if input.ndim == 0:
-        return reshape(input, 1)
-    first, last = (normalize_axis("flatten", d, input.ndim) for d in (start_dim, end_dim))
-    if first > last:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    return reshape(input, *input.shape[:first], -1 if 0 not in input.shape else 0, *input.shape[last + 1 :])
-
-
-def movedim(input, source, destination):
-    order = [k for k in range(input.ndim) if k != source % input.ndim]
-    order.insert(destination % input.ndim, source % input.ndim)
-    return permute(input, order)
-
-
-def cat(tensors, dim=0):
-    """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
-    tensors = [x for x in tensors if x.shape != (0,)] or list(tensors)
-    if not tensors:
-        raise RuntimeError("cat: expected a non-empty list of Tensors")
-    return view.cat(*tensors, axis=normalize_axis("cat", dim, tensors[0].ndim))
-
-
-concat = cat
-
-
-def stack(tensors, dim=0):
-    """Join tensors of one shape along a new dimension."""
-    tensors = list(tensors)
-    if not tensors:
-        raise RuntimeError("stack: expected a non-empty list of Tensors")
-    for k, x in enumerate(tensors):
-        if x.shape != tensors[0].shape:
-            raise OpError(
-                f"stack: expects each tensor to be equal size, tensor 0 has {tensors[0].shape}, {k} {x.shape}"
-            )
-    return view.stack(*tensors, axis=normalize_axis("stack", dim, tensors[0].ndim + 1))
-
-
-def narrow(input, dim, start, length):
-    axis = normalize_axis("narrow", dim, input.ndim)
-    spec = tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(input.shape))
-    if not 0 <= start <= start + length <= input.shape[axis]:
-        raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")
-    return view.slice_(input, spec=spec)
-
-
-def split(input, split_size_or_sections, dim=0):
-    """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
-    size = input.shape[normalize_axis("split", dim, input.ndim)]
-    if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
-        if step <= 0:
-            raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
-        sections = [builtins.min(step, size - k) for k in range(0, size, step)] or [0]
-    else:
-        sections = list(split_size_or_sections)
-        if builtins.sum(sections) != size:
-            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
-    starts = np.cumsum([0, *sections])
-    return tuple(narrow(input, dim, int(s), n) for s, n in zip(starts, sections))
-
-
-def chunk(input, chunks, dim=0):
-    size = input.shape[dim]
-    return split(input, builtins.max(-(-size // chunks), 1), dim)
-
-
-def unbind(input, dim=0):
-    axis = normalize_axis("unbind", dim, input.ndim)
-    return tuple(view.select(input, axis=axis, index=k) for k in range(input.shape[axis]))
-
-
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other):
     return contraction.matmul(_tensor("matmul", input), _tensor("matmul", other))
@@ -420,11 +301,19 @@ def dot(input, other):
     return contraction.matmul(input, other)
 
 
+def mv(input, vec):
+    if input.ndim != 2 or vec.ndim != 1:
+        raise OpError(f"mv: a matrix and a vector expected, got shapes {input.shape} and {vec.shape}")
+    return contraction.matmul(input, vec)
+
+
 def outer(input, vec2):
-    return unsqueeze(input, 1) * vec2
+    return reshape(input, -1, 1) * vec2
 
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    if beta == alpha == 1:
+        return spelling.addmm(input, mat1, mat2)
     product = mm(mat1, mat2)
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
 
@@ -435,6 +324,9 @@ def gather(input, dim, index):
 
 
 def scatter_add(input, dim, index, src):
+    if src.shape != index.shape and src.ndim == index.ndim:
+        # Only the corner of src that the index has is added.
+        src = src[tuple(slice(d) for d in index.shape)]
     return indexing.scatter_add(input, index, src, axis=normalize_axis("scatter_add", dim, input.ndim))
 
 
@@ -465,22 +357,20 @@ def masked_select(input, mask):
 
 
 def masked_fill(input, mask, value):
-    return comparison.where(mask, operand(value), input)
-
-
-def _triangle(input, diagonal, keep):
-    rows, columns = (np.arange(d) for d in input.shape[-2:])
-    mask = keep(columns[None, :] - rows[:, None], diagonal)
-    return comparison.where(Tensor(mask), input, 0)
+    """input with `value` where the bool tensor `mask` holds."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    return spelling.masked_fill(input, mask, operand(value))
 
 
 def tril(input, diagonal=0):
     """The lower triangle of the last two dimensions; the rest zero."""
-    return _triangle(input, diagonal, np.less_equal)
+    return spelling.tril(input, diagonal=diagonal)
 
 
 def triu(input, diagonal=0):
-    return _triangle(input, diagonal, np.greater_equal)
+    """The upper triangle of the last two dimensions; the rest zero."""
+    return spelling.triu(input, diagonal=diagonal)
 
 
 # --- types and comparison -------------------------------------------------------------------------------------------
@@ -502,6 +392,10 @@ def equal(input, other):
     return input.shape == other.shape and bool(np.array_equal(input.array, other.array))
 
 
+def numel(input):
+    return input.numel()
+
+
 def is_tensor(x):
     return isinstance(x, Tensor)
 
@@ -509,10 +403,9 @@ def is_tensor(x):
 PUBLIC = [
     *GENERATED,
     *str.split("""
-    absolute negative multiply subtract true_divide add square pow atan2 where clamp clip lerp sum mean prod
-    amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax reshape permute transpose
-    t broadcast_to broadcast_tensors squeeze unsqueeze flatten movedim cat concat stack narrow split chunk
-    unbind matmul mm bmm dot outer addmm gather scatter_add index_select index_add take_along_dim nonzero
-    masked_select masked_fill tril triu allclose isclose equal is_tensor
-"""),
+        absolute negative multiply subtract true_divide add square pow atan2 where clamp clamp_min clamp_max clip lerp
+        sum mean prod amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax matmul mm bmm
+        mv dot outer addmm gather scatter_add index_select index_add take_along_dim nonzero masked_select masked_fill
+        tril triu allclose isclose equal is_tensor numel
+    """),
 ]

@@ -1,51 +1,76 @@
-"""x[...] and x[...] = value: slices, integers, None, Ellipsis, integer and bool tensors."""
+"""x[...] and x[...] = value: slices, integers, None, Ellipsis, integer and bool tensors.
+
+Keys are applied one dimension after the other, as PyTorch does, so graphs have the same nodes: an integer selects, a
+slice cuts, None adds a dimension. Index tensors come last, all at once.
+"""
+
+from math import prod
 
 import numpy as np
 
-from .compiler.ops import comparison, indexing, view
+from .compiler import dtypes
+from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.gate import apply_inplace
 from .runtime.tensor import Tensor
 
-
-def _as_key(key):
-    return key if isinstance(key, tuple) else (key,)
+_FULL = slice(None)
 
 
-def _expanded(key, ndim):
-    """The key with Ellipsis written out and every dimension named; None stays (it adds a dimension)."""
-    used = sum(_dims_used(k) for k in key if k is not None and k is not Ellipsis)
+# --- keys -------------------------------------------------------------------------------------------------------------
+def _normalized(key, shape):
+    """One entry per dimension: an int, a slice or an integer tensor; and None where a dimension is added."""
+    ndim = len(shape)
+    entries = [_entry(k) for k in (key if isinstance(key, tuple) else (key,))]
+    used = sum(_dims_used(k) for k in entries)
     if used > ndim:
         raise IndexError(f"too many indices for tensor of dimension {ndim}: got {used}")
-    fill = [slice(None)] * (ndim - used)
-    if any(k is Ellipsis for k in key):
-        at = next(i for i, k in enumerate(key) if k is Ellipsis)
-        return [*key[:at], *fill, *key[at + 1 :]]
-    return [*key, *fill]
+    fill = [_FULL] * (ndim - used)
+    at = next((i for i, k in enumerate(entries) if k is Ellipsis), len(entries))
+    entries = [*entries[:at], *fill, *(k for k in entries[at:] if k is not Ellipsis)]
+    _check_masks(entries, shape)
+    return [part for k in entries for part in (_positions(k) if _is_mask(k) else [k])]
+
+
+def _check_masks(entries, shape):
+    dim = 0
+    for k in entries:
+        if _is_mask(k) and k.shape != shape[dim : dim + k.ndim]:
+            raise IndexError(
+                f"The shape of the mask {k.shape} at index {dim} does not match the shape of the indexed tensor {shape}"
+            )
+        dim += _dims_used(k)
+
+
+def _entry(k):
+    """Lists and arrays become tensors; NumPy integers and 0-d integer tensors become ints."""
+    if isinstance(k, (list, range, np.ndarray)):
+        array = np.asarray(k)
+        k = Tensor(array if array.dtype.kind == "b" else _as_integers(array))
+    if isinstance(k, np.integer):
+        return int(k)
+    if isinstance(k, Tensor) and k.ndim == 0 and k.dtype.category == 1:
+        return int(k.array)
+    known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
+    if isinstance(k, bool) or not known:
+        raise TypeError(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
+    return k
+
+
+def _as_integers(array):
+    if array.size and array.dtype.kind not in "iu":
+        raise IndexError(f"tensors used as indices must be int64, int32 or bool, got {array.dtype}")
+    return array.astype(np.int64)
 
 
 def _dims_used(k):
-    return k.ndim if isinstance(k, Tensor) and k.dtype.category == 0 else 1
-
-
-def _normalized(key, ndim):
-    """NumPy arrays, lists and bool tensors become integer tensors; NumPy integers become ints."""
-    result = []
-    for k in _as_key(key):
-        if isinstance(k, (list, np.ndarray)):
-            array = np.asarray(k)
-            k = Tensor(array.astype(np.int64) if array.dtype.kind in "iu" else array)
-        if isinstance(k, np.integer):
-            k = int(k)
-        if isinstance(k, Tensor) and k.ndim == 0 and k.dtype.category == 1:
-            k = int(k.array)
-        result.append(k)
-    result = _expanded(result, ndim)
-    return [t for k in result for t in (_positions(k) if _is_mask(k) else [k])]
+    if k is None or k is Ellipsis:
+        return 0
+    return k.ndim if _is_mask(k) else 1
 
 
 def _is_mask(k):
-    return isinstance(k, Tensor) and k.dtype.category == 0
+    return isinstance(k, Tensor) and k.dtype is dtypes.bool_
 
 
 def _positions(mask):
@@ -53,121 +78,123 @@ def _positions(mask):
     return [Tensor(np.asarray(p, dtype=np.int64)) for p in mask.array.nonzero()]
 
 
-def _basic(x, key):
-    """Slices, integers and None: (spec for slice, shape after dropping and adding dimensions, only one integer?)."""
-    spec, shape, axis = [], [], 0
+def _in_range(k, size, dim):
+    if not -size <= k < size:
+        raise IndexError(f"index {k} is out of bounds for dimension {dim} with size {size}")
+    return k % size
+
+
+def _range(k, size):
+    """(start, step, length) of a slice."""
+    start, stop, step = k.indices(size)
+    if step <= 0:
+        raise ValueError("step must be greater than zero")
+    length = len(range(start, stop, step))
+    return (start if length else 0, step, length)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+def getitem(x, key):
+    key = _normalized(key, x.shape)
+    result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
         if k is None:
-            shape.append(1)
-            continue
-        size = x.shape[axis]
-        if isinstance(k, slice):
-            start, stop, step = k.indices(size)
-            if step <= 0:
-                raise ValueError("step must be greater than zero")
-            length = len(range(start, stop, step))
-            spec.append((start if length else 0, step, length))
-            shape.append(length)
-        elif isinstance(k, Tensor):
-            spec.append((0, 1, size))
-            shape.append(size)
+            result = view.unsqueeze(result, axis=axis)
         elif isinstance(k, int):
-            if not -size <= k < size:
-                raise IndexError(f"index {k} is out of bounds for dimension {axis} with size {size}")
-            spec.append((k % size, 1, 1))
-        else:
-            raise TypeError(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
+            result = view.select(result, axis=axis, index=_in_range(k, x.shape[dim], dim))
+            axis -= 1
+        elif isinstance(k, Tensor):
+            tensors[axis] = _checked(k, x.shape[dim], dim)
+        elif k != _FULL:
+            result = _cut(result, axis, _range(k, x.shape[dim]))
         axis += 1
-    return tuple(spec), tuple(shape)
+        dim += k is not None
+    if tensors:
+        return _advanced(result, tensors)
+    # Always a tensor of its own: x[:] is not x.
+    return _cut(result, 0, None) if result is x else result
 
 
-def getitem(x, key):
-    key = _normalized(key, x.ndim)
-    tensors = [k for k in key if isinstance(k, Tensor)]
-    if len(key) == x.ndim and not tensors and isinstance(key[0], int) and all(k == slice(None) for k in key[1:]):
-        size = x.shape[0]
-        if not -size <= key[0] < size:
-            raise IndexError(f"index {key[0]} is out of bounds for dimension 0 with size {size}")
-        return view.select(x, axis=0, index=key[0] % size)
-    if not key and not tensors:
-        return x
-    spec, shape = _basic(x, key)
-    part = view.slice_(x, spec=spec)
-    if part.shape != shape:
-        part = view.reshape(part, shape=shape)
-    return _advanced(part, key) if tensors else part
+def _cut(x, axis, part):
+    spec = tuple(part if part and k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+    return view.slice_(x, spec=spec)
 
 
-def _advanced(part, key):
-    """Integer tensors: one axis by index_select; several neighbouring axes merged into one first."""
-    kept = [k for k in key if not isinstance(k, int)]
-    axes = [axis for axis, k in enumerate(kept) if isinstance(k, Tensor)]
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise NotImplementedError("indexing with tensors in dimensions that are not next to each other")
-    flat, index = _merged(part, axes, [kept[a] for a in axes])
-    return indexing.index_select(flat, index, axis=axes[0])
-
-
-def _merged(part, axes, indices):
-    """(the tensor with the indexed axes as one, the combined index, negative entries counted from the end)."""
-    shape = broadcast_shapes("indexing", [k.shape for k in indices])
-    combined = None
-    for axis, k in zip(axes, indices):
-        size = part.shape[axis]
-        array = _checked(k, size, axis)
-        combined = array if combined is None else combined * size + array
-    if combined.shape != shape:
-        combined = view.expand(combined, shape=shape)
-    first, last = axes[0], axes[-1]
-    if len(axes) > 1:
-        merged = 1
-        for a in axes:
-            merged *= part.shape[a]
-        part = view.reshape(part, shape=(*part.shape[:first], merged, *part.shape[last + 1 :]))
-    return part, combined
-
-
-def _checked(k, size, axis):
-    """The index with negative entries counted from the end; range errors before axes are merged."""
+def _checked(k, size, dim):
+    """The index with negative entries counted from the end, checked."""
     if k.dtype.category != 1:
         raise IndexError(f"tensors used as indices must be int64, int32 or bool, got {k.dtype.name}")
     wrapped = comparison.where(comparison.lt(k, 0), k + size, k)
-    return indexing.in_range(wrapped, size=size, axis=axis)
+    return indexing.in_range(wrapped, size=size, axis=dim)
 
 
+def _advanced(x, tensors):
+    """Index tensors by axis: the axes become one, with one index. Axes that are not neighbours go to the front."""
+    axes = list(tensors)
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        x = view.permute(x, axes=(*axes, *(k for k in range(x.ndim) if k not in tensors)))
+        tensors = dict(enumerate(tensors.values()))
+        axes = list(tensors)
+    first, last = axes[0], axes[-1]
+    index = _combined([(tensors[a], x.shape[a]) for a in axes])
+    merged = (*x.shape[:first], prod(x.shape[a] for a in axes), *x.shape[last + 1 :])
+    return spelling.index_(x, index, axis=first, merged=merged)
+
+
+def _combined(indices):
+    """One row-major index from several, broadcast."""
+    shape = broadcast_shapes("indexing", [k.shape for k, _ in indices])
+    combined = None
+    for k, size in indices:
+        combined = k if combined is None else combined * size + k
+    return combined if combined.shape == shape else view.expand(combined, shape=shape)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
-    key = _normalized(key, x.ndim)
-    if not isinstance(value, Tensor):
-        value = x.new_tensor(value)
+    value = value if isinstance(value, Tensor) else x.new_tensor(value)
     if value.dtype is not x.dtype:
         value = comparison.cast(value, dtype=x.dtype)
-    if any(isinstance(k, Tensor) for k in key):
+    if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
+        apply_inplace(spelling.masked_fill, x, (x, key, value), {})
+        return
+    entries = _normalized(key, x.shape)
+    if any(isinstance(k, Tensor) for k in entries):
         _set_positions(x, key, value)
         return
-    spec, shape = _basic(x, key)
+    spec, shape = _basic(x, entries)
+    value = _fitted(value, shape)
     lengths = tuple(length for _, _, length in spec)
-    while value.ndim > len(shape) and value.shape[0] == 1:
-        value = view.reshape(value, shape=value.shape[1:])
-    if value.shape != shape:
-        value = view.expand(value, shape=shape)
     if shape != lengths:
         value = view.reshape(value, shape=lengths)
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
 
 
+def _basic(x, entries):
+    """Slices, integers and None: (spec for slice_scatter, shape of the place)."""
+    spec, shape = [], []
+    for k in entries:
+        if k is None:
+            shape.append(1)
+        elif isinstance(k, int):
+            spec.append((_in_range(k, x.shape[len(spec)], len(spec)), 1, 1))
+        else:
+            spec.append(_range(k, x.shape[len(spec)]))
+            shape.append(spec[-1][2])
+    return tuple(spec), tuple(shape)
+
+
+def _fitted(value, shape):
+    """The value expanded to the shape of its place; leading dimensions of size 1 are dropped."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = view.reshape(value, shape=value.shape[1:])
+    return value if value.shape == shape else view.expand(value, shape=shape)
+
+
 def _set_positions(x, key, value):
     """x[index tensors] = value: the last write to a position wins, in row-major order of the index."""
-    spec, shape = _basic(x, key)
-    if shape != x.shape or any(isinstance(k, int) for k in key):
-        setitem_part = getitem(x, tuple(slice(None) if isinstance(k, Tensor) else k for k in key))
-        _set_positions(setitem_part, [k for k in key if not isinstance(k, int) and k is not None], value)
-        return
-    axes = [axis for axis, k in enumerate(key) if isinstance(k, Tensor)]
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise NotImplementedError("assignment through tensors in dimensions that are not next to each other")
-    first = axes[0]
-    flat, index = _merged(x, axes, [key[a] for a in axes])
-    wanted = (*flat.shape[:first], *index.shape, *flat.shape[first + 1 :])
-    if value.shape != wanted:
-        value = view.expand(value, shape=wanted)
-    apply_inplace(indexing.index_put, x, (x, index, value), {"axis": first, "merged": flat.shape})
+    count = prod(x.shape)
+    numbers = x.apply_op(source.arange, (0, 1), {"shape": (count,), "dtype": dtypes.int64})
+    positions = getitem(view.reshape(numbers, shape=x.shape), key)
+    value = _fitted(value, positions.shape)
+    apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (count,)})

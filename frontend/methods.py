@@ -5,6 +5,7 @@ import weakref
 import numpy as np
 
 from . import functions as f
+from . import shaping
 from .autograd import backward as run_backward
 from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
@@ -17,13 +18,15 @@ from .runtime.node import Handle, edge_of
 from .runtime.tensor import Tensor, _apply
 
 _METHODS = str.split("""
-    abs absolute acos add all allclose amax amin any argmax argmin asin atan atan2 bmm broadcast_to ceil chunk
-    clamp clip clone cos cosh div dot eq equal erf exp exp2 expand expm1 flatten floor floor_divide fmod gather
-    ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
-    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum
-    mean min minimum mm movedim mul multiply narrow ne neg negative nonzero norm outer permute pow prod
-    reciprocal relu remainder reshape round rsqrt scatter_add sigmoid sign sin sinh softmax split sqrt square
-    squeeze std sub subtract sum t tan tanh transpose tril triu true_divide trunc unbind unsqueeze var
+    abs absolute acos add addmm all allclose amax amin any argmax argmin asin atan atan2 bitwise_and bitwise_not
+    bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min clip clone cos cosh div dot eq
+    equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod gather ge gt index_add index_select
+    isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or
+    logical_xor logsumexp lt masked_fill masked_select matmul max maximum mean min minimum mm moveaxis movedim
+    mul multiply mv narrow ne neg negative nonzero norm outer permute pow prod ravel reciprocal relu remainder
+    repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh softmax split sqrt square squeeze std sub
+    subtract sum swapaxes t take_along_dim tan tanh tile transpose tril triu true_divide trunc unbind unflatten
+    unsqueeze var
 """)
 
 _OPERATORS = {
@@ -57,6 +60,8 @@ def _attach_operators():
     for python_name, name in _OPERATORS.items():
         setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
         setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], True))
+    # As PyTorch computes it, so that values and graphs are the same: two roundings where 2 / x would have one.
+    Tensor.__rtruediv__ = lambda self, other: arithmetic.mul(arithmetic.reciprocal(self), f.operand(other))
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
     Tensor.__hash__ = object.__hash__
@@ -99,7 +104,7 @@ def _sub_(self, other, *, alpha=1):
 def _copy_(self, source_tensor):
     source_tensor = as_tensor(source_tensor)
     if source_tensor.shape != self.shape:
-        source_tensor = f.expand(source_tensor, self.shape)
+        source_tensor = shaping.expand(source_tensor, self.shape)
     if source_tensor.dtype is not self.dtype:
         source_tensor = comparison.cast(source_tensor, dtype=self.dtype)
     return apply_inplace(view.clone, self, (source_tensor,), {})
@@ -204,7 +209,7 @@ def _len(self):
 def _iter(self):
     if self.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(f.unbind(self, 0))
+    return iter(shaping.unbind(self, 0))
 
 
 def _repr(self):
@@ -353,13 +358,13 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 def _attach_autograd():
     Tensor.to, Tensor.detach, Tensor.backward = _to, _detach, _backward
     Tensor.data = property(_detach, _set_data)
-    Tensor.T = property(lambda self: f.permute(self, tuple(range(self.ndim))[::-1]))
-    Tensor.mT = property(lambda self: f.transpose(self, -1, -2))
+    Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
+    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
-    Tensor.view, Tensor.view_as = f.view_, lambda self, other: f.view_(self, other.shape)
-    Tensor.reshape_as = lambda self, other: f.reshape(self, other.shape)
-    Tensor.expand_as = lambda self, other: f.expand(self, other.shape)
+    Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)
+    Tensor.reshape_as = lambda self, other: shaping.reshape(self, other.shape)
+    Tensor.expand_as = lambda self, other: shaping.expand(self, other.shape)
     Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)
     Tensor.new_tensor = lambda self, data, dtype=None: tensor(data, dtype=dtype or self.dtype)
     Tensor.new_zeros = lambda self, *size, dtype=None: _new_full(self, size, 0, dtype)
@@ -377,13 +382,13 @@ def _cast_method(dtype):
 
 
 def _new_full(self, size, value, dtype):
-    return full(f._sizes(size), value, dtype=dtype or self.dtype)
+    return full(shaping.sizes(size), value, dtype=dtype or self.dtype)
 
 
 def attach():
     """Give Tensor its methods."""
     for name in _METHODS:
-        setattr(Tensor, name, getattr(f, name))
+        setattr(Tensor, name, getattr(f, name, None) or getattr(shaping, name))
     Tensor.to_dtype = f.to_dtype
     _attach_operators()
     _attach_inplace()

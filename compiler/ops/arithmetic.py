@@ -29,6 +29,7 @@ sub = elementwise(
     evaluate=np.subtract,
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(g)),
     lower=lambda b, x, y: b.sub(x, y),
+    node_name=lambda operands, attributes: "SubBackward0" if hasattr(operands[0], "shape") else "RsubBackward1",
     samples=samples.binary(),
     oracle="sub",
 )
@@ -192,6 +193,11 @@ relu = elementwise(
 )
 
 
+def _clamp_name(operands, attributes):
+    """PyTorch's two nodes: bounds that are tensors, or numbers."""
+    return f"ClampBackward{int(not any(hasattr(bound, 'shape') for bound in operands[1:]))}"
+
+
 def _inside(x, low, high):
     return logical_and(ge(x, low), le(x, high))
 
@@ -210,7 +216,7 @@ clamp = elementwise(
     lower=lambda b, x, low, high: (lambda raised: b.select(b.cmp("gt", raised, high), high, raised))(
         b.select(b.cmp("lt", x, low), low, x)
     ),
-    node_name="ClampBackward1",
+    node_name=_clamp_name,
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
     oracle="clamp",
 )
@@ -225,6 +231,7 @@ clamp_min = elementwise(
     ),
     lower=lambda b, x, low: b.select(b.cmp("lt", x, low), low, x),
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7)) for k, s in enumerate(samples.SHAPES)],
+    node_name=_clamp_name,
     oracle="clamp_min",
 )
 clamp_max = elementwise(
@@ -238,6 +245,7 @@ clamp_max = elementwise(
     ),
     lower=lambda b, x, high: b.select(b.cmp("gt", x, high), high, x),
     samples=lambda: [samples.Sample((samples.numbers(k, s), 0.7)) for k, s in enumerate(samples.SHAPES)],
+    node_name=_clamp_name,
     oracle="clamp_max",
 )
 

@@ -105,6 +105,39 @@ def _matmul(x, y):
     return product if product.shape == shape else reshape(product, shape=shape)
 
 
+def _rows(x):
+    """All leading dimensions as one."""
+    count = 1
+    for d in x.shape[:-1]:
+        count *= d
+    return reshape(x, shape=(count, x.shape[-1])) if len(x.shape) != 2 else x
+
+
+def _as_matrices(g, x, y):
+    """Cotangent and operands of a product with the dimensions that vectors lack."""
+    left = x if len(x.shape) > 1 else reshape(x, shape=(1, x.shape[0]))
+    right = y if len(y.shape) > 1 else reshape(y, shape=(y.shape[0], 1))
+    batch = broadcast_shapes("matmul", [left.shape[:-2], right.shape[:-2]])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    return g if g.shape == shape else reshape(g, shape=shape), left, right
+
+
+def _matmul_vjp_left(g, out, x, y):
+    g, left, right = _as_matrices(g, x, y)
+    return matmul(g, swap_last(right))
+
+
+def _matmul_vjp_right(g, out, x, y):
+    g, left, right = _as_matrices(g, x, y)
+    if len(right.shape) == 2:
+        # The sum over the batch is part of the product.
+        product = bmm(swap_last(_rows(left)), _rows(g))
+    else:
+        product = matmul(swap_last(left), g)
+    # A vector's cotangent is a column; the caller sums over leading dimensions, not trailing ones.
+    return product if len(y.shape) > 1 else reshape(product, shape=product.shape[:-1])
+
+
 def _matmul_name(operands, attributes):
     x, y = operands
     if x.ndim == 1 and y.ndim == 1:
@@ -122,6 +155,7 @@ matmul = composite(
     "matmul",
     _matmul_infer,
     _matmul,
+    vjp=(_matmul_vjp_left, _matmul_vjp_right),
     node_name=_matmul_name,
     samples=_pairs(
         ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 1, 2, 3), (4, 3, 2))
@@ -149,14 +183,6 @@ def _linear(x, weight, *bias):
     if not bias:
         return product
     return add(product, bias[0])
-
-
-def _rows(x):
-    """All leading dimensions as one."""
-    count = 1
-    for d in x.shape[:-1]:
-        count *= d
-    return reshape(x, shape=(count, x.shape[-1])) if len(x.shape) != 2 else x
 
 
 linear = composite(

@@ -273,6 +273,7 @@ embedding = composite(
     "embedding",
     lambda operands, attributes, default_float: _index_select_infer(operands, {"axis": 0}, default_float),
     lambda weight, index: index_select(weight, index, axis=0),
+    vjp=(lambda g, out, weight, index: index_add(zeros_like(weight), index, g, axis=0), None),
     samples=lambda: [Sample((samples.numbers(0, (5, 3)), samples.integers(1, (2, 4), 0, 5)))],
 )
 
@@ -289,19 +290,4 @@ one_hot = composite(
     lambda operands, attributes, default_float: Meta((*operands[0].shape, attributes["count"]), dtypes.int64),
     _one_hot,
     samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"count": 5})],
-)
-
-
-# --- pick: the element of every row at the row's index, the axis dropped (max and min along a dimension) --------------
-def _pick(x, index, axis):
-    column = reshape(index, shape=(*index.shape[:axis], 1, *index.shape[axis:]))
-    return reshape(gather(x, column, axis=axis), shape=index.shape)
-
-
-pick = composite(
-    "pick",
-    lambda operands, attributes, default_float: Meta(operands[1].shape, operands[0].dtype),
-    _pick,
-    node_name="MaxBackward0",
-    samples=lambda: [Sample((samples.numbers(0, (3, 4)), samples.integers(1, (3,), 0, 4)), {"axis": 1})],
 )

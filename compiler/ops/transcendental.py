@@ -7,9 +7,9 @@ from .comparison import eq, ge, logical_and, where
 from .kinds import elementwise, floating
 
 
-def _unary(name, vjp, low=-2.0, high=2.0):
+def _unary(name, vjp, low=-2.0, high=2.0, **facts):
     return elementwise(
-        name, 1, floating, vjp=(vjp,), lower=FUNCTIONS[name], samples=samples.unary(low, high), oracle=name
+        name, 1, floating, vjp=(vjp,), lower=FUNCTIONS[name], samples=samples.unary(low, high), oracle=name, **facts
     )
 
 
@@ -19,7 +19,7 @@ expm1 = _unary("expm1", lambda g, out, x: mul(g, add(out, 1.0)))
 log = _unary("log", lambda g, out, x: div(g, x), 0.25, 4.0)
 log2 = _unary("log2", lambda g, out, x: div(g, mul(x, 0.6931471805599453)), 0.25, 4.0)
 log10 = _unary("log10", lambda g, out, x: div(g, mul(x, 2.302585092994046)), 0.25, 4.0)
-log1p = _unary("log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0)
+log1p = _unary("log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0, node_name="Log1PBackward0")
 tanh = _unary("tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))))
 sigmoid = _unary("sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)))
 erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))))

@@ -216,6 +216,7 @@ transpose = alias(
     "transpose",
     _transpose,
     evaluate=lambda x, axis0, axis1: x.swapaxes(axis0, axis1),
+    vjp=(lambda g, out, x, axis0, axis1: transpose(g, axis0=axis0, axis1=axis1),),
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis0": 0, "axis1": 2})],
 )
@@ -223,10 +224,17 @@ t = alias(
     "t",
     lambda x: _transpose(x, 0, 1),
     evaluate=lambda x: x.T,
+    vjp=(lambda g, out, x: t(g),),
     node_name="TBackward0",
     extra={"view": True},
     samples=_matrix(1),
 )
+
+
+def _squeeze_name(operands, attributes):
+    """PyTorch's three nodes: all dimensions, one, several."""
+    axes, ndim = attributes["axes"], operands[0].ndim
+    return f"SqueezeBackward{1 if len(axes) == 1 else 0 if len(axes) == ndim else 2}"
 
 
 def _squeeze(x, axes):
@@ -237,6 +245,8 @@ squeeze = alias(
     "squeeze",
     _squeeze,
     evaluate=lambda x, axes: x.reshape([d for k, d in enumerate(x.shape) if k not in axes or d != 1]),
+    vjp=(lambda g, out, x, axes: reshape(g, shape=x.shape),),
+    node_name=_squeeze_name,
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 1, 3, 1)),), {"axes": (1, 2)})],
 )
@@ -251,20 +261,31 @@ unsqueeze = alias(
     "unsqueeze",
     _unsqueeze,
     evaluate=np.expand_dims,
+    vjp=(lambda g, out, x, axis: reshape(g, shape=x.shape),),
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3)),), {"axis": a}) for a in (0, 1, -1)],
 )
 
 
-def _select(x, axis, index):
-    spec = tuple((index, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
-    return reshape(slice_(x, spec=spec), shape=tuple(d for k, d in enumerate(x.shape) if k != axis))
+def _one_place(shape, axis, index):
+    return tuple((index, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(shape))
+
+
+def select_at(x, axis, index):
+    part = slice_(x, spec=_one_place(x.shape, axis, index))
+    return reshape(part, shape=tuple(d for k, d in enumerate(x.shape) if k != axis))
+
+
+def select_vjp(g, out, x, axis, index):
+    whole = reshape(g, shape=(*g.shape[:axis], 1, *g.shape[axis:]))
+    return slice_scatter(zeros_like(x), whole, spec=_one_place(x.shape, axis, index))
 
 
 select = alias(
     "select",
-    _select,
+    select_at,
     evaluate=lambda x, axis, index: x[(slice(None),) * axis + (index, ...)],
+    vjp=(select_vjp,),
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis": 1, "index": 2})],
 )
@@ -321,6 +342,7 @@ cat = register(
 stack = alias(
     "stack",
     lambda *tensors, axis: cat(*(_unsqueeze(x, axis) for x in tensors), axis=axis),
+    vjp=lambda index: lambda g, out, *tensors, axis: select_at(g, axis, index),
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (2, 3))), {"axis": a}) for a in (0, 2)],
 )
 

@@ -1,0 +1,236 @@
+"""Functions that change shapes, join and part tensors. Most are views: no data moves where strides can say it."""
+
+import builtins
+
+import numpy as np
+
+from .compiler.ops import spelling, view
+from .compiler.ops.table import OpError
+from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
+
+
+def sizes(shape):
+    """x.reshape(2, 3), x.reshape((2, 3)) and x.reshape([2, 3]) alike."""
+    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
+        shape = tuple(shape[0])
+    return tuple(int(d) for d in shape)
+
+
+def reshape(input, *shape):
+    return view.reshape(input, shape=infer_reshape("reshape", input.shape, sizes(shape)))
+
+
+def view_(input, *shape):
+    """Like reshape, but never copies: RuntimeError if strides cannot say it."""
+    target = infer_reshape("view", input.shape, sizes(shape))
+    data = input._data
+    if data is not None and data.size and not np.may_share_memory(data.reshape(target), data):
+        raise RuntimeError(
+            f"view: shape {target} is not compatible with input tensor's size {input.shape} and stride "
+            f"{tuple(s // data.itemsize for s in data.strides)}. Use .reshape(...) instead."
+        )
+    return view.reshape(input, shape=target)
+
+
+def permute(input, *dims):
+    dims = tuple(normalize_axis("permute", d, input.ndim) for d in sizes(dims))
+    return view.permute(input, axes=dims)
+
+
+def transpose(input, dim0, dim1):
+    axes = (normalize_axis("transpose", d, input.ndim) for d in (dim0, dim1))
+    first, second = axes
+    return view.transpose(input, axis0=first, axis1=second) if input.ndim else input
+
+
+swapaxes = transpose
+
+
+def t(input):
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return view.t(input) if input.ndim == 2 else input
+
+
+def expand(input, *shape):
+    shape = sizes(shape)
+    lead = len(shape) - input.ndim
+    target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
+    return view.expand(input, shape=target)
+
+
+def broadcast_to(input, *shape):
+    return expand(input, *shape)
+
+
+def broadcast_tensors(*tensors):
+    shape = broadcast_shapes("broadcast_tensors", [x.shape for x in tensors])
+    return tuple(expand(x, shape) for x in tensors)
+
+
+def squeeze(input, dim=None):
+    return view.squeeze(input, axes=normalize_axes("squeeze", dim, input.ndim))
+
+
+def unsqueeze(input, dim):
+    return view.unsqueeze(input, axis=normalize_axis("unsqueeze", dim, input.ndim + 1))
+
+
+def flatten(input, start_dim=0, end_dim=-1):
+    if input.ndim == 0:
+        return reshape(input, 1)
+    first, last = (normalize_axis("flatten", d, input.ndim) for d in (start_dim, end_dim))
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    return reshape(input, *input.shape[:first], -1 if 0 not in input.shape else 0, *input.shape[last + 1 :])
+
+
+def ravel(input):
+    return flatten(input)
+
+
+def unflatten(input, dim, sizes):
+    """One dimension as several, of the given sizes; one of them may be -1."""
+    axis = normalize_axis("unflatten", dim, input.ndim)
+    parts = infer_reshape("unflatten", (input.shape[axis],), sizes)
+    return reshape(input, (*input.shape[:axis], *parts, *input.shape[axis + 1 :]))
+
+
+def movedim(input, source, destination):
+    """Dimensions moved to other places; the others keep their order."""
+    moved = [source] if isinstance(source, int) else source
+    places = [destination] if isinstance(destination, int) else destination
+    moved = [normalize_axis("movedim", d, input.ndim) for d in moved]
+    places = [normalize_axis("movedim", d, input.ndim) for d in places]
+    order = [k for k in range(input.ndim) if k not in moved]
+    for place, dim in sorted(zip(places, moved)):
+        order.insert(place, dim)
+    return permute(input, order)
+
+
+moveaxis = movedim
+
+
+def cat(tensors, dim=0):
+    """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
+    tensors = [x for x in tensors if x.shape != (0,)] or list(tensors)
+    if not tensors:
+        raise RuntimeError("cat: expected a non-empty list of Tensors")
+    return view.cat(*tensors, axis=normalize_axis("cat", dim, tensors[0].ndim))
+
+
+concat = cat
+
+
+def stack(tensors, dim=0):
+    """Join tensors of one shape along a new dimension."""
+    tensors = list(tensors)
+    if not tensors:
+        raise RuntimeError("stack: expected a non-empty list of Tensors")
+    for k, x in enumerate(tensors):
+        if x.shape != tensors[0].shape:
+            raise OpError(
+                f"stack: expects each tensor to be equal size, tensor 0 has {tensors[0].shape}, {k} {x.shape}"
+            )
+    return view.stack(*tensors, axis=normalize_axis("stack", dim, tensors[0].ndim + 1))
+
+
+def hstack(tensors):
+    """Side by side: along the second dimension, vectors along the first."""
+    tensors = [x if x.ndim else reshape(x, 1) for x in tensors]
+    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+
+
+def vstack(tensors):
+    """One above the other: vectors as rows."""
+    return cat([x if x.ndim > 1 else reshape(x, 1, -1) for x in tensors], 0)
+
+
+def narrow(input, dim, start, length):
+    axis = normalize_axis("narrow", dim, input.ndim)
+    if not 0 <= start <= start + length <= input.shape[axis]:
+        raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")
+    return view.slice_(input, spec=_range_spec(input, axis, start, length))
+
+
+def split(input, split_size_or_sections, dim=0):
+    """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
+    axis = normalize_axis("split", dim, input.ndim)
+    size, of = input.shape[axis], "SplitWithSizes"
+    if isinstance(split_size_or_sections, int):
+        of = "Split"
+        step = split_size_or_sections
+        if step <= 0:
+            raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
+        sections = [builtins.min(step, size - k) for k in range(0, size, step)] or [0]
+    else:
+        sections = list(split_size_or_sections)
+        if builtins.sum(sections) != size:
+            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
+    starts = np.cumsum([0, *sections]).tolist()
+    specs = [_range_spec(input, axis, start, length) for start, length in zip(starts, sections)]
+    return tuple(spelling.part(input, spec=spec, of=of) for spec in specs)
+
+
+def _range_spec(x, axis, start, length):
+    return tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+
+
+def chunk(input, chunks, dim=0):
+    size = input.shape[normalize_axis("chunk", dim, input.ndim)]
+    if chunks < 1:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    return split(input, builtins.max(-(-size // chunks), 1), dim)
+
+
+def unbind(input, dim=0):
+    axis = normalize_axis("unbind", dim, input.ndim)
+    return tuple(spelling.unbind_part(input, axis=axis, index=k) for k in range(input.shape[axis]))
+
+
+# --- moving elements --------------------------------------------------------------------------------------------------
+def flip(input, dims):
+    """A copy with the order of the elements along `dims` reversed."""
+    axes = normalize_axes("flip", dims, input.ndim)
+    spec = tuple((d - 1, -1, d) if k in axes and d else (0, 1, d) for k, d in enumerate(input.shape))
+    return spelling.flip(input, spec=spec)
+
+
+def roll(input, shifts, dims=None):
+    """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
+    if dims is None:
+        return reshape(roll(flatten(input), shifts, 0), input.shape)
+    pairs = [(shifts, dims)] if isinstance(dims, int) else zip(shifts, dims)
+    for shift, dim in pairs:
+        axis = normalize_axis("roll", dim, input.ndim)
+        size = input.shape[axis]
+        cut = size - shift % size if size else 0
+        input = cat([narrow(input, axis, cut, size - cut), narrow(input, axis, 0, cut)], axis)
+    return input
+
+
+def tile(input, *dims):
+    """Copies of the tensor side by side: dims[k] of them along dimension k."""
+    counts = sizes(dims)
+    counts = (1,) * (input.ndim - len(counts)) + counts
+    shape = (1,) * (len(counts) - input.ndim) + input.shape
+    # (a, b) -> (1, a, 1, b) -> (m, a, n, b) -> (m a, n b)
+    spread = reshape(input, tuple(d for size in shape for d in (1, size)))
+    spread = expand(spread, tuple(d for pair in zip(counts, shape) for d in pair))
+    return reshape(spread, tuple(n * size for n, size in zip(counts, shape)))
+
+
+def repeat(input, *repeats):
+    """Like tile; as many counts as dimensions at least."""
+    if len(sizes(repeats)) < input.ndim:
+        raise RuntimeError(
+            "repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
+            f"{len(sizes(repeats))} counts for shape {input.shape}"
+        )
+    return tile(input, *repeats)
+
+
+PUBLIC = str.split("""
+    reshape permute transpose swapaxes t broadcast_to broadcast_tensors squeeze unsqueeze flatten ravel unflatten
+    movedim moveaxis cat concat stack hstack vstack narrow split chunk unbind flip roll tile
+""")
