@@ -122,7 +122,9 @@ def _lower_all(order, lanes_bytes):
             lowered = lower(group, reads, order.stored, scalars, lanes_bytes)
         elif group.kind == "bmm":
             (value,) = group.values
-            scratch = [scratch_bytes(element_of(value.dtype), value.operands[0].shape[-1], lanes_bytes)]
+            # The matrix kernel is the runtime's: it may have wider vectors than this program.
+            depth = value.operands[0].shape[-1]
+            scratch = [max(scratch_bytes(element_of(value.dtype), depth, width) for width in (32, 64))]
         else:
             lowered = lower_mover(group.values[0], reads.accesses, lanes_bytes)
         if lowered is not None:
