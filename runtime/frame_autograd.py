@@ -11,7 +11,7 @@ from ..compiler.ops.table import Meta
 from . import engine
 from .gate import apply_inplace
 from .modes import state
-from .node import BaseNode, Edge, Node, needs_of
+from .node import BaseNode, Edge, Node, listed, named, needs_of
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
@@ -151,23 +151,23 @@ class StepNode(BaseNode):
 
     __slots__ = ("frame", "vid")
 
+    def __new__(cls, frame, vid):
+        step = frame.step_of(vid)
+        name = step.op.node_name
+        return object.__new__(
+            named(cls, name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes))
+        )
+
     def __init__(self, frame, vid):
         super().__init__(())
         self.frame, self.vid = frame, vid
-
-    def name(self):
-        step = self.frame.step_of(self.vid)
-        name = step.op.node_name
-        if isinstance(name, str):
-            return name
-        operands = [_meta(self.frame.metas[k]) if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
-        return name([o if not hasattr(o, "shape") else _WithRank(o) for o in operands], step.attributes)
 
     @property
     def next_functions(self):
         step = self.frame.step_of(self.vid)
         wanted = set(flows(self.frame, step))
-        return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in step.operands)
+        operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
+        return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in operands)
 
     def _shown(self, vid):
         if self.frame.metas[vid].history:
@@ -181,6 +181,11 @@ class StepNode(BaseNode):
         )
 
     register_prehook = register_hook
+
+
+def _operand_metas(frame, step):
+    """The step's operands as node names want them: shapes and types, numbers as numbers."""
+    return [_WithRank(frame.metas[k]) if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
 
 
 class _WithRank:
