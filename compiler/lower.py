@@ -1,9 +1,9 @@
 """Lowering: a fusion group becomes a loop nest. All choices of tiles, unrolling and storage are made here.
 
     rows, no column sums            for prefix ...            { sweeps over the row }
-    column sums alone               for chunk of columns      { for row { unrolled sweep, sums in registers } }
-    column sums and row reductions  for row                   { sweeps; sums in registers if the row is short, else
-                                                                in memory }
+    column sums                     for row                   { sweeps } then the totals; the sums are in registers if
+                                                              the row is short, else in memory
+    column sums of very wide rows   for chunk of columns      { for row { sweeps } then the totals }
 
 Every value is placed as far out as its operands allow: one that no index reaches is computed once per kernel, one that
 only row indices reach once per row. A value needed in a later pass over the row is taken from its registers (short
@@ -44,6 +44,9 @@ from .stages import stages
 _SHORT_ROW = 4
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
+# Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at once,
+# were slower: rows are then read in short pieces.
+_CHUNK = 4096
 _PLACES = ("kernel", "row", "lane")
 
 
@@ -296,10 +299,8 @@ class _Nest:
             self.body = self.single_body()
         elif not self.column_sums:
             self.body = self.nest(self.dims, 0, self.row_body)
-        elif self.row_sums and self.vectors > _SHORT_ROW:
-            self.body = self.nest(self.dims[: self.outer_dims], 0, lambda: self.column_body(in_memory=True))
         else:
-            self.body = self.nest(self.dims[: self.outer_dims], 0, self.column_chunks)
+            self.body = self.nest(self.dims[: self.outer_dims], 0, self.column_nest)
 
     def nest(self, extents, first, make_body):
         body = make_body()
@@ -419,29 +420,21 @@ class _Nest:
         return False
 
     # --- column sums --------------------------------------------------------------------------------------------------
+    def column_nest(self):
+        if self.row_sums or self.inner <= 2 * _CHUNK:
+            return self.column_body(in_memory=self.vectors > _SHORT_ROW)
+        return self.column_chunks()
+
     def column_chunks(self):
-        """Column sums in registers, a chunk of columns at a time."""
-        vectors = self.chunk_vectors()
-        if self.vectors <= vectors:
-            return self.column_body()
-        width = vectors * self.lanes
-        count, rest = divmod(self.inner, width)
-        body = []
-        self.width, self.column_terms = width, (("c", width),)
-        body += [Loop("c", count, tuple(self.column_body()))]
+        """Column sums of wide rows, as many columns at a time as have their sums in the cache."""
+        count, rest = divmod(self.inner, _CHUNK)
+        self.width, self.column_terms = _CHUNK, (("c", _CHUNK),)
+        body = [Loop("c", count, tuple(self.column_body(in_memory=True)))]
         self.column_terms = ()
         if rest:
-            self.width, self.column_offset = rest, count * width
-            body += self.column_body()
+            self.width, self.column_offset = rest, count * _CHUNK
+            body += self.column_body(in_memory=True)
         return body
-
-    def chunk_vectors(self):
-        """Vectors of columns at once: few where the body is long, so that its registers and its code stay small."""
-        if self.row_sums:
-            return _SHORT_ROW
-        ops = sum(8 if is_expensive(v) else 1 for v in self.group.values if self.group.level[v.number] == "full")
-        ops += len(self.column_sums)
-        return 8 if ops <= 2 else 4 if ops <= 8 else 2 if ops <= 24 else 1
 
     def column_body(self, in_memory=False):
         """for rows { sweeps } with column sums, and what is computed from them."""
@@ -450,7 +443,7 @@ class _Nest:
         columns = {}
         for value in self.column_sums:
             element = element_of(value.dtype)
-            storage = tuple(self.scratch(self.inner, element) for _ in range(3)) if in_memory else ()
+            storage = tuple(self.scratch(self.width, element) for _ in range(3)) if in_memory else ()
             columns[value.number] = Column(self.fresh(), value.op, element, self.width, storage)
         statements = self.row_body(columns=columns, unrolled=not in_memory)
         if len(rows) == 1:

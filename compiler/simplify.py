@@ -20,7 +20,7 @@ import math
 import struct
 
 from . import dtypes
-from .graph import INPUT, SCALAR
+from .graph import INPUT, SCALAR, Graph, Value
 from .legalize import full
 from .ops.table import TABLE
 from .reads import can_fail
@@ -36,18 +36,50 @@ def simplify(graph):
 
 def fold(graph):
     """Identities and common subexpressions."""
-    rewriter = Rewriter(graph)
-    seen = {}
+    rewriter = Rewriter(graph, _SharingGraph(graph.name, graph.default_float))
     for value in graph.values:
         operands = rewriter.operands(value)
         if value.op.kind == "elementwise":
             operands = _without_broadcasts(rewriter.graph, value, operands)
         rule = _RULES.get(value.op.name)
         new = rule(rewriter.graph, value, operands) if rule else None
-        if new is None:
-            new = _once(rewriter.graph, value, operands, seen)
-        rewriter[value] = new
+        rewriter[value] = rewriter.graph.copy_value(value, operands) if new is None else new
     return rewriter.finish()
+
+
+class _SharingGraph(Graph):
+    """A graph that holds every op on the same operands once, however it is appended."""
+
+    def __init__(self, name, default_float):
+        super().__init__(name, default_float)
+        self.seen = {}
+
+    def apply(self, op, operands, attributes):
+        operands = tuple(x if isinstance(x, Value) else self.constant(x) for x in operands)
+        key = _key(op, operands, attributes)
+        if key not in self.seen:
+            self.seen[key] = super().apply(op, operands, attributes)
+        return self.seen[key]
+
+    def constant(self, number):
+        key = _key(TABLE["constant"], (), {"value": number})
+        if key not in self.seen:
+            self.seen[key] = super().constant(number)
+        return self.seen[key]
+
+    def copy_value(self, value, operands):
+        if value.op in (INPUT, SCALAR):
+            return super().copy_value(value, operands)
+        key = _key(value.op, operands, value.attributes)
+        if key not in self.seen:
+            self.seen[key] = super().copy_value(value, operands)
+        return self.seen[key]
+
+
+def _key(op, operands, attributes):
+    # repr tells 1, 1.0 and True apart, and 0.0 from -0.0; equality does not.
+    text = repr(sorted(attributes.items())) if attributes else ""
+    return (op.name, text, *(o.number for o in operands))
 
 
 def remove_dead(graph):
@@ -62,17 +94,6 @@ def remove_dead(graph):
         if value in needed or value.op in (INPUT, SCALAR):
             rewriter.copy(value)
     return rewriter.finish()
-
-
-def _once(graph, value, operands, seen):
-    if value.op in (INPUT, SCALAR):
-        return graph.copy_value(value, ())
-    # repr tells 1, 1.0 and True apart, and 0.0 from -0.0; equality does not.
-    attributes = repr(sorted(value.attributes.items())) if value.attributes else ""
-    key = (value.op.name, attributes, *(o.number for o in operands))
-    if key not in seen:
-        seen[key] = graph.copy_value(value, operands)
-    return seen[key]
 
 
 def _without_broadcasts(graph, value, operands):
