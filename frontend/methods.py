@@ -40,6 +40,8 @@ _OPERATORS = {
     "or": "bitwise_or",
     "xor": "bitwise_xor",
 }
+# 1 + x is x + 1, in the graph too.
+_COMMUTATIVE = ("add", "mul", "and", "or", "xor")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -59,7 +61,7 @@ def _operator(op, reflected):
 def _attach_operators():
     for python_name, name in _OPERATORS.items():
         setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
-        setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], True))
+        setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], python_name not in _COMMUTATIVE))
     # As PyTorch computes it, so that values and graphs are the same: two roundings where 2 / x would have one.
     Tensor.__rtruediv__ = lambda self, other: arithmetic.mul(arithmetic.reciprocal(self), f.operand(other))
     for name in _COMPARISONS:

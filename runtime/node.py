@@ -117,7 +117,7 @@ def named(base, name):
 
 
 # The operations whose PyTorch nodes also list an operand that is a number.
-_LIST_NUMBERS = {"add", "sub", "mul", "div"}
+_LIST_NUMBERS = {"add", "sub", "mul", "div", "where"}
 
 
 def listed(op, operands):
