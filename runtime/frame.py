@@ -21,11 +21,21 @@ from .gate import apply_eagerly, check_fits, inplace_eagerly
 from .modes import state
 from .program import Needed, program_for, run_steps_eagerly
 from .recording import ASSIGN, INPUT, NUMBER_CODES, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
-from .tensor import Tensor
+from .tensor import Tensor, pending_tensor
 from .update import update_eagerly
 
-# References to a tensor nobody else holds: the list, the loop variable, the argument of getrefcount.
-_UNUSED_REFERENCES = 3
+
+
+def _references_in_variable():
+    items = [object()]
+    item = items[0]
+    return getrefcount(item)
+
+
+# References to a tensor nobody else holds, as getrefcount counts them here: for one in a list and a variable, and for
+# one in a list that is mapped over. Measured, because interpreters count their own references differently.
+_UNUSED_REFERENCES = _references_in_variable()
+_UNUSED_IN_LIST = next(map(getrefcount, [object()]))
 
 
 class Frame:
@@ -38,10 +48,9 @@ class Frame:
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
         self.numbers = []
         self.bound = {}  # id of a tensor from outside -> its number
-        self.externals = {}  # number -> that tensor
+        self.entered = []  # (number, tensor, version its memory had) of the tensors from outside
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor
-        self.versions = {}  # number -> the version of its memory when it came in
         self.arrays = {}  # number -> array, for everything already in memory
         self.homes = {}  # id of a tensor from outside that was changed in place -> (tensor, its memory)
         self.owners = {}  # id of the array owning the memory -> numbers of the outside tensors living in it
@@ -65,13 +74,23 @@ class Frame:
     def apply(self, op, operands, attributes):
         """The op as a step of the recording; its result is pending."""
         mark = len(self.numbers)
-        ids = tuple([
-            (x._vid if x._frame is self else self.identify(x)) if isinstance(x, Tensor) else self._number(x)
-            for x in operands
-        ])
+        ids = ()
+        for x in operands:
+            if isinstance(x, Tensor):
+                ids += (x._vid if x._frame is self else self.identify(x),)
+            else:
+                ids += (self._number(x),)
         enabled = state.grad_enabled
-        step = self.step.find(op, ids, attributes, enabled)
-        if step is None:
+        for step in self.step.following:
+            if (
+                step.op is op
+                and step.operands == ids
+                and step.attributes == attributes
+                and step.grad_enabled is enabled
+            ):
+                break
+        else:
+            step = None
             try:
                 if self.full:
                     raise TooManyPaths
@@ -88,23 +107,16 @@ class Frame:
             if step is None:
                 del self.numbers[mark:]
                 return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
-        return self._advance(step)
-
-    def _advance(self, step):
-        """Take the step: a fresh pending tensor for its one value."""
         self.step = step
-        tensor = self.pending(step.metas[0])
+        tensor = pending_tensor(self, len(self.tensors), step.metas[0])
+        self.tensors.append(tensor)
         if step.detail is not None:
             self._note_view(tensor, step.operands[0])
         return tensor
 
     def pending(self, meta):
         """A fresh tensor for the next value."""
-        tensor = Tensor(None)
-        tensor._frame = self
-        tensor._vid = len(self.tensors)
-        tensor._meta = meta
-        tensor._requires_grad = meta.requires_grad
+        tensor = pending_tensor(self, len(self.tensors), meta)
         self.tensors.append(tensor)
         return tensor
 
@@ -187,9 +199,8 @@ class Frame:
         self.step = step
         self.tensors.append(tensor)
         self.bound[id(tensor)] = vid
-        self.externals[vid] = tensor
         storage = tensor._storage
-        self.versions[vid] = 0 if storage is None else storage.version
+        self.entered.append((vid, tensor, 0 if storage is None else storage.version))
         self.arrays[vid] = array
         if owner in self.owners:
             self.owners[owner].append(vid)
@@ -246,9 +257,22 @@ class Frame:
                 metas[vid] = meta
         return metas
 
+    @property
+    def externals(self):
+        """number -> tensor from outside."""
+        return {vid: tensor for vid, tensor, _ in self.entered}
+
+    @property
+    def versions(self):
+        """number -> the version the memory of a tensor from outside had when it came in."""
+        return {vid: version for vid, _, version in self.entered}
+
     def leaf(self, vid):
         """The tensor that the gradients of a leaf value go to."""
-        return self.changed_leaves.get(vid) or self.externals[vid]
+        if vid in self.changed_leaves:
+            return self.changed_leaves[vid]
+        tensor = self.tensors[vid] if self.tensors else None
+        return self.externals[vid] if tensor is None else tensor
 
     def meta(self, vid):
         return self.metas[vid]
@@ -290,7 +314,7 @@ class Frame:
         meta = target._meta
         if meta is not None and meta.history and not state.grad_enabled and target._frame is self:
             return "in-place change under no_grad of a tensor that has a history"
-        if vid not in self.externals:
+        if target._frame is self:
             return None
         array = self.arrays[vid]
         neighbours = self.owners[_owner(array)]
@@ -384,19 +408,46 @@ class Frame:
         return self.recording.grow(self.step, step)
 
     def _apply_update(self, step, rows):
-        targets, metas = step.detail.targets, step.metas
-        vid = len(self.tensors)
-        self.tensors.extend([None] * len(metas))
-        place = 0
+        targets, metas, tensors = step.detail.targets, step.metas, self.tensors
+        bound, homes, changed_leaves, overwritten = self.bound, self.homes, self.changed_leaves, self.overwritten
+        first = new = len(tensors)
+        tensors.extend([None] * len(metas))
         for row in rows:
             for position in targets:
-                self._assign(row[position], vid + place, metas[place])
-                place += 1
+                target = row[position]
+                meta = metas[new - first]
+                storage = target._storage
+                if target._frame is self or storage is None:
+                    self._assign(target, new, meta)
+                else:
+                    # What _assign does, for a tensor from outside that the call changes for the first time.
+                    key = id(target)
+                    old = bound[key]
+                    homes[key] = (target, target._data)
+                    target._frame = self
+                    target._data = None
+                    target._node = None
+                    target._vid = new
+                    target._meta = meta
+                    storage.version += 1
+                    if meta.requires_grad:
+                        changed_leaves[new] = target
+                    overwritten.add(old)
+                    tensors[old] = None
+                    tensors[new] = target
+                new += 1
 
     def _update_reason(self, step, rows):
+        owners = self.owners
         for row in rows:
             for position in step.detail.targets:
                 x = row[position]
+                if x._frame is not self and not self.views:
+                    # _alias_reason, for the usual case of memory of its own.
+                    storage, base = x._storage, x._data.base
+                    alone = len(owners[id(x._data) if base is None else id(base)]) == 1
+                    if alone and (storage is None or storage.sharers is None):
+                        continue
                 reason = self._alias_reason(x, x._vid if x._frame is self else self.bound[id(x)])
                 if reason is not None:
                     return reason
@@ -420,19 +471,22 @@ class Frame:
 
     def _needed(self, closing):
         live, views = [], []
-        tensors, homes = self.tensors, self.homes
-        for vid in range(self.first_pending, len(tensors)):
-            t = tensors[vid]
-            if t is None or t._data is not None:
-                continue
-            if getrefcount(t) > _UNUSED_REFERENCES and id(t) not in homes:
-                (views if vid in self.roots else live).append(vid)
+        tensors, homes, bound = self.tensors, self.homes, self.bound
+        new, unused = tensors, _UNUSED_IN_LIST
+        if self.first_pending:
+            new, unused = tensors[self.first_pending :], _UNUSED_IN_LIST + 1
+        for vid, references in enumerate(map(getrefcount, new), self.first_pending):
+            if references > unused:
+                t = tensors[vid]
+                if t is not None and t._data is None and id(t) not in homes:
+                    (views if vid in self.roots else live).append(vid)
         differentiable = [v for v in [*live, *views] if tensors[v]._meta.history]
+        commits = [(bound[key], entry[0]._vid) for key, entry in homes.items()]
         roots = {self.roots[v] for v in views}
-        commits = [(self.bound[id(tensor)], tensor._vid) for tensor, _ in self.homes.values()]
         if differentiable and not closing:
             roots |= {self.roots.get(v, v) for v in frame_autograd.saved_values(self)}
-        live += sorted(r for r in roots if r not in self.arrays and r not in live)
+        if roots:
+            live += sorted(r for r in roots if r not in self.arrays and r not in live)
         ends = frame_autograd.living(self, tuple(differentiable)) if closing and differentiable else ()
         return Needed(tuple(live), tuple(views), tuple(commits), ends)
 
@@ -451,10 +505,11 @@ class Frame:
         self.first_pending = len(self.tensors)
 
     def _settle(self, needed):
-        for tensor, home in self.homes.values():
+        for key, (tensor, home) in self.homes.items():
             tensor._data = home
-            self.arrays[tensor._vid] = home
-            self.same[tensor._vid] = self.bound[id(tensor)]
+            vid = tensor._vid
+            self.arrays[vid] = home
+            self.same[vid] = self.bound[key]
         self.homes = {}
         for vid in needed.live:
             tensor = self.tensors[vid]

@@ -122,9 +122,10 @@ def _check_inplace(target, operands):
         )
     base = target._base
     if base is not None:
-        if base._requires_grad and base.is_leaf:
+        if target._requires_grad and base._requires_grad and base.is_leaf:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        if base._requires_grad or target._requires_grad or any(_requires(x) for x in operands):
+        # A detached view (.data, detach()) does not require gradients: changing it is the user's own business.
+        if target._requires_grad or any(_requires(x) for x in operands):
             raise NotImplementedError(
                 f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients "
                 "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "

@@ -73,9 +73,6 @@ class Tensor:
         self._meta = None
         return self
 
-    def __init__(self, *_):
-        pass
-
     # --- data ---------------------------------------------------------------------------------------------------
     @property
     def array(self):
@@ -100,7 +97,10 @@ class Tensor:
         return len(self.shape)
 
     def apply_op(self, op, operands, attributes):
-        return _apply(op, operands, attributes)
+        frame = state.frame
+        if frame is not None:
+            return frame.apply(op, operands, attributes)
+        return _eager(op, operands, attributes)
 
     # --- versions and memory ------------------------------------------------------------------------------------
     @property
@@ -203,6 +203,25 @@ def set_eager(function):
 
 
 _eager = None
+
+
+def pending_tensor(frame, vid, meta):
+    """A tensor that a compiled call will compute (Tensor.__new__ written out: this runs for every replayed op)."""
+    self = _new(Tensor)
+    self._data = None
+    self._frame = frame
+    self._vid = vid
+    self._meta = meta
+    self._requires_grad = meta.requires_grad
+    self._grad = None
+    self._node = None
+    self._accumulator = None
+    self._storage = None
+    self._base = None
+    return self
+
+
+_new = object.__new__
 
 
 def wrap(array):

@@ -64,9 +64,8 @@ class Op:
 
     def __call__(self, *operands, **attributes):
         for operand in operands:
-            apply_op = getattr(operand, "apply_op", None)
-            if apply_op is not None:
-                return apply_op(self, operands, attributes)
+            if hasattr(operand, "apply_op"):
+                return operand.apply_op(self, operands, attributes)
         raise TypeError(f"{self.name}: no tensor among its operands {operands!r}")
 
     def vjp_rule(self, index):
