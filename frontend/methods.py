@@ -307,6 +307,8 @@ def _register_hook(self, hook):
     """hook(grad) is called with the complete gradient of this tensor; a tensor it returns replaces it."""
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if self._frame is not None:
+        self._frame.use_nodes(self)
     node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
@@ -316,8 +318,6 @@ def _register_hook(self, hook):
             return None
         return [replaced if k == index else c for k, c in enumerate(cotangents)]
 
-    if self._frame is not None:
-        self._frame.use_nodes(self)
     return node.register_prehook(on_node)
 
 
@@ -344,9 +344,9 @@ def _retain_grad(self):
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if self.is_leaf:
         return
-    node = self.grad_fn
     if self._frame is not None:
         self._frame.use_nodes(self)
+    node = self.grad_fn
     if node.retained is None:
         node.retained = {}
     node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
