@@ -5,12 +5,13 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 """
 
 from heapq import heappop, heappush
+from sys import getrefcount
 
 from ..compiler.ops.arithmetic import add
+from ..compiler.ops.view import clone
 from .gate import apply_inplace
 from .modes import state
 from .node import AccumulateGrad
-from .tensor import Tensor
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None):
@@ -48,13 +49,15 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
             if captured is None:
                 accumulate(node, cotangents[0], create_graph)
             continue
-        for edge, cotangent in zip(node.edges, _run_node(node, cotangents, retain_graph, create_graph)):
-            if (
-                edge is not None
-                and cotangent is not None
-                and (relevant is None or id(edge[0]) in relevant or (id(edge[0]), edge[1]) in captured)
-            ):
-                _contribute(pending, heap, *edge, cotangent)
+        _pass_on(pending, heap, node, _run_node(node, cotangents, retain_graph, create_graph), relevant, captured)
+
+
+def _pass_on(pending, heap, node, cotangents, relevant, captured):
+    for edge, cotangent in zip(node.edges, cotangents):
+        if edge is None or cotangent is None:
+            continue
+        if relevant is None or id(edge[0]) in relevant or (id(edge[0]), edge[1]) in captured:
+            _contribute(pending, heap, *edge, cotangent)
 
 
 def _run_node(node, cotangents, retain_graph, create_graph):
@@ -121,7 +124,7 @@ def accumulate(node, cotangent, create_graph):
     """leaf.grad += cotangent: the first contribution is kept as it is, later ones are added in place."""
     leaf = node.variable
     if leaf._grad is None:
-        leaf._grad = cotangent if create_graph else _detached(cotangent)
+        leaf._grad = cotangent if create_graph else _owned(cotangent)
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangent)
     else:
@@ -130,7 +133,16 @@ def accumulate(node, cotangent, create_graph):
         hook(leaf)
 
 
-def _detached(cotangent):
-    if not cotangent._requires_grad and cotangent._base is None:
+# References to a cotangent that only the engine holds: the list it came in, two arguments, the argument of getrefcount.
+# A pending one is also in its call's list.
+_ENGINE_REFERENCES = 4
+
+
+def _owned(cotangent):
+    """A gradient that nothing else can change: the cotangent itself if only the engine holds it, else a copy."""
+    pending = cotangent._data is None
+    alone = getrefcount(cotangent) <= _ENGINE_REFERENCES + pending
+    plain = cotangent._base is None and not cotangent._requires_grad
+    if alone and plain and (pending or cotangent._data.flags.c_contiguous):
         return cotangent
-    return Tensor(cotangent.array)
+    return clone(cotangent)
