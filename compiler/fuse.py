@@ -84,23 +84,19 @@ def fuse(graph):
 
 
 class _State:
-    """The partition while it grows. `before` and `after`: bit sets of the groups a group depends on, and feeds."""
+    """The partition while it grows. `before`: group number -> bit set of the groups it depends on, near or far."""
 
-    __slots__ = ("reads", "group_of", "before", "after", "refusals", "inputs_of")
+    __slots__ = ("reads", "group_of", "before", "refusals")
 
     def __init__(self, reads):
         self.reads = reads
         self.group_of = {}
         self.before = {}
-        self.after = {}
         self.refusals = {}
 
-
-def _bits(mask):
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    def depends(self, x, y):
+        """Whether group x needs something that group y computes."""
+        return self.before[x.number] >> y.number & 1
 
 
 def producers(reads, value):
@@ -127,9 +123,7 @@ def _add(state, value):
     for base, _ in edges:
         number = state.group_of[base.number].number
         before |= state.before[number] | 1 << number
-    state.before[group.number], state.after[group.number] = before, 0
-    for number in _bits(before):
-        state.after[number] |= 1 << group.number
+    state.before[group.number] = before
     for base, _ in edges:
         producer, consumer = state.group_of[base.number], state.group_of[value.number]
         if producer is not consumer:
@@ -155,23 +149,27 @@ def _obstacle(state, x, y):
         return f"{other.kind} is a kernel of its own"
     if len(x.values) + len(y.values) > _MAX_OPS:
         return f"together they have more than {_MAX_OPS} ops"
-    between = (state.after[x.number] & state.before[y.number]) | (state.after[y.number] & state.before[x.number])
-    if between:
-        return f"group {next(_bits(between))} must run between them"
-    return None
+    between = _between(state, x, y) or _between(state, y, x)
+    return f"%{between.number} {between.values[0].op.name} must run between them" if between else None
+
+
+def _between(state, x, y):
+    """A group on a path from x to y, or None."""
+    if not state.depends(y, x):
+        return None
+    feeding = (state.group_of[base.number] for v in y.values for base, _ in producers(state.reads, v))
+    return next((g for g in feeding if g is not x and g is not y and state.depends(g, x)), None)
 
 
 def _replace(state, x, y, merged):
     """The merged group takes the number of x; y's number disappears."""
     keep, gone = 1 << x.number, 1 << y.number
     before = (state.before[x.number] | state.before[y.number]) & ~keep & ~gone
-    after = (state.after[x.number] | state.after[y.number]) & ~keep & ~gone
-    del state.before[y.number], state.after[y.number]
-    state.before[x.number], state.after[x.number] = before, after
-    for number in _bits(before):
-        state.after[number] = (state.after[number] | after | keep) & ~gone
-    for number in _bits(after):
-        state.before[number] = (state.before[number] | before | keep) & ~gone
+    del state.before[y.number]
+    for number, mask in state.before.items():
+        if mask & (keep | gone):
+            state.before[number] = (mask | before | keep) & ~gone
+    state.before[x.number] = before
     merged.number = x.number
     for v in merged.values:
         state.group_of[v.number] = merged
@@ -303,7 +301,7 @@ def _join_siblings(state):
             x, y = state.group_of[first.number], state.group_of[value.number]
             if x is y:
                 continue
-            if state.before[x.number] >> y.number & 1:
+            if state.depends(x, y):
                 x, y = y, x
             if _obstacle(state, x, y) is None:
                 merged, _ = _joined(state, x, y)

@@ -44,8 +44,8 @@ from .stages import stages
 _SHORT_ROW = 4
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
-# Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at once,
-# were slower: rows are then read in short pieces.
+# Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
+# once, were slower: rows are then read in short pieces.
 _CHUNK = 4096
 _PLACES = ("kernel", "row", "lane")
 

@@ -77,24 +77,28 @@ class Compiled:
 
 def compile_graph(graph, *, lanes_bytes=64, watch=None):
     """The program of a recorded graph. `watch(stage, text)` is called after every stage."""
-    watch = watch or (lambda stage, text: None)
-    watch("graph", str(graph))
+
+    def show(stage, thing):
+        if watch is not None:
+            watch(stage, str(thing))
+
+    show("graph", graph)
     primitive, first = decompose(graph)
-    watch("decomposed", str(primitive))
+    show("decomposed", primitive)
     legal, second = legalize(primitive)
     simple, third = simplify(legal)
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
     settled, fourth = settle(simple)
-    watch("simplified", str(settled))
+    show("simplified", settled)
     trace = follow(follow(follow(first, second), third), fourth)
     fusion = fuse(settled)
-    watch("fusion", str(fusion))
+    show("fusion", fusion)
     order = schedule(fusion)
     steps = _lower_all(order, lanes_bytes)
-    watch("loops", "\n".join(f"{s.title}\n{s.lowered.kernel if s.lowered else ''}" for s in steps))
-    text, plan = _emit(graph, trace, order, steps, fusion)
-    watch("llvm", text)
+    show("loops", _Loops(steps))
+    text, plan = _emit(trace, order, steps)
+    show("llvm", text)
     return Compiled(text, plan)
 
 
@@ -108,6 +112,16 @@ class _Step:
     written: list
     read: list
     scratch: list
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loops:
+    """The loop nests of a program, for the dump."""
+
+    steps: list
+
+    def __str__(self):
+        return "\n".join(f"{s.title}\n{s.lowered.kernel if s.lowered else ''}" for s in self.steps)
 
 
 def _lower_all(order, lanes_bytes):
@@ -136,8 +150,8 @@ def _lower_all(order, lanes_bytes):
     return steps
 
 
-def _emit(graph, trace, order, steps, fusion):
-    settled = fusion.graph
+def _emit(trace, order, steps):
+    fusion, settled = order.fusion, order.fusion.graph
     memory = plan_memory(order, [(s.written, s.read, s.scratch) for s in steps])
     module = Module()
     program = Program(module, len(settled.inputs()), memory)

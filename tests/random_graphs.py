@@ -57,7 +57,9 @@ class RandomGraph:
         if self.chance(0.25) and len(shape) > 1:
             order = self.rng.permutation(len(shape))
             steps = contiguous_strides(tuple(shape[k] for k in order))
-            strides = tuple(int(steps[list(order).index(k)]) * (2 if self.chance(0.1) else 1) for k in range(len(shape)))
+            strides = tuple(
+                int(steps[list(order).index(k)]) * (2 if self.chance(0.1) else 1) for k in range(len(shape))
+            )
             strides = tuple(2 * s for s in strides) if self.chance(0.3) else strides
             strides = None if strides == contiguous_strides(shape) else strides
         strides = self.distinct(shape, strides)
@@ -105,7 +107,9 @@ class RandomGraph:
         x = self.floating()
         if self.chance(0.4):
             number = self.graph.scalar(self.pick([dtypes.float64, dtypes.int64]))
-            self.numbers.append(float(self.rng.normal()) if number.dtype.is_floating_point else int(self.rng.integers(5)))
+            self.numbers.append(
+                float(self.rng.normal()) if number.dtype.is_floating_point else int(self.rng.integers(5))
+            )
         else:
             number = self.pick([0.5, 1, 2.0, 1.0, 0.0, -1.5, 4])
         self.keep(TABLE[self.pick(["add", "mul", "sub", "div", "maximum"])](x, number))
@@ -200,7 +204,9 @@ class RandomGraph:
         x = self.any_value()
         kind = self.rng.integers(3)
         if kind == 0:
-            y = x.apply_op(TABLE["uniform"], (int(self.rng.integers(1000)),), {"shape": x.shape, "dtype": dtypes.float32})
+            y = x.apply_op(
+                TABLE["uniform"], (int(self.rng.integers(1000)),), {"shape": x.shape, "dtype": dtypes.float32}
+            )
         elif kind == 1 and x.shape:
             y = x.apply_op(TABLE["arange"], (1, 2), {"shape": x.shape[-1:], "dtype": dtypes.float32})
         else:

@@ -1,0 +1,45 @@
+"""Well-known steps: equal to eager mode, and in as few kernels as their data dependences allow."""
+
+import pytest
+from backend_models import cross_entropy, gelu_chain, layer_norm, mlp_step, softmax
+from graph_interpreter import check_equal
+
+ROWS = [(64, 10), (5, 64), (3, 100), (2, 1000), (2, 2500), (130, 3), (300, 70)]
+
+
+def _kernels(model, **options):
+    return check_equal(*model, **options).plan.kernels
+
+
+@pytest.mark.parametrize("shape", ROWS)
+@pytest.mark.parametrize("model", [softmax, layer_norm, gelu_chain])
+@pytest.mark.parametrize("backward", [False, True])
+def test_row_wise_chains_are_one_kernel(model, shape, backward):
+    assert len(_kernels(model(*shape, backward=backward))) == 1
+
+
+@pytest.mark.parametrize("shape", [(64, 10), (256, 1000), (7, 130)])
+def test_cross_entropy_and_its_gradient_are_three_kernels(shape):
+    """The count of rows that are not ignored, the rows, and the mean."""
+    assert len(_kernels(cross_entropy(*shape))) == 3
+
+
+def test_mlp_step():
+    """Per layer: the products, bias and relu, the mask with the bias gradient and bias update, the weight update."""
+    kernels = _kernels(mlp_step(32, (20, 24, 16, 10)))
+    kinds = [k.kind for k in kernels]
+    assert kinds.count("bmm") == 8
+    assert kinds.count("loop") == 10
+    # The kernel that updates the last bias checks the targets, so it may not write before it has seen them all.
+    assert kinds.count("copy") == 2
+
+
+def test_narrow_vectors_give_the_same_bits():
+    check_equal(*mlp_step(9, (20, 24, 10)), lanes_bytes=32)
+    check_equal(*layer_norm(9, 100, backward=True), lanes_bytes=32)
+
+
+def test_a_wrong_target_changes_no_parameter():
+    graph, arrays, scalars = mlp_step(8, (5, 7, 4))
+    arrays[1][3] = 4
+    check_equal(graph, arrays, scalars)
