@@ -149,8 +149,20 @@ def arange(start, end=None, step=1, *, dtype=None, requires_grad=False):
 
 def linspace(start, end, steps, *, dtype=None, requires_grad=False):
     """`steps` numbers from start to end, both included."""
+    if steps < 0:
+        raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
     dtype = dtype or state.default_dtype
-    return _finish(Tensor(np.linspace(start, end, steps, dtype=dtype.numpy)), requires_grad)
+    if not dtype.is_floating_point:
+        return _finish(Tensor(np.linspace(start, end, steps).astype(dtype.numpy)), requires_grad)
+    number = dtype.numpy.type
+    first, last = number(start), number(end)
+    step = (last - first) / number(max(steps - 1, 1))
+    # As PyTorch: each half counted from its end, product and sum rounded once.
+    wide = np.float64 if dtype is dtypes.float32 else np.longdouble
+    k = np.arange(steps)
+    rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
+    values = np.where(k < max(steps // 2, steps == 1), rising, falling)
+    return _finish(Tensor(values.astype(dtype.numpy)), requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, requires_grad=False):

@@ -1,0 +1,134 @@
+"""The house rules of imports: one direction, no cycles, and few places that touch LLVM, ctypes and networkx."""
+
+import ast
+from pathlib import Path
+
+import networkx
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {"compiler": "weft.compiler", "runtime": "weft.runtime", "frontend": "weft"}
+# A package may import those before it.
+ORDER = ["compiler", "runtime", "frontend"]
+
+# Imports inside functions, with the reason.
+LATE = {
+    "networkx": "115 ms that only a cache miss, or a drawing, needs",
+    "llvmlite": "a library of 179 MB that only a cache miss needs",
+    "json": "1.5 ms, which a process that never compiles need not pay",
+    "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
+    "weft.runtime.build": "the compiler's passes, which only a cache miss needs",
+    "weft.runtime.description": "the compiler's passes, which only a cache miss needs",
+}
+# Where networkx is used besides the compiler, with the reason.
+NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
+CTYPES = {
+    "runtime/build.py": "calls programs through their address",
+    "runtime/elf.py": "maps machine code",
+    "runtime/jit.py": "keeps linked code alive",
+    "runtime/kernels.py": "calls eager kernels through their address",
+    "runtime/program.py": "calls programs through their address",
+}
+LINES = 500
+
+
+def sources():
+    return sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+
+
+def module_name(path):
+    package, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join([PACKAGES[package], *[part for part in rest if part != "__init__"]])
+
+
+NAMES = {module_name(p): p for p in sources()}
+FILES = [str(p.relative_to(ROOT)) for p in sources()]
+
+
+def imports(path):
+    """(module, whether at the top level) for every import, relative ones resolved; `from x import y` names x.y too."""
+    tree = ast.parse(path.read_text())
+    late = {
+        id(inner)
+        for f in ast.walk(tree)
+        if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for inner in ast.walk(f)
+    }
+    for node in ast.walk(tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            base = resolved(path, node)
+            names = [f"{base}.{a.name}" if f"{base}.{a.name}" in NAMES else base for a in node.names]
+        for name in names:
+            yield name, id(node) not in late
+
+
+def resolved(path, node):
+    if not node.level:
+        return node.module
+    package = module_name(path).split(".") + (["_"] if path.name == "__init__.py" else [])
+    return ".".join([*package[: -node.level], *([node.module] if node.module else [])])
+
+
+def package_of(name):
+    """compiler, runtime or frontend for a module of weft, else None."""
+    if name in ("weft.compiler", "weft.runtime") or name.startswith(("weft.compiler.", "weft.runtime.")):
+        return name.split(".")[1]
+    return "frontend" if name == "weft" or name.startswith("weft.") else None
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_run_one_way(file):
+    own = ORDER.index(Path(file).parts[0])
+    for name, _ in imports(ROOT / file):
+        package = package_of(name)
+        assert package is None or ORDER.index(package) <= own, f"{file} imports {name}"
+
+
+def module_graph():
+    graph = networkx.DiGraph()
+    for name, path in NAMES.items():
+        graph.add_edges_from((name, other) for other, top in imports(path) if top and other in NAMES and other != name)
+    return graph
+
+
+def test_no_cycles():
+    """A package's __init__ runs before its modules: an import of it from inside is a cycle too, unless it is the
+    package weft, whose modules import weft.runtime and weft.compiler while it is being imported."""
+    graph = module_graph()
+    assert graph.number_of_edges() > 100
+    cycles = [sorted(c) for c in networkx.strongly_connected_components(graph) if len(c) > 1]
+    assert cycles == []
+
+
+def test_llvm_is_loaded_in_one_place():
+    users = {f for f in FILES for name, _ in imports(ROOT / f) if name.startswith("llvmlite")}
+    assert users == {"runtime/jit.py"}
+
+
+def test_networkx_is_for_graph_passes_and_drawings():
+    users = {f for f in FILES for name, _ in imports(ROOT / f) if name.split(".")[0] == "networkx"}
+    assert {f for f in users if not f.startswith("compiler/")} <= set(NETWORKX), users
+
+
+def test_ctypes_only_where_native_code_is_called():
+    users = {f for f in FILES for name, _ in imports(ROOT / f) if name.split(".")[0] == "ctypes"}
+    assert users <= set(CTYPES), users - set(CTYPES)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_stand_at_the_top(file):
+    late = {name if package_of(name) else name.split(".")[0] for name, top in imports(ROOT / file) if not top}
+    assert late <= set(LATE), late - set(LATE)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_files_are_short(file):
+    assert len((ROOT / file).read_text().splitlines()) <= LINES
+
+
+def test_every_module_is_packaged():
+    """pyproject.toml lists the packages by hand."""
+    text = (ROOT / "pyproject.toml").read_text()
+    packages = {module_name(p) for p in sources() if p.name == "__init__.py"}
+    assert all(f'"{name}",' in text for name in packages), packages
