@@ -13,6 +13,7 @@ import networkx
 from networkx.algorithms.flow import boykov_kolmogorov
 
 from .graph import INPUT, SCALAR, Graph
+from .ops.arithmetic import add
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 
@@ -46,6 +47,57 @@ def split(joint, n_forward, n_cotangents, readable):
     forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
     backward, sources, scalars = _backward(joint, gradients, saved, inputs, cotangents)
     return Split(forward, backward, len(saved), sources, scalars)
+
+
+def without(parts, absent):
+    """The backward for fewer cotangents: a Split that lacks those numbered in `absent`, and the positions of the
+    gradients that are left; None if it cannot be told.
+
+    Every rule is linear in its one cotangent, so what depends on an absent one only is absent too. Contributions of
+    different cotangents meet in sums of two, where the other one is left.
+    """
+    old = parts.backward
+    known = dict(zip((v.number for v in old.inputs()), parts.sources))
+    gone = {n for n, (kind, k) in known.items() if kind == "cotangent" and k in absent}
+    present = _descendants(old, [v for v in old.inputs() if known[v.number][0] == "cotangent" and v.number not in gone])
+    instead = {}
+    for value in old.values:
+        left = [o for o in value.operands if o.number not in gone]
+        if len(left) == len(value.operands):
+            continue
+        if not any(o.number in present for o in left):
+            gone.add(value.number)
+        elif value.op is add:
+            instead[value.number] = left[0]
+        else:
+            return None
+    kept = [k for k, v in enumerate(old.outputs) if v.number not in gone]
+    return _restricted(parts, instead, [old.outputs[k] for k in kept], known), kept
+
+
+def _restricted(parts, instead, gradients, known):
+    """The backward of these gradients alone, with sums of two replaced by what is left of them."""
+    old, values = parts.backward, {}
+    graph = Graph(old.name, old.default_float)
+
+    def left_of(value):
+        while value.number in instead:
+            value = instead[value.number]
+        return value
+
+    needed, stack = set(), [left_of(v) for v in gradients]
+    while stack:
+        value = stack.pop()
+        if value.number not in needed:
+            needed.add(value.number)
+            stack.extend(left_of(o) for o in value.operands)
+    for number in sorted(needed):
+        value = old.values[number]
+        values[number] = graph.copy_value(value, tuple(values[left_of(o).number] for o in value.operands))
+    graph.outputs = [values[left_of(v).number] for v in gradients]
+    sources = tuple(known[v.number] for v in old.inputs() if v.number in needed)
+    scalars = tuple(k for k, v in zip(parts.scalars, old.scalars()) if v.number in needed)
+    return Split(parts.forward, graph, parts.n_saved, sources, scalars)
 
 
 def _descendants(graph, starts):

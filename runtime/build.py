@@ -118,7 +118,7 @@ def _finish(builder, needed):
 
 def _from_memory(frame, builder, extra=()):
     """The graph with values that an earlier flush left in memory as inputs."""
-    in_memory = set(frame.known_at_close if frame.closed else known_values(frame))
+    in_memory = set(known_values(frame))
     known = {value.number: vid for vid, value in builder.values.items() if vid in in_memory and not value.is_source}
     if not known:
         return builder.graph, builder.inputs, builder.numbers, list(extra), frozenset(builder.stopped)
@@ -187,7 +187,9 @@ def _split(frame, needed, builder):
     n_forward = len(graph.outputs)
     outputs = [builder.value(v) for v in needed.differentiable]
     graph, inputs, numbers, outputs, stopped = _from_memory(frame, builder, outputs)
-    wanted_vids = [v for v in inputs if frame.metas[v].requires_grad and (v in frame.externals or v in frame.changed_leaves)]
+    wanted_vids = [
+        v for v in inputs if frame.metas[v].requires_grad and (v in frame.externals or v in frame.changed_leaves)
+    ]
     wanted = [v for v, vid in zip(graph.inputs(), inputs) if vid in wanted_vids]
     cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
     gradients = backward(graph, outputs, cotangents, wanted, stopped)
@@ -206,9 +208,18 @@ def _build_joint(frame, needed, builder):
     return _meta(parts.forward, inputs, numbers, len(needed.live), compiled, extra), compiled.text
 
 
-def build_backward(frame, needed):
-    """(meta, IR text) of the program from saved values and cotangents to gradients."""
+def build_backward(frame, needed, present):
+    """(meta, IR text) of the program from saved values and the cotangents of the values `present` to gradients.
+
+    None if some cotangents are missing and the program without them cannot be told from the one with all.
+    """
     parts, inputs, numbers, reached = _split(frame, needed, graph_of(frame, needed))
+    if present != needed.differentiable:
+        found = partition.without(parts, [k for k, v in enumerate(needed.differentiable) if v not in present])
+        if found is None:
+            return None
+        parts, kept = found
+        reached = [reached[k] for k in kept]
     compiled = compile_graph(parts.backward, watch=watcher(parts.backward.name))
     sources = [[kind, inputs[k] if kind == "input" else k] for kind, k in parts.sources]
     chosen = [numbers[k] for k in parts.scalars]

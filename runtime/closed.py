@@ -1,8 +1,8 @@
 """The autograd node of a finished compiled call: its backward is one program too.
 
-Saved values come from a minimum cut (compiler/partition.py). Whatever the program cannot do (create_graph, hooks on
-inner nodes, results that got no cotangent) is done by running the recorded steps once more in eager mode, which gives
-the same bits and a graph of ordinary nodes.
+Saved values come from a minimum cut (compiler/partition.py). There is one program per set of results that got a
+cotangent. Whatever a program cannot do (create_graph, hooks on inner nodes) is done by running the recorded steps once
+more in eager mode, which gives the same bits and a graph of ordinary nodes.
 """
 
 from . import engine, frame_autograd
@@ -10,7 +10,6 @@ from .gate import apply_eagerly
 from .modes import state
 from .node import BaseNode, Edge, Saved, _check_version, edge_of
 from .program import load_program
-from .recording import ASSIGN, BACKWARD, INPUT, UPDATE
 from .tensor import Tensor
 
 
@@ -48,7 +47,7 @@ class FreedNode(BaseNode):
 class CallNode(BaseNode):
     """One call: output k is needed.differentiable[k]; edges lead to the inputs that get gradients."""
 
-    __slots__ = ("frame", "needed", "n_outputs", "saved", "inputs", "released", "freed", "rerun_values")
+    __slots__ = ("frame", "needed", "n_outputs", "saved", "freed", "freed_steps", "present", "rerun_values")
 
     def __init__(self, frame, needed):
         program = frame.last_program
@@ -57,8 +56,9 @@ class CallNode(BaseNode):
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
-        self.released = False
         self.freed = FreedNode(frame)
+        self.freed_steps = set()
+        self.present = ()
         self.rerun_values = None
 
     def name(self):
@@ -82,21 +82,27 @@ class CallNode(BaseNode):
         """Cotangents of the inputs, by the compiled program or, where it cannot, by running the steps again."""
         if create_graph is None:
             create_graph = state.grad_enabled
-        if create_graph or any(c is None for c in cotangents):
-            return self._through_nodes(cotangents, create_graph)
+        self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
+        self._check_freed()
+        if create_graph:
+            return self._through_nodes(cotangents, True, "backward with create_graph=True")
         program = self._program()
-        frame, arrays = self.frame, []
-        for kind, k in program.meta["sources"]:
-            if kind == "saved":
-                arrays.append(self.saved[k])
-            elif kind == "cotangent":
-                arrays.append(_contiguous(cotangents[k]))
-            else:
-                self._check(k)
-                arrays.append(frame.arrays[k])
-        gradients = program.call(arrays, frame.numbers)
+        if program is None:
+            return self._through_nodes(cotangents, False, "backward of some of several results")
+        sources = program.meta["sources"]
+        if self.saved is None and any(kind == "saved" for kind, _ in sources):
+            return self._through_nodes(cotangents, False, "second backward of a result that had nothing to free")
+        gradients = program.call([self._source(kind, k, cotangents) for kind, k in sources], self.frame.numbers)
         found = dict(zip(program.meta["reached"], gradients))
-        return [Tensor(found[v]) for v in frame.last_program.meta["reached"]]
+        return [Tensor(found[v]) if v in found else None for v in self.frame.last_program.meta["reached"]]
+
+    def _source(self, kind, k, cotangents):
+        if kind == "saved":
+            return self.saved[k]
+        if kind == "cotangent":
+            return _contiguous(cotangents[k])
+        self._check(k)
+        return self.frame.arrays[k]
 
     def _check(self, vid):
         saved = Saved(self.frame.externals[vid])
@@ -104,7 +110,8 @@ class CallNode(BaseNode):
         _check_version(saved, "the backward of a compiled call")
 
     def _program(self):
-        frame, key = self.frame, ("backward", self.needed)
+        """The program for the results that got a cotangent; None if there is none."""
+        frame, key = self.frame, ("backward", self.needed, self.present)
         programs = frame.step.programs
         if key not in programs:
             from .build import build_backward
@@ -112,40 +119,61 @@ class CallNode(BaseNode):
 
             before, state.frame = state.frame, None
             try:
-                text = "backward of\n" + describe(frame, self.needed, closed=True)
-                programs[key] = load_program(text, lambda: build_backward(frame, self.needed))
+                text = f"backward from {self.present} of\n" + describe(frame, self.needed, closed=True)
+                found = load_program(text, lambda: build_backward(frame, self.needed, self.present))
             finally:
                 state.frame = before
-            frame.recording.programs.append(programs[key])
+            programs[key] = found
+            if found is not None:
+                frame.recording.programs.append(found)
         return programs[key]
 
+    # --- what a backward frees ------------------------------------------------------------------------------------
+    def _frees(self, vids):
+        """Indices of the steps whose saved values a backward of these results frees."""
+        programs, key = self.frame.step.programs, ("frees", vids)
+        if key not in programs:
+            steps, _ = frame_autograd.reach(self.frame, vids)
+            programs[key] = frozenset(i for i in steps if frame_autograd.needed_by(self.frame, self.frame.steps[i]))
+        return programs[key]
+
+    def _check_freed(self):
+        again = self.freed_steps and self.freed_steps.intersection(self._frees(self.present))
+        if again:
+            node = frame_autograd.StepNode(self.frame, self.frame.steps[max(again)].first)
+            raise RuntimeError(frame_autograd.SECOND_BACKWARD.format(name=node.name()))
+
     def release(self):
-        self.released = True
-        self.saved = None
+        """Free what the backward of the results that just ran has used, as the nodes of eager mode would."""
+        self.freed_steps |= self._frees(self.present)
         self.rerun_values = None
+        if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
+            self.saved = None
+            self.frame.arrays = {}
 
     # --- eager once more ------------------------------------------------------------------------------------------
-    def _through_nodes(self, cotangents, create_graph):
-        reason = "backward with create_graph=True" if create_graph else "backward of some of several results"
+    def _through_nodes(self, cotangents, create_graph, reason):
         self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
         values = self._rerun()
         roots = [(edge_of(values[v]), c) for v, c in zip(self.needed.differentiable, cotangents) if c is not None]
         wanted = [edge_of(self.frame.externals[v]) for v in self.frame.last_program.meta["reached"]]
-        return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted)
+        within = {id(x._node) for v, x in values.items() if v not in self.frame.externals}
+        return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted, within=within)
 
     def _rerun(self):
-        """Every recorded value as an eager tensor with its own node."""
+        """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
-            frame = self.frame
-            for vid in frame.externals:
-                if any(vid in step.operands for step in frame.steps if not isinstance(step.op, str)):
-                    self._check(vid)
+            steps = _leading_to(self.frame, self.needed.differentiable)
+            for vid in {k for step in steps for k in step.operands if k in self.frame.externals}:
+                self._check(vid)
             before = (state.frame, state.grad_enabled)
             state.frame = None
             try:
-                self.rerun_values = _run_again(frame)
+                self.rerun_values = _run_again(self.frame, steps)
             finally:
                 state.frame, state.grad_enabled = before
+            for index in self.freed_steps:
+                self.rerun_values[self.frame.steps[index].first]._node.release()
         return self.rerun_values
 
     def use_nodes(self, tensor):
@@ -156,21 +184,36 @@ class CallNode(BaseNode):
         tensor._frame = None
 
 
-def _run_again(frame):
+def _leading_to(frame, vids):
+    """The op steps that the values are computed by, in order."""
+    wanted, steps = set(vids), []
+    for step in reversed(frame.steps):
+        if frame_autograd.is_op(step) and step.first in wanted:
+            steps.append(step)
+            wanted.update(step.operands)
+    return steps[::-1]
+
+
+def _run_again(frame, steps):
     values = dict(frame.externals)
-    for step in frame.steps:
-        if step.op in (INPUT, ASSIGN):
-            continue
-        if step.op in (BACKWARD, UPDATE):
-            for k in range(len(step.metas)):
-                if step.first + k in frame.arrays:
-                    values[step.first + k] = Tensor(frame.arrays[step.first + k])
-            continue
+    for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
-        operands = [next(numbers) if k < 0 else values[k] for k in step.operands]
+        operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
         state.grad_enabled = step.grad_enabled
         values[step.first] = apply_eagerly(step.op, operands, step.attributes)
     return values
+
+
+def _value(frame, values, vid):
+    """A value made by an op before, or by a backward or an update of the call if it was kept."""
+    if vid not in values:
+        if vid not in frame.arrays:
+            raise RuntimeError(
+                "a compiled call cannot be differentiated this way: it would have to run again, but a gradient or an "
+                "updated tensor it computed on the way is gone. Call the undecorated function instead."
+            )
+        values[vid] = Tensor(frame.arrays[vid])
+    return values[vid]
 
 
 def _contiguous(cotangent):

@@ -14,14 +14,15 @@ from .modes import state
 from .node import AccumulateGrad
 
 
-def run(roots, *, retain_graph, create_graph, wanted=None):
+def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     """Push cotangents through the graph.
 
     roots: (edge, cotangent tensor) pairs. wanted: None to accumulate into leaves' .grad; else edges, whose cotangents
-    are returned in order (None where nothing arrives), and no .grad changes.
+    are returned in order (None where nothing arrives), and no .grad changes. within: ids of the nodes that run; by
+    default those that lead to a wanted edge.
     """
     captured = {} if wanted is None else {(id(node), index): None for node, index in wanted}
-    relevant = None if wanted is None else _leading_to(roots, wanted)
+    relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
     before = state.grad_enabled
     state.grad_enabled = create_graph
     try:

@@ -164,7 +164,7 @@ def _build(frame, needed):
 
 
 def load_program(text, build):
-    """The program stored under a text, or the one `build() -> (meta, IR text)` makes."""
+    """The program stored under a text, or the one `build() -> (meta, IR text)` makes; None if it cannot make one."""
     return _find(text, build)
 
 
@@ -175,7 +175,10 @@ def _find(text, build):
         meta, code = unpack(entry.payload)
         meta["source"] = "disk"
     else:
-        meta, ir = build()
+        made = build()
+        if made is None:
+            return None
+        meta, ir = made
         code = jit.compile_text(ir)
         cache.put(text, pack(meta, code))
         meta["source"] = "compiled"
