@@ -11,7 +11,7 @@ from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta, OpError
 from .evaluate import evaluate
 from .modes import state
-from .node import Node, edge_of
+from .node import Node, Saved, edge_of
 from .tensor import Tensor, _apply, set_eager
 
 apply = _apply
@@ -80,10 +80,23 @@ def apply_inplace(op, target, operands, attributes):
 def inplace_eagerly(op, target, operands, attributes):
     new = apply_eagerly(op, operands, attributes)
     check_fits(op.name, target, new)
+    if new._node is not None:
+        _keep_old_value(new._node, target)
     np.copyto(target.array, new._data, casting="unsafe")
     target.bump_version()
     adopt_history(target, new)
     return target
+
+
+def _keep_old_value(node, target):
+    """A derivative that reads the target means its value before the change: a copy, with the history it had."""
+    old = None
+    for saved in node.operands:
+        if isinstance(saved, Saved) and saved.tensor is target:
+            if old is None:
+                old = Tensor(target.array.copy())
+                old._node, old._requires_grad = target._node, target._requires_grad
+            saved.tensor, saved.version = old, 0
 
 
 def check_fits(name, target, new):

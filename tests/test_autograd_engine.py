@@ -1,0 +1,448 @@
+"""Backward passes: accumulation, retained graphs, grad(), modes, hooks, in-place changes and views.
+
+Every program is run with weft and, where it is installed, with PyTorch: `check` compares what it returns with the
+values written here, and `torch` stands in for weft in the oracle run.
+"""
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+
+PROGRAMS = []
+
+
+def program(expected):
+    """Register a function of the library; `expected` is what it returns, as nested lists and numbers."""
+
+    def add(function):
+        PROGRAMS.append(pytest.param(function, expected, id=function.__name__))
+        return function
+
+    return add
+
+
+def plain(x):
+    if isinstance(x, (list, tuple)):
+        return [plain(v) for v in x]
+    return x.tolist() if hasattr(x, "tolist") else x
+
+
+def leaf(ns, values):
+    return ns.tensor(values, dtype=ns.float64, requires_grad=True)
+
+
+# --- requires_grad, leaves, accumulation ------------------------------------------------------------------------------
+@program([True, False, True, False, True, True, False])
+def contagion(ns):
+    x, y = leaf(ns, [1.0]), ns.tensor([1.0])
+    return [(x + y).requires_grad, (y + y).requires_grad, x.is_leaf, (x + y).is_leaf, y.is_leaf, (y + y).is_leaf,
+            (x > y).requires_grad]  # fmt: skip
+
+
+@program([[2, 2], [4, 4], None, [2, 2]])
+def accumulation(ns):
+    x = leaf(ns, [1.0, 2.0])
+    (x * 2).sum().backward()
+    first = x.grad.tolist()
+    (x * 2).sum().backward()
+    second = x.grad.tolist()
+    x.grad = None
+    cleared = x.grad
+    (x * 2).sum().backward()
+    return [first, second, cleared, x.grad]
+
+
+@program([[3, 3], True])
+def gradient_tensor_stays_the_same_object(ns):
+    x = leaf(ns, [1.0, 2.0])
+    x.sum().backward()
+    kept = x.grad
+    (x * 2).sum().backward()
+    return [kept, kept is x.grad]
+
+
+@program([[6, 6, 6], [[2, 2, 2], [2, 2, 2]]])
+def broadcast_operands_are_summed(ns):
+    x, y = leaf(ns, [1.0, 2.0, 3.0]), leaf(ns, [[1.0] * 3, [2.0] * 3])
+    (x * y * 2).sum().backward()
+    return [x.grad, (y.grad / x.detach())]
+
+
+@program([[12, 27]])
+def reused_values_sum_their_contributions(ns):
+    x = leaf(ns, [2.0, 3.0])
+    y = x * x
+    (y * x).sum().backward()
+    return [x.grad]
+
+
+@program([[8, 8], [2, 2]])
+def several_roots(ns):
+    x = leaf(ns, [1.0, 1.0])
+    a, b = (x * 3).sum(), x * 5
+    ns.autograd.backward([a, b], [None, ns.ones(2, dtype=ns.float64)])
+    total = x.grad.tolist()
+    x.grad = None
+    (x * 2).backward(ns.ones(2, dtype=ns.float64))
+    return [total, x.grad]
+
+
+@program([None, [5.0]])
+def backward_to_chosen_inputs(ns):
+    x, y = leaf(ns, [5.0]), leaf(ns, [2.0])
+    (x * y).sum().backward(inputs=[y])
+    return [x.grad, y.grad]
+
+
+@program([[1.0, 4.0], None])
+def frozen_parameters_get_none(ns):
+    w, frozen = leaf(ns, [1.0, 2.0]), ns.tensor([1.0, 4.0], dtype=ns.float64)
+    (w * frozen).sum().backward()
+    return [w.grad, frozen.grad]
+
+
+@program([[1], [2], [2], [3]])
+def retained_graphs(ns):
+    x = leaf(ns, [1.0])
+    y = (x * x / 2).sum()
+    found = []
+    y.backward(retain_graph=True)
+    found.append(x.grad.tolist())
+    y.backward(retain_graph=True)
+    found.append(x.grad.tolist())
+    z = x + 1  # nothing saved: may be run again even when freed
+    x.grad = None
+    z.backward()
+    z.backward()
+    found.append(x.grad.tolist())
+    y.backward()
+    return [*found, x.grad]
+
+
+@program([[2.0], [6.0]])
+def retain_grad_of_inner_values(ns):
+    x = leaf(ns, [3.0])
+    y = x * x
+    y.retain_grad()
+    (y * 2).sum().backward()
+    first = y.grad.tolist()
+    (x * x * 2).sum()
+    return [first, y.grad * 3]
+
+
+# --- grad() -----------------------------------------------------------------------------------------------------------
+@program([[[2.0]], None, True, [[0.0]], [[2.0], [6.0]]])
+def grad_function(ns):
+    x, y = leaf(ns, [1.0]), leaf(ns, [3.0])
+    (gx,) = ns.autograd.grad((x * 2).sum(), [x])
+    nothing = ns.autograd.grad((x * 2).sum(), [y], allow_unused=True)[0]
+    zeros = ns.autograd.grad((x * 2).sum(), [y], materialize_grads=True)
+    both = ns.autograd.grad([(x * 2).sum(), (y * y).sum()], [x, y])
+    return [[gx], nothing, x.grad is None, list(zeros), list(both)]
+
+
+@program([[2.0, 20.0], [3.0], [2.0]])
+def grad_with_cotangents_and_inner_values(ns):
+    x = leaf(ns, [1.0, 2.0])
+    (weighted,) = ns.autograd.grad(x * 2, x, grad_outputs=ns.tensor([1.0, 10.0], dtype=ns.float64))
+    a = leaf(ns, [1.0])
+    b = a * 2
+    c = b * 3
+    (to_b,) = ns.autograd.grad(c, b, retain_graph=True)
+    (to_a,) = ns.autograd.grad(c, a)
+    return [weighted, to_b, to_a / 3]
+
+
+@program([[1.0], [[1.0], [0.0]]])
+def grad_of_a_leaf_itself(ns):
+    x, y = leaf(ns, [1.0]), leaf(ns, [2.0])
+    (own,) = ns.autograd.grad(x.sum(), x)
+    return [own, list(ns.autograd.grad(x, [x, y], materialize_grads=True))]
+
+
+@program([[12.0], [6.0], True, False])
+def second_order(ns):
+    x = leaf(ns, [2.0])
+    (first,) = ns.autograd.grad((x**3).sum(), x, create_graph=True)
+    (second,) = ns.autograd.grad(first.sum(), x, create_graph=True)
+    (third,) = ns.autograd.grad(second.sum(), x)
+    return [second, third, first.requires_grad, third.requires_grad]
+
+
+@program([True, [27.0], [18.0]])
+def backward_with_create_graph(ns):
+    x = leaf(ns, [3.0])
+    (x**3).sum().backward(create_graph=True)
+    first = x.grad
+    x.grad = None
+    first.sum().backward()
+    return [first.requires_grad, first, x.grad]
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+@program([False, True, False, True, True, False, True])
+def gradient_modes(ns):
+    x, found = leaf(ns, [1.0]), []
+
+    @ns.no_grad()
+    def without(v):
+        return v * 2
+
+    @ns.enable_grad()
+    def with_grad(v):
+        return v * 2
+
+    with ns.no_grad():
+        found.append((x * 2).requires_grad)
+        found.append(with_grad(x).requires_grad)
+    found.append(without(x).requires_grad)
+    found.append((x * 2).requires_grad)
+    with ns.no_grad(), ns.enable_grad():
+        found.append((x * 2).requires_grad)
+    with ns.set_grad_enabled(False):
+        found.append((x * 2).requires_grad)
+    return [*found, ns.is_grad_enabled()]
+
+
+@program([False, True])
+def set_grad_enabled_as_a_function(ns):
+    x = leaf(ns, [1.0])
+    ns.set_grad_enabled(False)
+    off = (x * 2).requires_grad
+    ns.set_grad_enabled(True)
+    return [off, (x * 2).requires_grad]
+
+
+@program([True, True, False])
+def modes_survive_exceptions_and_are_per_thread(ns):
+    try:
+        with ns.no_grad():
+            raise KeyError
+    except KeyError:
+        pass
+    found = [ns.is_grad_enabled()]
+    with ns.no_grad():
+        thread = threading.Thread(target=lambda: found.append(ns.is_grad_enabled()))
+        thread.start()
+        thread.join()
+        found.append(ns.is_grad_enabled())
+    return found
+
+
+@program([[1.0], [2.0], False, True, True])
+def detach_shares_memory_and_stops_gradients(ns):
+    x = leaf(ns, [1.0])
+    y = x.detach()
+    before = y.tolist()
+    with ns.no_grad():
+        x.add_(1)
+    return [before, y, y.requires_grad, y.is_leaf, y.requires_grad_().requires_grad]
+
+
+# --- updates under no_grad --------------------------------------------------------------------------------------------
+@program([[0.8, 1.6], [[0.0, 0.0]], [0.8, 1.6]])
+def gradient_descent_by_hand(ns):
+    w = leaf(ns, [1.0, 2.0])
+    (w * w).sum().backward()
+    with ns.no_grad():
+        w -= 0.1 * w.grad
+    w.grad.zero_()
+    return [w, [w.grad], w.detach()]
+
+
+@program([[0.5, 1.5], True, True])
+def parameters_stay_leaves(ns):
+    w = leaf(ns, [1.0, 2.0])
+    with ns.no_grad():
+        w.sub_(ns.tensor([0.5, 0.5], dtype=ns.float64))
+    return [w, w.is_leaf, w.requires_grad]
+
+
+@program([[7.0, 7.0]])
+def assigning_and_changing_grad(ns):
+    x = leaf(ns, [1.0, 2.0])
+    x.grad = ns.tensor([3.0, 3.0], dtype=ns.float64)
+    x.grad += 1
+    x.grad *= 2
+    (x * -1).sum().backward()
+    return [x.grad]
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------
+@program([[9.0, 15.0], [6.0, 6.0], [3.0, 5.0]])
+def in_place_with_history(ns):
+    a, y = leaf(ns, [1.0, 2.0]), leaf(ns, [3.0, 3.0])
+    x = a * 2
+    x += 1
+    kept = x.detach().clone()
+    x.mul_(y)
+    x.sum().backward()
+    return [x, a.grad, y.grad * kept / kept]
+
+
+@program([[[2.0, 4.0]], [12.0], [8.0]])
+def in_place_chain_through_several_ops(ns):
+    x = leaf(ns, [2.0])
+    y = x * 1
+    y.pow_(2)
+    y.mul_(x).add_(x.detach())
+    y.sum().backward()
+    z = leaf(ns, [4.0])
+    w = z.clone()
+    w.copy_(z * 2)
+    w.neg_().neg_()
+    w.sum().backward()
+    return [[[x.item(), (z.grad * 2).item()]], x.grad, w]
+
+
+@program([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+def overwriting_cuts_history(ns):
+    x = leaf(ns, [1.0, 2.0])
+    y = x * 2
+    y.zero_()
+    (y + x * 0).sum().backward()
+    first = x.grad.tolist()
+    x.grad = None
+    z = x * 1
+    z[1] = 5.0
+    z.sum().backward()
+    second = x.grad.tolist()
+    v = leaf(ns, [1.0, 1.0])
+    out = ns.zeros(2, dtype=ns.float64)
+    out[1] = (v * 2)[1]
+    out.sum().backward()
+    return [first, second, v.grad]
+
+
+@program([3, 3, 1, True])
+def views_share_versions(ns):
+    x = ns.zeros(2, 3)
+    v = x[0]
+    x += 1
+    v.mul_(2)
+    x[1] = 3.0
+    y = x.clone()
+    y.add_(1)
+    return [x._version, v._version, y._version, x[0].tolist() == v.tolist()]
+
+
+@program([[[5.0, 5.0], [0.0, 0.0]], [[5.0, 1.0], [0.0, 1.0]]])
+def views_share_memory(ns):
+    x = ns.zeros(2, 2)
+    x[0].fill_(5)
+    first = x.tolist()
+    x.t()[1].copy_(ns.ones(2))
+    return [first, x]
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+@program([[[2.0]], [20.0], [[2.0], [200.0]]])
+def tensor_hooks(ns):
+    seen = []
+    x = leaf(ns, [1.0])
+    y = x * 10
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    (y * 2).sum().backward()
+    first = (list(seen), x.grad.tolist())
+    y = x * 10
+    handle = y.register_hook(lambda g: g * 10)
+    x.grad = None
+    (y * 2).sum().backward()
+    handle.remove()
+    return [*first, [[2.0], x.grad]]
+
+
+@program([[30.0], [[3.0]], [3.0]])
+def hooks_on_leaves(ns):
+    x, seen = leaf(ns, [1.0]), []
+    handle = x.register_hook(lambda g: g * 10)
+    (x * 3).sum().backward()
+    changed = x.grad.tolist()
+    handle.remove()
+    x.grad = None
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 3).sum().backward()
+    return [changed, seen, x.grad]
+
+
+@program([[[4.0], [8.0]], None])
+def post_accumulate_hooks(ns):
+    x, seen = leaf(ns, [1.0]), []
+
+    def note(p):
+        seen.append(p.grad.tolist())
+
+    x.register_post_accumulate_grad_hook(note)
+    for _ in range(2):
+        (x * 4).sum().backward()
+
+    def step_and_clear(p):
+        p.grad = None
+
+    x.register_post_accumulate_grad_hook(step_and_clear)
+    (x * 4).sum().backward()
+    return [seen[:2], x.grad]
+
+
+@program([[14.0], [[[2.0], [6.0]]], [[1.0]]])
+def node_hooks(ns):
+    x, seen, before = leaf(ns, [3.0]), [], []
+    y = x * ns.tensor([2.0], dtype=ns.float64).requires_grad_()
+    node = y.grad_fn
+    node.register_prehook(lambda grads: before.append(grads[0].tolist()))
+    node.register_hook(lambda inputs, outputs: seen.append([g.tolist() for g in (inputs[0], inputs[1] * 2)]))
+    y.sum().backward()
+    x.grad = None
+    z = x * 7
+    z.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 2, *inputs[1:]))
+    z.sum().backward()
+    return [x.grad, seen, before]
+
+
+# --- copies and memory ------------------------------------------------------------------------------------------------
+@program([[1.0, 2.0], [9.0, 2.0], True, True, None])
+def deep_copies(ns):
+    x = leaf(ns, [1.0, 2.0])
+    twin = copy.deepcopy(x)
+    with ns.no_grad():
+        twin[0] = 9
+    return [x, twin, twin.requires_grad, twin.is_leaf, twin.grad]
+
+
+@program([[5.0, 2.0], [5.0, 7.0], [0.0, 7.0]])
+def numpy_arrays_share_memory(ns):
+    array = np.array([1.0, 2.0])
+    x = ns.from_numpy(array)
+    array[0] = 5
+    first = x.tolist()
+    x[1] = 7
+    second = array.tolist()
+    x.numpy()[0] = 0
+    copied = ns.tensor(array)
+    copied[0] = 100
+    return [first, second, x]
+
+
+@program([[2.0, 4.0], [1.0, 1.0]])
+def data_attribute(ns):
+    x = leaf(ns, [1.0, 2.0])
+    y = x.sum()
+    x.data.mul_(2)
+    y.backward()
+    return [x, x.grad]
+
+
+@pytest.mark.parametrize("function, expected", PROGRAMS)
+def test_program(function, expected):
+    assert plain(function(weft)) == expected
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("function, expected", PROGRAMS)
+def test_program_in_torch(function, expected):
+    torch = pytest.importorskip("torch")
+    assert plain(function(torch)) == expected
