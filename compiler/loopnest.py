@@ -157,8 +157,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """In a sweep: per lane the position of the first extreme of `count` elements, `stride` apart. `predicate`: what a
-    later element must be to the best so far; the first NaN wins over everything."""
+    """The position of the first extreme of `count` elements, `stride` apart: per lane in a sweep, else of one row.
+
+    `predicate`: what a later element must be to the best so far; the first NaN wins over everything.
+    """
 
     name: int
     parameter: str

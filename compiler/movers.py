@@ -184,16 +184,23 @@ def _write_extreme(writer):
         kept = x.shape[:axis] + x.shape[axis + 1 :]
         x_steps = x.strides[:axis] + x.strides[axis + 1 :]
     dims = _joint_collapse(kept, x_steps, contiguous_strides(kept))
+    # Lanes go along the rows where those are contiguous, and long enough to fill them.
+    by_rows = step == 1 and count >= 2 * writer.lanes
 
     def body(names):
         name = writer.fresh()
         *outer, (extent, lane, _) = dims
+        if by_rows:
+            at = At(x.offset, _terms(names, [s for _, s, _ in dims]), 0)
+            to = At(0, _terms(names, [s for _, _, s in dims]), 0)
+            find = Extreme(name, writer.memory(x.base), at, count, step, value.op.lower)
+            return [find, Store(writer.memory(value), to, name)]
         at = At(x.offset, _terms(names, [s for _, s, _ in outer]), lane)
         to = At(0, _terms(names, [s for _, _, s in outer]), 1)
         find = Extreme(name, writer.memory(x.base), at, count, step, value.op.lower)
         return [Sweep(extent, (find, Store(writer.memory(value), to, name)))]
 
-    writer.nest([d for d, _, _ in dims[:-1]], body)
+    writer.nest([d for d, _, _ in (dims if by_rows else dims[:-1])], body)
 
 
 _WRITERS = {

@@ -19,7 +19,17 @@ from ..loopnest import (
     Update,
 )
 from .builder import F64, I8, I64, PTR, Builder, Reg, Type
-from .reduce import BLOCK_ROWS, fold, identity, is_compensated, reduce_columns, reduce_row, unrolled_row
+from .reduce import (
+    BLOCK_ROWS,
+    better_extreme,
+    first_extreme,
+    fold,
+    identity,
+    is_compensated,
+    reduce_columns,
+    reduce_row,
+    unrolled_row,
+)
 
 _SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
 
@@ -129,6 +139,28 @@ class _Emission:
 
     def position_number(self, s):
         return self.b.splat(self.sum_of(s.at), self.lanes)
+
+    def extreme_number(self, s):
+        """One row in vectors: every lane keeps its first extreme, then the lanes are compared."""
+        b, lanes = self.b, self.lanes
+        t, places = self.type(self.elements[s.parameter]), self.type("i64")
+        row = self.address(s.parameter, s.at)
+        start = [b.load(row, t), b.iota(places)]
+
+        def step(j, mask, best, position):
+            x = b.load(b.offset(row, j, t.element_bytes), t, mask)
+            better = better_extreme(b, s.predicate, x, best)
+            better = better if mask is None else b.and_(better, mask)
+            here = b.add(b.splat(b.i64(j), lanes), b.iota(places))
+            return [b.select(better, x, best), b.select(better, here, position)]
+
+        whole = s.count // lanes * lanes
+        with b.loop(lanes, whole, lanes, start) as (j, loop):
+            loop.next(step(j, None, *loop.values))
+        best, position = loop.results
+        if whole < s.count:
+            best, position = step(whole, b.first_lanes(s.count - whole, lanes), best, position)
+        return first_extreme(b, s.predicate, best, position)
 
     def apply_number(self, s):
         return self.apply(s, [self.registers[k] for k in s.operands], None)
@@ -290,6 +322,7 @@ _NUMBERS = {
     Scalar: _Emission.scalar,
     Load: _Emission.load_number,
     Position: _Emission.position_number,
+    Extreme: _Emission.extreme_number,
     Apply: _Emission.apply_number,
 }
 
@@ -389,25 +422,22 @@ class _Vector:
         b.store(b.convert(s.op.lower(b, before, x), element), place, self.mask)
 
     def extreme(self, s):
+        """Lane by lane over the elements, `stride` apart."""
         b, e = self.b, self.emission
-        element = e.elements[s.parameter]
-        t, size = e.type(element), _SIZES[element]
-        place = b.offset(self.bases[id(s)], self.scaled(s.at.lane), size)
+        t = e.type(e.elements[s.parameter])
+        place = b.offset(self.bases[id(s)], self.scaled(s.at.lane), t.element_bytes)
 
         def load(k):
-            at = b.offset(place, b.mul(k, b.i64(s.stride)) if isinstance(k, Reg) else k * s.stride, size)
+            step = b.mul(k, b.i64(s.stride)) if isinstance(k, Reg) else k * s.stride
+            at = b.offset(place, step, t.element_bytes)
             if s.at.lane == 1:
                 return b.load(at, t, self.mask)
             return b.gather(at, self.lane_offsets(s.at.lane), t, self.full_mask())
 
-        first, zero = load(0), b.const(0, e.type("i64"))
-        with b.loop(1, s.count, 1, [first, zero]) as (k, loop):
+        with b.loop(1, s.count, 1, [load(0), b.const(0, e.type("i64"))]) as (k, loop):
             best, position = loop.values
             x = load(k)
-            better = b.cmp(s.predicate, x, best)
-            if t.is_float:
-                first_nan = b.and_(b.cmp("uno", x, x), b.not_(b.cmp("uno", best, best)))
-                better = b.or_(better, first_nan)
+            better = better_extreme(b, s.predicate, x, best)
             loop.next([b.select(better, x, best), b.select(better, b.splat(k, e.lanes), position)])
         self.registers[s.name] = loop.results[1]
 

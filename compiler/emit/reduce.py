@@ -5,7 +5,7 @@ Sums of floats close a block every 2048 elements. Column reductions: row after r
 a block every 128 rows. The code here is the same for extents known now (ints) and at run time (registers).
 """
 
-from .builder import I64, Reg, Type
+from .builder import Reg
 
 VIRTUAL_LANES = 32
 BLOCK_ELEMENTS = 2048
@@ -92,6 +92,33 @@ class _Sums:
         return combine_lanes(b, self.op, vectors)
 
 
+class _Extremes(_Sums):
+    """amax or amin of floats: the same steps without the test for NaN, which is kept aside in one mask.
+
+    A step then is one instruction, and the chain of steps a third as long.
+    """
+
+    def __init__(self, b, op, type, count, blocks):
+        super().__init__(b, op, type, count, blocks)
+        self.predicate = "gt" if op.extra["start"] == "lowest" else "lt"
+        self.state.append(b.const(0, type.of("i1")))
+
+    def step(self, b, vector, x):
+        best = self.state[vector]
+        self.state[vector] = b.select(b.cmp(self.predicate, best, x), best, x)
+        self.state[-1] = b.or_(self.state[-1], b.cmp("uno", x, x))
+
+    def result(self, b):
+        best = combine_lanes(b, self.op, self.state[: self.count])
+        any_nan = b.splat(b.any_lane(self.state[-1]), self.type.lanes)
+        return b.select(any_nan, b.const(float("nan"), self.type), best)
+
+
+def _accumulators(b, op, type, count, blocks):
+    kind = _Extremes if op.lower.identity is None and type.is_float else _Sums
+    return kind(b, op, type, count, blocks and is_compensated(op, type))
+
+
 def reduce_row(b, extent, lanes, reductions, body):
     """Walk a row of `extent` elements (an int or an i64 register) in vectors of `lanes`.
 
@@ -103,7 +130,7 @@ def reduce_row(b, extent, lanes, reductions, body):
     step = unroll * lanes
     static = not isinstance(extent, Reg)
     blocks = not static or extent > BLOCK_ELEMENTS
-    sums = [_Sums(b, op, t, unroll, blocks and is_compensated(op, t)) for op, t in reductions]
+    sums = [_accumulators(b, op, t, unroll, blocks) for op, t in reductions]
     if static:
         whole = extent // step * step
     else:
@@ -243,8 +270,27 @@ def _rows(b, first, stop, starts, body):
     return loop.results
 
 
-def row_type(element, lanes):
-    return Type(element, lanes)
+# --- positions of extremes ------------------------------------------------------------------------------------------
+def better_extreme(b, predicate, x, best):
+    """Where x, a later element, replaces the best so far: it is beyond it, or the first NaN."""
+    better = b.cmp(predicate, x, best)
+    if x.type.is_float:
+        better = b.or_(better, b.and_(b.cmp("uno", x, x), b.not_(b.cmp("uno", best, best))))
+    return better
 
 
-__all__ = ["I64", "reduce_row", "unrolled_row", "reduce_columns", "fold", "identity", "is_compensated"]
+def first_extreme(b, predicate, best, position):
+    """The position of the best lane, in every lane; among equal ones the lowest."""
+    lanes = best.type.lanes
+    distance = lanes // 2
+    while distance:
+        order = [(k + distance) % lanes for k in range(lanes)]
+        x, place = b.shuffle(best, best, order), b.shuffle(position, position, order)
+        # Among equal lanes (NaN equals NaN here) the earlier position wins; a worse lane never does.
+        better = better_extreme(b, predicate, x, best)
+        worse = better_extreme(b, predicate, best, x)
+        equal_but_earlier = b.and_(b.not_(b.or_(better, worse)), b.cmp("lt", place, position))
+        better = b.or_(better, equal_but_earlier)
+        best, position = b.select(better, x, best), b.select(better, place, position)
+        distance //= 2
+    return broadcast_lane(b, position)
