@@ -316,9 +316,21 @@ def _register_hook(self, hook):
         replaced = hook(cotangents[index])
         if replaced is None:
             return None
+        _check_replacement(hook, cotangents[index], replaced)
         return [replaced if k == index else c for k, c in enumerate(cotangents)]
 
     return node.register_prehook(on_node)
+
+
+def _check_replacement(hook, cotangent, replaced):
+    name = getattr(hook, "__name__", type(hook).__name__)
+    if not isinstance(replaced, Tensor):
+        raise TypeError(f"hook '{name}' returned a {type(replaced).__name__}, expected a Tensor or None")
+    if replaced.shape != cotangent.shape or replaced.dtype is not cotangent.dtype:
+        raise RuntimeError(
+            f"hook '{name}' has changed the size or type of value: the gradient is {cotangent.dtype.name}"
+            f"{cotangent.shape}, it returned {replaced.dtype.name}{replaced.shape}"
+        )
 
 
 def _keep_accumulator(leaf):

@@ -4,6 +4,7 @@ from functools import wraps
 
 import numpy as np
 
+from ..compiler.autodiff import conform
 from .modes import state
 from .node import BaseNode, Saved, _check_version, edge_of, named
 from .tensor import Tensor
@@ -48,13 +49,14 @@ class FunctionContext:
 class FunctionNode(BaseNode):
     """The node of one call of a Function."""
 
-    __slots__ = ("function", "context", "metas", "outputs", "n_outputs")
+    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs")
 
-    def __new__(cls, function, context, outputs, edges):
+    def __new__(cls, function, context, inputs, outputs, edges):
         return object.__new__(named(cls, f"{function.__name__}Backward"))
 
-    def __init__(self, function, context, outputs, edges):
+    def __init__(self, function, context, inputs, outputs, edges):
         super().__init__(edges)
+        self.input_metas = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in inputs]
         self.function = function
         self.context = context
         self.n_outputs = len(outputs)
@@ -77,7 +79,22 @@ class FunctionNode(BaseNode):
                 f"function {self.name()} returned an incorrect number of gradients (expected {len(self.edges)}, "
                 f"got {len(results)})"
             )
-        return results
+        return [self._checked(k, g) if e is not None else None for k, (e, g) in enumerate(zip(self.edges, results))]
+
+    def _checked(self, index, gradient):
+        """The gradient in the shape and type of the input it belongs to."""
+        if gradient is None:
+            return None
+        if not isinstance(gradient, Tensor):
+            raise TypeError(f"{self.name()}: expected Variable or None (got {type(gradient).__name__})")
+        shape, dtype = self.input_metas[index]
+        lead = len(gradient.shape) - len(shape)
+        if lead < 0 or any(a not in (1, b) for a, b in zip(shape, gradient.shape[lead:])):
+            raise RuntimeError(
+                f"Function {self.name()} returned an invalid gradient at index {index} - got {gradient.shape} but "
+                f"expected shape compatible with {shape}"
+            )
+        return conform(gradient, shape, dtype)
 
     def release(self):
         if self.context._saved:
@@ -131,7 +148,7 @@ def _connected(cls, context, args, outputs):
         state.frame.note("a custom autograd.Function: its backward is Python and runs on every call")
     outputs = tuple(_fresh(x, args) for x in outputs)
     edges = tuple(edge_of(x) if isinstance(x, Tensor) and x.requires_grad else None for x in args)
-    node = FunctionNode(cls, context, outputs, edges)
+    node = FunctionNode(cls, context, args, outputs, edges)
     for x in outputs:
         if x.dtype.is_floating_point and not any(x is y for y in context._non_differentiable):
             if x._frame is not None:
@@ -154,8 +171,29 @@ def once_differentiable(backward):
         recorded = state.grad_enabled
         state.grad_enabled = False
         try:
-            return backward(ctx, *cotangents)
+            results = backward(ctx, *cotangents)
         finally:
             state.grad_enabled = recorded
+        edges = tuple(edge_of(c) for c in cotangents if isinstance(c, Tensor) and c.requires_grad)
+        if not recorded or not edges:
+            return results
+        return tuple(_refusing(g, edges) for g in results) if isinstance(results, tuple) else _refusing(results, edges)
 
     return wrapper
+
+
+class _Refusal(BaseNode):
+    """Stands where the derivative of a gradient would be: it has none, and saying so is better than a zero."""
+
+    __slots__ = ()
+
+    def run(self, cotangent):
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+def _refusing(gradient, edges):
+    if gradient is None or not gradient.dtype.is_floating_point:
+        return gradient
+    result = Tensor(gradient.array)
+    result._requires_grad, result._node = True, _Refusal(edges)
+    return result
