@@ -64,8 +64,7 @@ class CompiledFunction:
         recording.calls += 1
         frame = state.frame = Frame(recording)
         try:
-            for t in tensors:
-                frame.identify(t)
+            frame.begin(tensors)
             result = self._function(*args, **kwargs)
         except BaseException:
             self._close_after_error(frame)

@@ -17,7 +17,7 @@ def close_graph(frame, needed):
     """Give the results that require gradients their place in the autograd graph."""
     if needed.differentiable:
         frame.graph_node = CallNode(frame, needed)
-    elif any(frame.metas[v].history for v in (*needed.live, *needed.views)):
+    elif any(frame.tensors[v]._meta.history for v in (*needed.live, *needed.views)):
         frame.graph_node = FreedNode(frame)
 
 
@@ -26,6 +26,7 @@ class FreedNode(BaseNode):
 
     __slots__ = ("frame",)
     released = True
+    keeps_values = False
 
     def __init__(self, frame):
         super().__init__(())
@@ -46,6 +47,8 @@ class FreedNode(BaseNode):
 
 class CallNode(BaseNode):
     """One call: output k is needed.differentiable[k]; edges lead to the inputs that get gradients."""
+
+    keeps_values = True
 
     __slots__ = ("frame", "needed", "n_outputs", "saved", "freed", "freed_steps", "present", "rerun_values")
 

@@ -7,7 +7,7 @@ from .recording import BACKWARD, UPDATE
 def describe(frame, needed, *, closed=False):
     """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""
     lines = [_line(step) for step in frame.steps]
-    known = frame.known_at_close if closed else known_values(frame)
+    known = known_values(frame)
     lines.append(
         f"from step {frame.flushed_at_close if closed else frame.flushed}, in memory {known}, {state.default_dtype!r}"
     )
@@ -39,4 +39,5 @@ def _code_text(function):
 
 def known_values(frame):
     """Numbers of the values that were in memory before the pending steps."""
-    return sorted(v for v in frame.arrays if v < frame.first_pending)
+    limit = frame.first_pending_at_close if frame.closed else frame.first_pending
+    return sorted(v for v in frame.arrays if v < limit)

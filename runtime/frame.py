@@ -10,32 +10,25 @@ from sys import getrefcount
 
 import numpy as np
 
-from ..compiler.graph import Graph
-from ..compiler.ops.comparison import cast
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd
+from . import frame_autograd, frame_changes
 from .closed import close_graph
-from .description import known_values
 from .evaluate import strides_in_elements
-from .gate import apply_eagerly, check_fits, inplace_eagerly
+from .expectation import learn
+from .gate import apply_eagerly
 from .modes import state
 from .program import Needed, program_for, run_steps_eagerly
-from .recording import ASSIGN, INPUT, NUMBER_CODES, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
+from .recording import INPUT, NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
-from .update import update_eagerly
 
-
-
-def _references_in_variable():
+def _references_in_list():
     items = [object()]
-    item = items[0]
-    return getrefcount(item)
+    return getrefcount(items[0])
 
 
-# References to a tensor nobody else holds, as getrefcount counts them here: for one in a list and a variable, and for
-# one in a list that is mapped over. Measured, because interpreters count their own references differently.
-_UNUSED_REFERENCES = _references_in_variable()
-_UNUSED_IN_LIST = next(map(getrefcount, [object()]))
+# References to a tensor that nothing but a list holds, as getrefcount counts them. Measured, because interpreters count
+# their own references differently.
+_UNUSED_REFERENCES = _references_in_list()
 
 
 class Frame:
@@ -62,18 +55,20 @@ class Frame:
         self.hooked = False
         self.flushed = 0
         self.first_pending = 0
+        self.expected = None  # expectation.py
+        self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
         self.closed = False
         self.graph_node = None
         self.failed = None
         self.last_program = None
         self.saved = []
-        self.known_at_close, self.flushed_at_close = [], 0
+        self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
     def apply(self, op, operands, attributes):
         """The op as a step of the recording; its result is pending."""
-        mark = len(self.numbers)
+        mark, expected = len(self.numbers), self.expected
         ids = ()
         for x in operands:
             if isinstance(x, Tensor):
@@ -91,28 +86,69 @@ class Frame:
                 break
         else:
             step = None
-            try:
-                if self.full:
-                    raise TooManyPaths
-                reason = self._eager_reason(op, operands, attributes)
-                if reason is None:
-                    step = self._record(op, ids, operands, attributes, enabled, mark)
-            except TooManyPaths:
-                reason = (
-                    f"more than {self.recording.n_branches} paths were recorded: the rest of this call runs eagerly"
-                )
-            except BaseException:
-                del self.numbers[mark:]
-                raise
+            if expected is not None:
+                step = self.follow(op, ids, attributes, enabled) if self.expected is expected else None
+                if step is None:
+                    # The expectation failed: what it had numbered must be identified again.
+                    del self.numbers[mark:]
+                    return self.apply(op, operands, attributes)
             if step is None:
-                del self.numbers[mark:]
-                return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
+                step, reason = self._new_step(op, ids, operands, attributes, enabled, mark)
+                if step is None:
+                    del self.numbers[mark:]
+                    return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
         self.step = step
         tensor = pending_tensor(self, len(self.tensors), step.metas[0])
         self.tensors.append(tensor)
         if step.detail is not None:
             self._note_view(tensor, step.operands[0])
         return tensor
+
+    def _new_step(self, op, ids, operands, attributes, enabled, mark):
+        """(the step recorded for an op, None), or (None, why it must run eagerly)."""
+        try:
+            if self.full:
+                raise TooManyPaths
+            reason = self._eager_reason(op, operands, attributes)
+            if reason is not None:
+                return None, reason
+            return self._record(op, ids, operands, attributes, enabled, mark), None
+        except TooManyPaths:
+            limit = self.recording.n_branches
+            return None, f"more than {limit} paths were recorded: the rest of this call runs eagerly"
+        except BaseException:
+            del self.numbers[mark:]
+            raise
+
+    def follow(self, op, operands, attributes, enabled):
+        """The recorded step that comes next if it is this one, past inputs that were expected; else None.
+
+        If it is not, what was expected and not met yet is forgotten, and the operands must be identified again.
+        """
+        step = self.step.find(op, operands, attributes, enabled)
+        if step is None and self.expected is not None:
+            target, met = self.expected.jumps.get(self.step, (None, None))
+            if target is not None:
+                step = target.find(op, operands, attributes, enabled)
+            if step is None:
+                self.forget_expected()
+            else:
+                self.tensors += met
+        return step
+
+    def forget_expected(self):
+        """Expected tensors that this call has not met come in one by one from now on, if at all."""
+        if self.expected is None:
+            return
+        self.expected = None
+        met = self.step.metas_count()
+        self.entered, unmet = [e for e in self.entered if e[0] < met], [e for e in self.entered if e[0] >= met]
+        for vid, tensor, _ in unmet:
+            del self.bound[id(tensor)]
+            array = self.arrays.pop(vid)
+            base = array.base
+            owner = id(array) if base is None else id(base)
+            self.owners[owner] = [v for v in self.owners[owner] if v != vid]
 
     def pending(self, meta):
         """A fresh tensor for the next value."""
@@ -176,25 +212,20 @@ class Frame:
         array = tensor._data
         if array is None:
             array = tensor.array
+        if self.expected is not None:
+            target, met = self.expected.jumps.get(self.step, (None, None))
+            if target is None or not target.following or target.following[0].op is not INPUT:
+                if not self.step.following or self.step.following[0].op is not INPUT:
+                    self.forget_expected()
+            else:
+                self.step = target
+                self.tensors += met
         base = array.base
         owner = id(array) if base is None else id(base)
         if self.homes and owner in self.owners and self._shares_home(owner, array):
             self.note("a tensor shares memory with one changed earlier in the call")
             self.flush()
-        # The usual case is checked by identity: the array that came in here on the last call.
-        following = self.step.following
-        step = following[0] if len(following) == 1 else None
-        if (
-            step is None
-            or step.op is not INPUT
-            or step.detail is None
-            or step.detail[0] is not array
-            or step.detail[1] is not tensor._requires_grad
-            or tensor._node is not None
-            or tensor._frame is not None
-            or array.shape != step.metas[0].shape
-        ):
-            step = self._input_step(tensor, array)
+        step = self._same_input(tensor, array) or self._input_step(tensor, array)
         vid = len(self.tensors)
         self.step = step
         self.tensors.append(tensor)
@@ -203,10 +234,23 @@ class Frame:
         self.entered.append((vid, tensor, 0 if storage is None else storage.version))
         self.arrays[vid] = array
         if owner in self.owners:
-            self.owners[owner].append(vid)
+            # A new list: expectations lend theirs to every call.
+            self.owners[owner] = [*self.owners[owner], vid]
         else:
             self.owners[owner] = [vid]
         return vid
+
+    def _same_input(self, tensor, array):
+        """The step that follows, if it is the input of a leaf just like this one (the usual case of an argument)."""
+        following = self.step.following
+        if len(following) != 1 or tensor._node is not None or tensor._frame is not None:
+            return None
+        step = following[0]
+        if step.op is not INPUT:
+            return None
+        shape, dtype, flag, leaf, strides = step.attributes
+        same = array.shape == shape and array.dtype == dtype and tensor._requires_grad is flag and leaf
+        return step if same and strides is None and array.flags.c_contiguous else None
 
     def _input_step(self, tensor, array):
         leaf = not tensor.has_history
@@ -222,8 +266,6 @@ class Frame:
                 self.full = True
                 step = new
                 step.parent, step.depth = self.step, self.step.depth + 1
-        if leaf:
-            step.detail = (array, tensor._requires_grad)
         return step
 
     def _shares_home(self, owner, array):
@@ -234,6 +276,7 @@ class Frame:
 
     def leave(self, tensor):
         """Forget a tensor: from now on it is one from outside, with the history it has."""
+        self.forget_expected()
         if tensor._data is None:
             self.materialize(tensor)
         if not self.closed:
@@ -277,181 +320,24 @@ class Frame:
     def meta(self, vid):
         return self.metas[vid]
 
-    # --- changes in place -----------------------------------------------------------------------------------------
+    # --- changes in place (frame_changes.py) ----------------------------------------------------------------------
     def apply_inplace(self, op, target, operands, attributes):
-        vid = self.identify(target)
-        reason = self._alias_reason(target, vid)
-        if reason is not None:
-            return self._inplace_eagerly(reason, target, inplace_eagerly, op, target, operands, attributes)
-        new = self.apply(op, operands, attributes)
-        check_fits(op.name, target, new)
-        if new.dtype is not target.dtype:
-            new = self.apply(cast, (new,), {"dtype": target.dtype})
-        if new._frame is not self:
-            return self._inplace_eagerly(f"{op.name}: no kernel", target, _copy_into, target, new)
-        self._take(ASSIGN, (self.identify(target), new._vid), None, ())
-        self._assign(target, new._vid, new._meta)
-        return target
+        return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
-    def _inplace_eagerly(self, reason, target, function, *args):
-        vids = self._group(target._vid if target._frame is self else self.bound[id(target)])
-        result = self.run_eagerly(reason, function, *args)
-        self.overwritten |= vids
-        self.leave(target)
-        self.bound.pop(id(target), None)
-        return result
+    def update(self, rule, rows, numbers, flags):
+        frame_changes.update(self, rule, rows, numbers, flags)
 
-    def _group(self, vid):
-        root = self.roots.get(vid, vid)
-        return {root, *self.views.get(root, ())}
-
-    def _alias_reason(self, target, vid):
-        """Why changing the target in place must run eagerly: other living tensors see its memory. Else None."""
-        for other in self._group(vid) if self.views else ():
-            t = self.tensors[other]
-            if other != vid and t is not None and (other in self.externals or getrefcount(t) > _UNUSED_REFERENCES):
-                return "in-place change of a tensor that has living views (or is one)"
-        meta = target._meta
-        if meta is not None and meta.history and not state.grad_enabled and target._frame is self:
-            return "in-place change under no_grad of a tensor that has a history"
-        if target._frame is self:
-            return None
-        array = self.arrays[vid]
-        neighbours = self.owners[_owner(array)]
-        if len(neighbours) > 1 and any(o != vid and np.may_share_memory(self.arrays[o], array) for o in neighbours):
-            return "in-place change of memory that another tensor of the call shares"
-        storage = target._storage
-        if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
-            return "in-place change of a tensor whose memory another living tensor shares"
-        return None
-
-    def _assign(self, target, new, meta):
-        """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush."""
-        if target._frame is self:
-            old = target._vid
-            was_leaf = target._meta is None or not target._meta.history
-        else:
-            old = self.bound[id(target)]
-            was_leaf = True
-        if target._data is not None:
-            if id(target) in self.bound:
-                self.homes[id(target)] = (target, target._data)
-            target._frame = self
-            target._data = None
-        if target._requires_grad and was_leaf and not meta.history:
-            # A leaf changed under no_grad stays a leaf that requires gradients, for what is computed from it later.
-            if not meta.requires_grad:
-                meta = self.changed_metas[new] = ValueMeta(meta.shape, meta.dtype, True, False)
-            self.changed_leaves[new] = target
-        target._node = None
-        target._vid = new
-        target._meta = meta
-        target._requires_grad = meta.requires_grad
-        storage = target._storage
-        if storage is None:
-            target.bump_version()
-        else:
-            storage.version += 1
-        self.overwritten.add(old)
-        self.tensors[old] = None
-        self.tensors[new] = target
-
-    def _take(self, op, operands, attributes, metas, make_detail=None):
+    def take(self, op, operands, attributes, metas, make_detail=None):
         """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be."""
-        step = self.step.find(op, operands, attributes, state.grad_enabled)
+        enabled = state.grad_enabled
+        step = self.follow(op, operands, attributes, enabled)
         if step is None:
             detail = make_detail() if make_detail else None
             metas = metas if detail is None else detail.metas
-            new = Step(
-                op,
-                operands,
-                attributes,
-                state.grad_enabled,
-                metas,
-                len(self.tensors),
-                len(self.numbers),
-                user_line(),
-                detail,
-            )
-            step = self.recording.grow(self.step, new)
+            place = (len(self.tensors), len(self.numbers), user_line())
+            step = self.recording.grow(self.step, Step(op, operands, attributes, enabled, metas, *place, detail))
         self.step = step
         return step
-
-    def update(self, rule, rows, numbers, flags):
-        """`runtime.update.update` as one step."""
-        ids = tuple([x._vid if x._frame is self else self.identify(x) for row in rows for x in row])
-        key = (rule, len(rows), tuple(sorted(flags.items())) if flags else ())
-        step = self.step.find(UPDATE, ids, key, state.grad_enabled)
-        try:
-            if step is None:
-                step = self._record_update(ids, key, UpdateDetail(self, rule, rows, numbers, flags))
-            reason = self._update_reason(step, rows)
-        except TooManyPaths:
-            reason = "too many paths"
-        if reason is not None:
-            for row in rows:
-                self.run_eagerly(reason, update_eagerly, rule, row, numbers, flags)
-                for x in row:
-                    if x._frame is self:
-                        self.leave(x)
-                    self.bound.pop(id(x), None)
-            return
-        for n in numbers:
-            self.numbers.append(float(n))
-        self.step = step
-        self._apply_update(step, rows)
-
-    def _record_update(self, ids, key, detail):
-        line, first_number = user_line(), len(self.numbers)
-        enabled = state.grad_enabled
-        step = Step(UPDATE, ids, key, enabled, detail.metas, len(self.tensors), first_number, line, detail)
-        return self.recording.grow(self.step, step)
-
-    def _apply_update(self, step, rows):
-        targets, metas, tensors = step.detail.targets, step.metas, self.tensors
-        bound, homes, changed_leaves, overwritten = self.bound, self.homes, self.changed_leaves, self.overwritten
-        first = new = len(tensors)
-        tensors.extend([None] * len(metas))
-        for row in rows:
-            for position in targets:
-                target = row[position]
-                meta = metas[new - first]
-                storage = target._storage
-                if target._frame is self or storage is None:
-                    self._assign(target, new, meta)
-                else:
-                    # What _assign does, for a tensor from outside that the call changes for the first time.
-                    key = id(target)
-                    old = bound[key]
-                    homes[key] = (target, target._data)
-                    target._frame = self
-                    target._data = None
-                    target._node = None
-                    target._vid = new
-                    target._meta = meta
-                    storage.version += 1
-                    if meta.requires_grad:
-                        changed_leaves[new] = target
-                    overwritten.add(old)
-                    tensors[old] = None
-                    tensors[new] = target
-                new += 1
-
-    def _update_reason(self, step, rows):
-        owners = self.owners
-        for row in rows:
-            for position in step.detail.targets:
-                x = row[position]
-                if x._frame is not self and not self.views:
-                    # _alias_reason, for the usual case of memory of its own.
-                    storage, base = x._storage, x._data.base
-                    alone = len(owners[id(x._data) if base is None else id(base)]) == 1
-                    if alone and (storage is None or storage.sharers is None):
-                        continue
-                reason = self._alias_reason(x, x._vid if x._frame is self else self.bound[id(x)])
-                if reason is not None:
-                    return reason
-        return None
 
     # --- computing ------------------------------------------------------------------------------------------------
     def materialize(self, tensor):
@@ -472,11 +358,8 @@ class Frame:
     def _needed(self, closing):
         live, views = [], []
         tensors, homes, bound = self.tensors, self.homes, self.bound
-        new, unused = tensors, _UNUSED_IN_LIST
-        if self.first_pending:
-            new, unused = tensors[self.first_pending :], _UNUSED_IN_LIST + 1
-        for vid, references in enumerate(map(getrefcount, new), self.first_pending):
-            if references > unused:
+        for vid in self._computed():
+            if getrefcount(tensors[vid]) > _UNUSED_REFERENCES:
                 t = tensors[vid]
                 if t is not None and t._data is None and id(t) not in homes:
                     (views if vid in self.roots else live).append(vid)
@@ -489,6 +372,15 @@ class Frame:
             live += sorted(r for r in roots if r not in self.arrays and r not in live)
         ends = frame_autograd.living(self, tuple(differentiable)) if closing and differentiable else ()
         return Needed(tuple(live), tuple(views), tuple(commits), ends)
+
+    def _computed(self):
+        """Numbers of the pending values: all but inputs."""
+        known = self.step.programs
+        key = ("computed", self.flushed)
+        if key not in known:
+            steps = [s for s in self.steps[self.flushed :] if s.op is not INPUT]
+            known[key] = tuple(v for s in steps for v in range(s.first, s.first + len(s.metas)))
+        return known[key]
 
     def _run(self, needed):
         if self.flushed < self.step.depth and (needed.live or needed.commits or needed.views):
@@ -545,31 +437,52 @@ class Frame:
         return self.steps[low]
 
     # --- the end ----------------------------------------------------------------------------------------------------
+    def begin(self, arguments):
+        """Number the arguments of the call, and what it is expected to meet."""
+        for t in arguments:
+            self.identify(t)
+        self.start = self.step
+        expected = self.recording.expectation
+        if expected is not None and expected.start is self.step and expected.holds() and expected.enter(self):
+            self.expected = expected
+
     def close(self):
         """Compute what is alive, and connect it to the autograd graph outside."""
+        met = self.expected is not None and self.expected.end is self.step
+        if not met:
+            self.forget_expected()
+        needed = None
         try:
             needed = self._needed(closing=True)
-            self.known_at_close, self.flushed_at_close = known_values(self), self.flushed
+            self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
             self._run(needed)
             close_graph(self, needed)
+            if not met:
+                learn(self, self.start)
         except BaseException as error:
             self.failed = f"{type(error).__name__}: {error}"
             for tensor, home in self.homes.values():
                 tensor._data, tensor._frame = home, None
             raise
         finally:
-            self._release()
+            self._release(needed)
 
-    def _release(self):
+    def _release(self, needed):
+        """Tensors that no backward leads through become ordinary ones."""
         self.closed = True
-        for tensor in self.tensors:
-            if tensor is None or tensor._frame is not self or (tensor._data is None and self.failed):
-                continue
-            if not (tensor._requires_grad and tensor._meta.history):
-                tensor._frame = None
+        if needed is None or self.flushed_at_close or self.failed:
+            left = [t for t in self.tensors if t is not None]
+        else:
+            left = [self.tensors[v] for v in (*needed.live, *needed.views, *[new for _, new in needed.commits])]
+        for tensor in left:
+            if tensor._frame is self and not (tensor._data is None and self.failed):
+                if not (tensor._requires_grad and tensor._meta.history):
+                    tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
-        if self.graph_node is None:
+        if self.graph_node is None or not self.graph_node.keeps_values:
+            # A result keeps its call alive; it must not keep the call's arguments alive with it.
             self.arrays = {}
+            self.entered = [e for e in self.entered if e[1]._requires_grad] if self.graph_node else []
 
     # --- autograd (frame_autograd.py) -----------------------------------------------------------------------------
     def node_of(self, tensor):
@@ -600,31 +513,3 @@ class _Operand:
     @property
     def ndim(self):
         return len(self.shape)
-
-
-class UpdateDetail:
-    """Which elements of a row an update rule replaces, found by running it on shapes alone."""
-
-    __slots__ = ("targets", "metas", "row_length", "n_numbers")
-
-    def __init__(self, frame, rule, rows, numbers, flags):
-        graph = Graph("update", state.default_dtype)
-        row = [graph.input(x.shape, x.dtype) for x in rows[0]]
-        new = rule(*row, *(graph.scalar(NUMBER_DTYPES[-3]) for _ in numbers), **flags)
-        self.targets = tuple(k for k, v in enumerate(new) if v is not None)
-        self.row_length = len(row)
-        self.n_numbers = len(numbers)
-        self.metas = tuple(
-            ValueMeta(r[k].shape, r[k].dtype, r[k]._requires_grad, False) for r in rows for k in self.targets
-        )
-
-
-def _owner(array):
-    base = array.base
-    return id(array) if base is None else id(base)
-
-
-def _copy_into(target, new):
-    np.copyto(target.array, new.array, casting="unsafe")
-    target.bump_version()
-    return target

@@ -265,7 +265,7 @@ def backward(frame, outputs, gradients, retain_graph):
     cotangents = tuple(-1 if g is None else frame.identify(g) for g in gradients or (None,) * len(vids))
     key = (len(vids), bool(retain_graph))
     try:
-        step = frame._take(
+        step = frame.take(
             BACKWARD, vids + cotangents, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph)
         )
     except TooManyPaths:

@@ -84,6 +84,10 @@ class Step:
             self._path = path[::-1]
         return self._path
 
+    def metas_count(self):
+        """How many values are made up to here."""
+        return self.first + len(self.metas)
+
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list that must not be changed)."""
         if self._metas is None:
@@ -121,6 +125,8 @@ class Recording:
     calls: int = 0
     fallbacks: dict = field(default_factory=dict)
     programs: list = field(default_factory=list)
+    last_entered: dict = field(default_factory=dict)
+    expectation: object = None
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""

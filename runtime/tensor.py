@@ -144,6 +144,8 @@ class Tensor:
             )
         if self._frame is not None:
             self._frame.leave(self)
+        elif state.frame is not None:
+            state.frame.forget_expected()
         self._requires_grad = bool(value)
 
     @property

@@ -1,0 +1,88 @@
+"""What a replayed call is expected to meet: the tensors from outside (parameters, optimizer state) of the last call.
+
+Checking them one by one where they come in costs a microsecond each; checking that all of them still are what they
+were costs a tenth of that. They are then numbered before the call begins, and the recording's input steps for them
+are skipped over. A call that turns out differently forgets the expectation and goes on step by step.
+"""
+
+from operator import attrgetter, is_
+
+from .recording import INPUT
+
+_data, _node, _frame = attrgetter("_data"), attrgetter("_node"), attrgetter("_frame")
+_flag, _storage, _shape = attrgetter("_requires_grad"), attrgetter("_storage"), attrgetter("shape")
+
+
+class Expectation:
+    """The stable tensors of a path, and how to skip the steps they come in by.
+
+    jumps: step -> (the last of the expected input steps that directly follow it, their tensors in order).
+    """
+
+    __slots__ = ("start", "end", "tensors", "arrays", "flags", "shapes", "numbers", "bound", "owners", "jumps", "known")
+
+    def __init__(self, frame, start, stable):
+        self.start = start
+        self.end = frame.step
+        self.tensors = [t for _, t, _ in stable]
+        self.arrays = [t._data for t in self.tensors]
+        self.flags = [t._requires_grad for t in self.tensors]
+        self.shapes = [a.shape for a in self.arrays]
+        self.numbers = [vid for vid, _, _ in stable]
+        self.bound = {id(t): vid for vid, t, _ in stable}
+        self.known = dict(zip(self.numbers, self.arrays))
+        self.owners = {}
+        for vid, array in self.known.items():
+            base = array.base
+            self.owners.setdefault(id(array) if base is None else id(base), []).append(vid)
+        self.jumps = self._jumps(frame)
+
+    def _jumps(self, frame):
+        tensors = dict(zip(self.numbers, self.tensors))
+        jumps, path = {}, [self.start, *frame.steps[self.start.depth :]]
+        k = 0
+        while k + 1 < len(path):
+            last, met = k, []
+            while last + 1 < len(path) and path[last + 1].op is INPUT and path[last + 1].first in tensors:
+                last += 1
+                met.append(tensors[path[last].first])
+            if met:
+                jumps[path[k]] = (path[last], met)
+            k = max(last, k + 1)
+        return jumps
+
+    def holds(self):
+        """Whether every tensor is still the leaf it was, on the same array."""
+        tensors = self.tensors
+        return (
+            all(map(is_, map(_data, tensors), self.arrays))
+            and list(map(_flag, tensors)) == self.flags
+            and not any(map(_node, tensors))
+            and not any(map(_frame, tensors))
+            and list(map(_shape, self.arrays)) == self.shapes
+        )
+
+    def enter(self, frame):
+        """Number the tensors in the frame. False if one shares memory with an argument of the call."""
+        if not self.owners.keys().isdisjoint(frame.owners):
+            return False
+        frame.bound.update(self.bound)
+        frame.arrays.update(self.known)
+        frame.owners.update(self.owners)
+        versions = [0 if s is None else s.version for s in map(_storage, self.tensors)]
+        frame.entered += zip(self.numbers, self.tensors, versions)
+        return True
+
+
+def learn(frame, start):
+    """After a call: what the next one may expect. Tensors met with the same array in two calls count as stable."""
+    recording = frame.recording
+    before = recording.last_entered
+    entered = [e for e in frame.entered if e[0] >= start.metas_count()]
+    recording.last_entered = {vid: (id(t), id(t._data)) for vid, t, _ in entered}
+    stable = [
+        e
+        for e in entered
+        if before.get(e[0]) == (id(e[1]), id(e[1]._data)) and e[1]._node is None and not e[1].has_history
+    ]
+    recording.expectation = Expectation(frame, start, stable) if stable else None
