@@ -38,13 +38,21 @@ def _as_array(data, dtype):
         if dtype is None and array.dtype not in dtypes._BY_NUMPY:
             array = _narrowed(array)
     else:
-        array = np.array(data)
-        if array.dtype == object:
-            raise ValueError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+        array = _numbers(data)
         wanted = dtype or (state.default_dtype if array.dtype.kind == "f" or array.size == 0 else None)
         array = array.astype(wanted.numpy) if wanted else array
     dtypes.from_numpy(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _numbers(data):
+    try:
+        array = np.array(data)
+        if array.dtype.kind in "biuf":
+            return array
+    except ValueError:
+        pass  # lists of different lengths
+    raise ValueError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
 
 
 def _narrowed(array):

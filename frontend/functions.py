@@ -41,6 +41,11 @@ def _tensor(name, x):
     raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}")
 
 
+def _require_tensor(name, input, other):
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
+
+
 def _unary(op, name):
     def function(input):
         return op(_tensor(name, input))
@@ -51,8 +56,7 @@ def _unary(op, name):
 def _binary(op, name):
     def function(input, other):
         input, other = operand(input), operand(other)
-        if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-            raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
+        _require_tensor(name, input, other)
         return op(input, other)
 
     return function
@@ -89,6 +93,7 @@ def add(input, other, *, alpha=1):
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
+    _require_tensor("add", input, other)
     return arithmetic.add(input, other)
 
 
