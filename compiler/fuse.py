@@ -11,8 +11,8 @@ elements, and then a value has a level:
 
 Two groups may become one if (1) no path leaves one and comes back through a third (the kernels could not be ordered);
 (2) what one reads of the other is at the same position, or is the row's value in the row; (3) their domains agree, and
-strided reads do not change stride inside a row; (4) the result stays small. The order is greedy: every op joins the
-groups of its operands where it can; then groups that read the same memory over the same domain join.
+strided reads do not change stride inside a row; (4) the result stays small. The order is greedy, the largest
+domains first: producers and consumers join where they can; then groups that read the same memory over the same domain.
 
 Every pair of producer and consumer that stays apart leaves a `Refusal`.
 """
@@ -78,21 +78,56 @@ def fuse(graph):
     for value in graph.values:
         if state.reads.is_node[value.number]:
             _add(state, value)
+    refused = _join_along(state, _edges_by_size(state))
+    # Once more: some of what stood in the way may have moved.
+    refused = _join_along(state, [edge for edge, _ in refused])
     _join_siblings(state)
+    refusals = [
+        Refusal(base, value, reason)
+        for (base, value), reason in sorted(refused, key=lambda r: (r[0][1].number, r[0][0].number))
+        if state.group_of[base.number] is not state.group_of[value.number]
+    ]
     groups = sorted({g.number: g for g in state.group_of.values()}.values(), key=lambda g: g.number)
-    return Fusion(graph, state.reads, groups, list(state.refusals.values()))
+    return Fusion(graph, state.reads, groups, refusals)
+
+
+def _edges_by_size(state):
+    """(producer, consumer) pairs, those over the largest domains first: there fusion saves most, and a small group that
+    joined first could stand between them. Equal sizes in recorded order, so that chains grow from their beginning."""
+    edges = {}
+    for group in state.group_of.values():
+        (value,) = group.values
+        for base, _ in producers(state.reads, value):
+            edges[base, value] = max(group.size, state.group_of[base.number].size)
+    return sorted(edges, key=lambda edge: (-edges[edge], edge[1].number))
+
+
+def _join_along(state, edges):
+    """Join the groups of each pair where possible; the pairs left apart, with reasons."""
+    refused = []
+    for base, value in edges:
+        x, y = state.group_of[base.number], state.group_of[value.number]
+        if x is y:
+            continue
+        reason = _obstacle(state, x, y)
+        if reason is None:
+            merged, reason = _joined(state, x, y)
+            if merged is not None:
+                _replace(state, x, y, merged)
+                continue
+        refused.append(((base, value), reason))
+    return refused
 
 
 class _State:
     """The partition while it grows. `before`: group number -> bit set of the groups it depends on, near or far."""
 
-    __slots__ = ("reads", "group_of", "before", "refusals")
+    __slots__ = ("reads", "group_of", "before")
 
     def __init__(self, reads):
         self.reads = reads
         self.group_of = {}
         self.before = {}
-        self.refusals = {}
 
     def depends(self, x, y):
         """Whether group x needs something that group y computes."""
@@ -108,7 +143,7 @@ def producers(reads, value):
 
 
 def _add(state, value):
-    """A group for the op, joined with the groups of its operands where that is possible."""
+    """A group for the op alone."""
     kind = "loop" if is_loop_op(value) else value.op.name
     group = Group(value.number, kind, [value])
     if kind == "loop":
@@ -118,28 +153,10 @@ def _add(state, value):
         found = {c for r in state.reads.by_value[value.number] for c in cuts(r.access.collapsed)}
         group.cuts = {"full": set(), "row": set(), "column": set(), reading: found}
     state.group_of[value.number] = group
-    edges = list(producers(state.reads, value))
     before = 0
-    for base, _ in edges:
-        number = state.group_of[base.number].number
-        before |= state.before[number] | 1 << number
+    for base, _ in producers(state.reads, value):
+        before |= state.before[base.number] | 1 << base.number
     state.before[group.number] = before
-    for base, _ in edges:
-        producer, consumer = state.group_of[base.number], state.group_of[value.number]
-        if producer is not consumer:
-            _try_join(state, producer, consumer, base, value)
-
-
-def _try_join(state, producer, consumer, base, value):
-    reason = _obstacle(state, producer, consumer)
-    merged = None
-    if reason is None:
-        merged, reason = _joined(state, producer, consumer)
-    if merged is None:
-        state.refusals.setdefault((base.number, value.number), Refusal(base, value, reason))
-        return False
-    _replace(state, producer, consumer, merged)
-    return True
 
 
 def _obstacle(state, x, y):
@@ -216,7 +233,7 @@ def _place_small(merged, big, small, edges, small_feeds):
         return "different sizes"
     if small.row or any(level != "full" for level in small.level.values()):
         return f"a reduction over {small.size} elements beside a domain of {big.size}"
-    if not small_feeds and big.outer and all(big.level[b.number] == "column" for b, _, _ in edges):
+    if big.outer and all(_is_column_end(big, base, consumer, small_feeds) for base, _, consumer in edges):
         level, expected = "column", big.outer * big.row
     else:
         level = "row"
@@ -230,6 +247,13 @@ def _place_small(merged, big, small, edges, small_feeds):
     merged.cuts = {k: set(v) for k, v in big.cuts.items()}
     merged.cuts[level] |= small.cuts["full"]
     return None
+
+
+def _is_column_end(big, base, consumer, small_feeds):
+    """Whether the big group's end of an edge is a column value that the small group may stand beside."""
+    if small_feeds:
+        return big.level[consumer.number] == "column" and consumer.op.kind != "reduction"
+    return big.level[base.number] == "column"
 
 
 def _edge_obstacle(merged, base, read, consumer):

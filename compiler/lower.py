@@ -47,6 +47,7 @@ _RECOMPUTE = 3
 # Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
 # once, were slower: rows are then read in short pieces.
 _CHUNK = 4096
+WHOLE_ROWS = 2 * _CHUNK
 _PLACES = ("kernel", "row", "lane")
 
 
@@ -421,7 +422,7 @@ class _Nest:
 
     # --- column sums --------------------------------------------------------------------------------------------------
     def column_nest(self):
-        if self.row_sums or self.inner <= 2 * _CHUNK:
+        if self.row_sums or self.inner <= WHOLE_ROWS:
             return self.column_body(in_memory=self.vectors > _SHORT_ROW)
         return self.column_chunks()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import networkx
 
 from .graph import INPUT
+from .lower import WHOLE_ROWS
 from .reads import can_fail
 from .stages import count_stages
 
@@ -117,9 +118,12 @@ def _reads_in_step(reads, writer, base, target, stored):
         for read in reads.by_value[value.number]:
             if read.access.base is target:
                 reading = "full" if value.op.kind == "reduction" else writer.level[value.number]
-                if not read.access.is_whole or not read.fusable or reading != level:
+                in_step = reading == level and read.access.is_whole and read.fusable
+                if not in_step and not _comes_before_columns(writer, level, reading):
                     return False
-            elif reads.is_inline[read.access.base.number] and writer.size > 1:
-                # An inline number is read before the loops; only the elements of larger targets are written inside.
-                continue
     return True
+
+
+def _comes_before_columns(writer, level, reading):
+    """Column values are written after all rows, and whatever those read, if the rows are not cut into chunks."""
+    return level == "column" and reading != "column" and writer.outer == 1 and writer.row <= WHOLE_ROWS
