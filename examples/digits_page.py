@@ -1,0 +1,157 @@
+"""The page that digits.py writes: the loss curve, the graphs, the kernels and some predictions."""
+
+import platform
+from html import escape
+from pathlib import Path
+
+import llvmlite
+import numpy as np
+
+import weft
+from weft import nn, visualize
+
+N_IMAGES = 24
+# Below this the processor's cycle counter says little.
+_SHORTEST_NS = 30
+
+
+def write_page(path, digits, eager, compiled, equal, probabilities):
+    """Write the page of a comparison of an eager and a compiled training."""
+    sections = [
+        _head(digits, eager, compiled, equal, probabilities),
+        _loss_section(eager, compiled, equal),
+        _graph_section(digits, compiled),
+        _kernel_section(compiled),
+        _image_section(digits, probabilities),
+        f"<p style='margin-top:18px'>{escape(_machine())}</p>",
+    ]
+    Path(path).write_text(visualize.html_page("Handwritten digits with weft", "\n".join(sections)), encoding="utf-8")
+
+
+def _machine():
+    versions = f"weft {weft.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
+    return f"{versions}, llvmlite {llvmlite.__version__}, {platform.system()} {platform.machine()}."
+
+
+def _section(title, text, *parts):
+    return f"<section><h2>{title}</h2><p>{text}</p>{''.join(parts)}</section>"
+
+
+# --- numbers at the top ----------------------------------------------------------------------------------------------
+def _head(digits, eager, compiled, equal, probabilities):
+    right = np.mean(probabilities.argmax(1) == digits.test_classes.numpy())
+    _, program = visualize.busiest_program(compiled.step)
+    found = "loaded from disk" if program.meta["source"] == "disk" else "compiled now"
+    tiles = [
+        (f"{100 * right:.1f} %", f"of {len(probabilities)} held-out images right", ""),
+        (f"{1 / compiled.steady_seconds:,.0f}", "training steps per second, compiled", ""),
+        (f"{1 / eager.steady_seconds:,.0f}", "training steps per second, eager", ""),
+        (f"{1e3 * compiled.compile_seconds:.0f} ms", f"until the step was native code ({found})", ""),
+        (str(len(program.meta["plan"]["kernels"])), "kernels in the program of one step", ""),
+        ("equal" if equal else "different", "eager and compiled loss, bit for bit", "" if equal else " bad"),
+    ]
+    boxes = "".join(f'<div class="tile{kind}"><b>{value}</b><span>{words}</span></div>' for value, words, kind in tiles)
+    return (
+        "<h1>Handwritten digits with weft</h1><p>A network of three linear layers learns the 1,797 digits that come "
+        "with scikit-learn, once eagerly and once with its whole training step (forward, loss, backward, update) "
+        f'compiled by one decorator.</p><div class="tiles">{boxes}</div>'
+    )
+
+
+# --- loss ------------------------------------------------------------------------------------------------------------
+def _loss_section(eager, compiled, equal):
+    lines = [("eager", eager.losses, 5.0), ("compiled", compiled.losses, 1.3)]
+    chart = visualize.line_chart(lines, "training step", "cross-entropy of the batch", log=True, width=1190)
+    verdict = (
+        "The two curves are the same numbers: all bits of all steps agree."
+        if equal
+        else "<b>The two curves differ, which they must not.</b>"
+    )
+    return _section("Loss", f"{verdict} The scale is logarithmic.", visualize.figure(chart))
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+def _graph_section(digits, compiled):
+    tensors = dict(compiled.model.named_parameters())
+    loss = nn.CrossEntropyLoss()(compiled.model(digits.train_images[:64]), digits.train_classes[:64])
+    autograd = visualize.draw_autograd(loss, {**tensors, "loss": loss}, width_px=560)
+    state = compiled.optimizer.state
+    momenta = {f"{name}.momentum": state[p]["momentum_buffer"] for name, p in tensors.items()}
+    drawn = visualize.draw_function(compiled.step, {**tensors, **momenta}, results=("loss",), width_px=1400)
+    side_by_side = (
+        f"<div class='pair'><div><h3>Forward, as recorded</h3>{visualize.figure(drawn['forward'])}</div>"
+        f"<div><h3>Eager autograd: loss.grad_fn</h3>{visualize.figure(autograd)}</div></div>"
+    )
+    return _section(
+        "Graphs",
+        "Left: what the decorator recorded. Boxes of one colour and number are computed by one kernel (a linear layer "
+        "by the kernel that finishes it; its matrix product is a kernel of its own). Right: the same forward as eager "
+        "autograd's nodes. Below: the backward that is derived from the recording, then the optimizer's update of "
+        "every parameter. All of it is one native program. Point at a box to read its line of the graph.",
+        side_by_side,
+        f"<h3>Backward</h3>{visualize.figure(drawn['backward'])}",
+        f"<h3>Update</h3>{visualize.figure(drawn['update'])}",
+    )
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+def _kernel_section(compiled):
+    _, program = visualize.busiest_program(compiled.step)
+    kernels = program.meta["plan"]["kernels"]
+    times = visualize.kernel_times(program)
+    headers = ["", "kernel", "ops", "domain", "bytes", "flops", "time, µs", "", "GB/s", "GFLOP/s"]
+    longest = max(times, default=1) if times else 1
+    rows = [_kernel_row(k, kernel, times and times[k], longest) for k, kernel in enumerate(kernels)]
+    if times is None:
+        text = "Times need the cycle counter of an x86-64 processor; this machine has another."
+    else:
+        text = (
+            f"Times are medians, read from the processor's cycle counter after each kernel inside the program: "
+            f"{sum(times) / 1e3:.1f} µs together. A whole step takes {1e6 * compiled.steady_seconds:.0f} µs; the rest "
+            "is the Python of the step, which runs on every call. Bytes and flops are counted from shapes."
+        )
+    return _section("Kernels", text, visualize.html_table(headers, rows, numbers={4, 5, 6, 8, 9}))
+
+
+def _kernel_row(k, kernel, time_ns, longest_ns):
+    fill, border = visualize.group_color(k)
+    chip = f'<span class="chip" style="background:{fill};border-color:{border}">{k}</span>'
+    words = "matrix product" if kernel["kind"] == "bmm" else kernel["kind"]
+    cells = [
+        chip,
+        f"{words} <code>{kernel['name']}</code>",
+        f"<code>{escape(' '.join(kernel['ops']))}</code>",
+        f"<code>{escape('×'.join(map(str, kernel['domain'])) or 'scalar')}</code>",
+        f"{kernel['n_bytes']:,}",
+        f"{kernel['n_flops']:,}",
+    ]
+    if time_ns is None:
+        return [*cells, "–", "", "–", "–"]
+    if time_ns < _SHORTEST_NS:
+        return [*cells, f"&lt; {_SHORTEST_NS / 1e3:g}", "", "–", "–"]
+    bar = f'<span class="bar" style="width:{90 * time_ns / longest_ns:.0f}px;background:{border}"></span>'
+    rates = [f"{kernel['n_bytes'] / time_ns:.0f}", f"{kernel['n_flops'] / time_ns:.0f}"]
+    return [*cells, f"{time_ns / 1e3:.2f}", bar, *rates]
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+def _image_section(digits, probabilities):
+    images, classes = digits.test_images.numpy(), digits.test_classes.numpy()
+    found = probabilities.argmax(1)
+    wrong = np.flatnonzero(found != classes)
+    shown = [*wrong, *np.flatnonzero(found == classes)][:N_IMAGES]
+    boxes = [_image(images[k], int(classes[k]), int(found[k]), float(probabilities[k].max())) for k in shown]
+    text = (
+        f"{min(len(wrong), N_IMAGES)} of the {len(wrong)} held-out images that the network gets wrong come first, then "
+        "the first ones it gets right; with the probability it gives its answer."
+    )
+    return _section("Predictions", text, f'<div class="images">{"".join(boxes)}</div>')
+
+
+def _image(pixels, true, found, probability):
+    right = true == found
+    words = f"<b>{found}</b> " + ("✓" if right else f"✗ <small>is {true}</small>")
+    note = f"<small>{100 * probability:.1f} %</small>"
+    address = visualize.png_image(pixels.reshape(8, 8))
+    kind = "image" if right else "image wrong"
+    return f'<div class="{kind}"><img alt="a handwritten {true}" src="{address}">{words}{note}</div>'
