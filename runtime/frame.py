@@ -18,8 +18,9 @@ from .expectation import learn
 from .gate import apply_eagerly
 from .modes import state
 from .program import Needed, program_for, run_steps_eagerly
-from .recording import INPUT, NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
+from .recording import INPUT, NUMBER_CODES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
+
 
 def _references_in_list():
     items = [object()]
@@ -53,6 +54,7 @@ class Frame:
         self.freed = set()  # steps whose saved values a backward has freed
         self.nodes = {}
         self.hooked = False
+        self.n_unusual_updates = 0
         self.flushed = 0
         self.first_pending = 0
         self.expected = None  # expectation.py
@@ -274,10 +276,17 @@ class Frame:
             for v in self.owners[owner]
         )
 
+    def forget(self, tensor):
+        """A tensor from outside is about to change its flags: where it is used next, it comes in anew."""
+        self.forget_expected()
+        if id(tensor) in self.homes:
+            self.leave(tensor)
+        self.bound.pop(id(tensor), None)
+
     def leave(self, tensor):
         """Forget a tensor: from now on it is one from outside, with the history it has."""
         self.forget_expected()
-        if tensor._data is None:
+        if tensor._data is None or id(tensor) in self.homes:
             self.materialize(tensor)
         if not self.closed:
             if tensor._node is None and tensor._meta is not None and tensor._meta.history:
@@ -364,7 +373,7 @@ class Frame:
                 if t is not None and t._data is None and id(t) not in homes:
                     (views if vid in self.roots else live).append(vid)
         differentiable = [v for v in [*live, *views] if tensors[v]._meta.history]
-        commits = [(bound[key], entry[0]._vid) for key, entry in homes.items()]
+        commits = [(origin, t._vid if t._frame is self else bound[key]) for key, (t, _, origin) in homes.items()]
         roots = {self.roots[v] for v in views}
         if differentiable and not closing:
             roots |= {self.roots.get(v, v) for v in frame_autograd.saved_values(self)}
@@ -376,9 +385,10 @@ class Frame:
     def _computed(self):
         """Numbers of the pending values: all but inputs."""
         known = self.step.programs
-        key = ("computed", self.flushed)
+        key = ("computed", self.flushed, self.n_unusual_updates)
         if key not in known:
-            steps = [s for s in self.steps[self.flushed :] if s.op is not INPUT]
+            usual = (INPUT,) if self.n_unusual_updates else (INPUT, UPDATE)
+            steps = [s for s in self.steps[self.flushed :] if s.op not in usual]
             known[key] = tuple(v for s in steps for v in range(s.first, s.first + len(s.metas)))
         return known[key]
 
@@ -397,11 +407,11 @@ class Frame:
         self.first_pending = len(self.tensors)
 
     def _settle(self, needed):
-        for key, (tensor, home) in self.homes.items():
+        for key, (tensor, home, origin) in self.homes.items():
+            vid = tensor._vid if tensor._frame is self else self.bound[key]
             tensor._data = home
-            vid = tensor._vid
             self.arrays[vid] = home
-            self.same[vid] = self.bound[key]
+            self.same[vid] = origin
         self.homes = {}
         for vid in needed.live:
             tensor = self.tensors[vid]
@@ -461,8 +471,9 @@ class Frame:
                 learn(self, self.start)
         except BaseException as error:
             self.failed = f"{type(error).__name__}: {error}"
-            for tensor, home in self.homes.values():
+            for tensor, home, _ in self.homes.values():
                 tensor._data, tensor._frame = home, None
+            self.homes = {}
             raise
         finally:
             self._release(needed)

@@ -127,7 +127,7 @@ def _make_node(frame, index, step):
 def _holder(frame, vid):
     """The tensor that holds a value, or a stand-in if an in-place change took it."""
     tensor = frame.tensors[vid]
-    if tensor is None:
+    if tensor is None or vid in frame.overwritten:
         tensor = Tensor(frame.arrays.get(vid))
         tensor._frame, tensor._vid, tensor._meta = frame, vid, frame.metas[vid]
         tensor._requires_grad = frame.metas[vid].requires_grad

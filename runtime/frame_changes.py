@@ -5,6 +5,7 @@ all. Where another living tensor sees the memory (views, shared arrays) nothing 
 eagerly, with the reason noted for `explain`.
 """
 
+from operator import attrgetter, is_
 from sys import getrefcount
 
 import numpy as np
@@ -71,13 +72,13 @@ def alias_reason(frame, target, vid):
     if frame.views:
         externals = frame.externals
         for other in _group(frame, vid):
-            t = frame.tensors[other]
-            if other != vid and t is not None and (other in externals or getrefcount(t) > _UNUSED_REFERENCES):
+            t = frame.tensors[other] if other != vid else None
+            if t is not None and (other in externals or getrefcount(t) > _UNUSED_REFERENCES):
                 return "in-place change of a tensor that has living views (or is one)"
     meta = target._meta
     if meta is not None and meta.history and not state.grad_enabled and target._frame is frame:
         return "in-place change under no_grad of a tensor that has a history"
-    if target._frame is frame:
+    if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
     neighbours = frame.owners[owner_of(array)]
@@ -104,8 +105,10 @@ def _assign(frame, target, new, meta):
         old = frame.bound[id(target)]
         was_leaf = True
     if target._data is not None:
-        if id(target) in frame.bound:
-            frame.homes[id(target)] = (target, target._data)
+        key = id(target)
+        if key in frame.bound:
+            origin = frame.homes[key][2] if key in frame.homes else frame.bound[key]
+            frame.homes[key] = (target, target._data, origin)
         target._frame = frame
         target._data = None
     if target._requires_grad and was_leaf and not meta.history:
@@ -127,7 +130,7 @@ def _assign(frame, target, new, meta):
 class UpdateDetail:
     """Which elements of a row an update rule replaces, found by running it on shapes alone."""
 
-    __slots__ = ("targets", "metas", "row_length", "n_numbers")
+    __slots__ = ("targets", "metas", "row_length", "n_numbers", "usual")
 
     def __init__(self, rule, rows, numbers, flags):
         graph = Graph("update", state.default_dtype)
@@ -136,6 +139,7 @@ class UpdateDetail:
         self.targets = tuple(k for k, v in enumerate(new) if v is not None)
         self.row_length = len(row)
         self.n_numbers = len(numbers)
+        self.usual = None
         self.metas = tuple(
             ValueMeta(r[k].shape, r[k].dtype, r[k]._requires_grad, False) for r in rows for k in self.targets
         )
@@ -159,15 +163,22 @@ def update(frame, rule, rows, numbers, flags):
     try:
         if step is None:
             step = _record_update(frame, ids, key, UpdateDetail(rule, rows, numbers, flags))
+        usual = step.detail.usual
+        if usual is not None and usual.applies(frame, rows, step.detail.targets):
+            frame.numbers += map(float, numbers)
+            frame.step = step
+            usual.apply(frame)
+            return
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
         reason = "too many paths"
     if reason is not None:
         _update_eagerly(frame, reason, rule, rows, numbers, flags)
         return
-    for n in numbers:
-        frame.numbers.append(float(n))
+    frame.numbers += map(float, numbers)
     frame.step = step
+    frame.n_unusual_updates += 1
+    step.detail.usual = UsualUpdate.of(frame, step, rows)
     _apply_update(frame, step, rows)
 
 
@@ -188,34 +199,64 @@ def _record_update(frame, ids, key, detail):
 
 
 def _apply_update(frame, step, rows):
-    targets, metas, tensors = step.detail.targets, step.metas, frame.tensors
-    bound, homes, changed_leaves, overwritten = frame.bound, frame.homes, frame.changed_leaves, frame.overwritten
-    first = new = len(tensors)
-    tensors.extend([None] * len(metas))
+    new = len(frame.tensors)
+    frame.tensors.extend([None] * len(step.metas))
     for row in rows:
-        for position in targets:
-            target = row[position]
-            meta = metas[new - first]
-            storage = target._storage
-            if target._frame is frame or storage is None:
-                _assign(frame, target, new, meta)
-            else:
-                # What _assign does, for a tensor from outside that the call changes for the first time.
-                key = id(target)
-                old = bound[key]
-                homes[key] = (target, target._data)
-                target._frame = frame
-                target._data = None
-                target._node = None
-                target._vid = new
-                target._meta = meta
-                storage.version += 1
-                if meta.requires_grad:
-                    changed_leaves[new] = target
-                overwritten.add(old)
-                tensors[old] = None
-                tensors[new] = target
+        for position in step.detail.targets:
+            _assign(frame, row[position], new, step.metas[new - step.first])
             new += 1
+
+
+class UsualUpdate:
+    """An update of the same tensors in the same memory as last time, as a few bulk operations.
+
+    The targets are not marked as pending: they keep their array, which gets the new values when the program ends, and
+    whoever reads one before that (Tensor.array asks `frame.homes`) makes the program run first.
+    """
+
+    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves")
+
+    @classmethod
+    def of(cls, frame, step, rows):
+        """What is usual after this update; None if it changes tensors made in the call, or one twice."""
+        self = cls()
+        self.targets = [row[k] for row in rows for k in step.detail.targets]
+        if len({id(t) for t in self.targets}) < len(self.targets):
+            return None
+        if any(t._frame is frame or t._storage is None or id(t) in frame.homes for t in self.targets):
+            return None
+        self.arrays = [t._data for t in self.targets]
+        self.storages = [t._storage for t in self.targets]
+        self.owners = [owner_of(a) for a in self.arrays]
+        self.old = [frame.bound[id(t)] for t in self.targets]
+        self.homes = {id(t): (t, a, old) for t, a, old in zip(self.targets, self.arrays, self.old)}
+        self.bound = {id(t): step.first + k for k, t in enumerate(self.targets)}
+        self.leaves = {
+            step.first + k: t for k, (t, meta) in enumerate(zip(self.targets, step.metas)) if meta.requires_grad
+        }
+        return self
+
+    def applies(self, frame, rows, positions):
+        """Whether this call updates just these tensors, and nothing living shares their memory."""
+        targets = [row[k] for row in rows for k in positions]
+        if frame.views or not all(map(is_, targets, self.targets)):
+            return False
+        if not all(map(is_, map(_data, targets), self.arrays)) or any(map(_sharers, self.storages)):
+            return False
+        owners = frame.owners
+        return all([len(owners[o]) == 1 for o in self.owners]) and frame.homes.keys().isdisjoint(self.homes)
+
+    def apply(self, frame):
+        frame.homes.update(self.homes)
+        frame.bound.update(self.bound)
+        frame.overwritten.update(self.old)
+        frame.changed_leaves.update(self.leaves)
+        frame.tensors += self.targets
+        for storage in self.storages:
+            storage.version += 1
+
+
+_data, _sharers = attrgetter("_data"), attrgetter("sharers")
 
 
 def _update_reason(frame, step, rows):

@@ -79,7 +79,11 @@ class Tensor:
         """The NumPy array, computed first if pending."""
         data = self._data
         if data is None:
-            data = self._frame.materialize(self)
+            return self._frame.materialize(self)
+        frame = state.frame
+        if frame is not None and id(self) in frame.homes:
+            # Changed in place by the call in flight, whose program has not run yet.
+            frame.materialize(self)
         return data
 
     @property
@@ -145,7 +149,7 @@ class Tensor:
         if self._frame is not None:
             self._frame.leave(self)
         elif state.frame is not None:
-            state.frame.forget_expected()
+            state.frame.forget(self)
         self._requires_grad = bool(value)
 
     @property
