@@ -11,8 +11,9 @@ from .runtime.tensor import Tensor, _apply
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
 
 
-def _shape(size):
-    """zeros(2, 3), zeros((2, 3)) and zeros([2, 3]) alike."""
+def _shape(sizes, size=None):
+    """zeros(2, 3), zeros((2, 3)), zeros([2, 3]) and zeros(size=(2, 3)) alike."""
+    size = sizes if size is None else (size,)
     if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
         size = tuple(size[0])
     shape = tuple(int(d) for d in size)
@@ -113,17 +114,17 @@ def full(size, fill_value, *, dtype=None, requires_grad=False):
     return _finish(out, requires_grad)
 
 
-def zeros(*size, dtype=None, requires_grad=False):
-    return full(_shape(size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+def zeros(*sizes, size=None, dtype=None, requires_grad=False):
+    return full(_shape(sizes, size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
 
 
-def ones(*size, dtype=None, requires_grad=False):
-    return full(_shape(size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+def ones(*sizes, size=None, dtype=None, requires_grad=False):
+    return full(_shape(sizes, size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
 
 
-def empty(*size, dtype=None, requires_grad=False):
+def empty(*sizes, size=None, dtype=None, requires_grad=False):
     """Zeros: memory that was never written would make results depend on the past."""
-    return zeros(*size, dtype=dtype, requires_grad=requires_grad)
+    return zeros(_shape(sizes, size), dtype=dtype, requires_grad=requires_grad)
 
 
 def full_like(x, fill_value, *, dtype=None, requires_grad=False):
@@ -178,14 +179,14 @@ def eye(n, m=None, *, dtype=None, requires_grad=False):
 
 
 # --- random ---------------------------------------------------------------------------------------------------------
-def rand(*size, dtype=None, requires_grad=False, generator=None):
+def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None):
     """Uniform numbers in [0, 1)."""
-    return _finish(random.uniform(_shape(size), dtype or state.default_dtype, generator), requires_grad)
+    return _finish(random.uniform(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
 
 
-def randn(*size, dtype=None, requires_grad=False, generator=None):
+def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None):
     """Standard normal numbers."""
-    return _finish(random.normal(_shape(size), dtype or state.default_dtype, generator), requires_grad)
+    return _finish(random.normal(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
 
 
 def rand_like(x, *, dtype=None):
@@ -212,8 +213,12 @@ def randperm(n, *, generator=None):
     return Tensor(random.permutation(n, generator))
 
 
-def normal(mean, std, size, *, dtype=None, generator=None):
-    return randn(*_shape((size,)), dtype=dtype, generator=generator) * std + mean
+def normal(mean, std=1.0, size=None, *, dtype=None, generator=None):
+    """Normal numbers; mean and std may be tensors, whose shape the result then has."""
+    if size is None:
+        size, dtype = (mean, mean.dtype) if isinstance(mean, Tensor) else (std, std.dtype)
+        size = size.shape
+    return randn(size=size, dtype=dtype, generator=generator) * std + mean
 
 
 def bernoulli(p, *, generator=None):

@@ -1,5 +1,6 @@
 """Public functions on tensors, in PyTorch's spelling. Most are made from the op table by the loops below."""
 
+import builtins
 from numbers import Number
 
 import numpy as np
@@ -63,11 +64,11 @@ def _binary(op, name):
 
 
 _UNARY = str.split("""
-    neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
+    neg abs sign floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
     erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not clone silu
 """)
 _BINARY = str.split("""
-    sub mul div maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor
+    mul maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor
     bitwise_and bitwise_or bitwise_xor
 """)
 
@@ -84,8 +85,6 @@ def _generate():
 
 GENERATED = _generate()
 globals().update(GENERATED)
-absolute, negative, multiply, subtract = (GENERATED[n] for n in ("abs", "neg", "mul", "sub"))
-true_divide = GENERATED["div"]
 
 
 def add(input, other, *, alpha=1):
@@ -95,6 +94,39 @@ def add(input, other, *, alpha=1):
         other = other * alpha
     _require_tensor("add", input, other)
     return arithmetic.add(input, other)
+
+
+def sub(input, other, *, alpha=1):
+    """input - alpha * other."""
+    input, other = operand(input), operand(other)
+    if alpha != 1:
+        other = other * alpha
+    _require_tensor("sub", input, other)
+    return arithmetic.sub(input, other)
+
+
+def div(input, other, *, rounding_mode=None):
+    """input / other; rounding_mode "floor" or "trunc" rounds the quotient."""
+    input, other = operand(input), operand(other)
+    _require_tensor("div", input, other)
+    if rounding_mode is None:
+        return arithmetic.div(input, other)
+    if rounding_mode == "floor":
+        return arithmetic.floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise RuntimeError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
+    quotient = arithmetic.trunc(arithmetic.div(input, other))
+    whole = _is_whole(input) and _is_whole(other)
+    return to_dtype(quotient, arithmetic.floor_divide(input, other).dtype) if whole else quotient
+
+
+def round(input, *, decimals=0):
+    """To the nearest integer, halves to the even one; or to `decimals` places."""
+    _tensor("round", input)
+    if decimals == 0:
+        return arithmetic.round_(input)
+    scale = 10.0 ** builtins.abs(decimals)
+    return arithmetic.round_(input * scale) / scale if decimals > 0 else arithmetic.round_(input / scale) * scale
 
 
 def square(input):
@@ -126,9 +158,17 @@ def _zero_dim(number, like):
     return full((), float(number), dtype=like.dtype if like.dtype.is_floating_point else state.default_dtype)
 
 
+absolute, negative, multiply = (GENERATED[n] for n in ("abs", "neg", "mul"))
+subtract, true_divide, divide = sub, div, div
+arcsin, arccos, arctan = (GENERATED[n] for n in ("asin", "acos", "atan"))
+
+
 def atan2(input, other):
     input, other = operand(input), operand(other)
     return TABLE["atan2"](_zero_dim(input, other), _zero_dim(other, input))
+
+
+arctan2 = atan2
 
 
 def where(condition, input=None, other=None):
@@ -196,17 +236,21 @@ def logsumexp(input, dim, keepdim=False):
     return statistics.logsumexp(input, axes=_axes("logsumexp", input, dim), keepdim=keepdim)
 
 
-def var(input, dim=None, *, unbiased=None, correction=1, keepdim=False):
-    """Sum of squared deviations over (number - correction)."""
-    if unbiased is not None:
-        correction = int(unbiased)
-    return statistics.var(input, axes=_axes("var", input, dim), keepdim=keepdim, correction=correction)
+def _deviation(op, name):
+    def function(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None:
+            correction = int(unbiased)
+        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim), correction=correction)
+
+    function.__name__ = name
+    function.__doc__ = f"{name} over `dim`: the squared deviations are divided by their number less `correction`."
+    return function
 
 
-def std(input, dim=None, *, unbiased=None, correction=1, keepdim=False):
-    if unbiased is not None:
-        correction = int(unbiased)
-    return statistics.std(input, axes=_axes("std", input, dim), keepdim=keepdim, correction=correction)
+var = _deviation(statistics.var, "var")
+std = _deviation(statistics.std, "std")
 
 
 def norm(input, p=2, dim=None, keepdim=False):
@@ -259,7 +303,8 @@ min = _extreme("min", spelling.min_, reduction.argmin, arithmetic.minimum)
 def _position(name, op):
     def function(input, dim=None, keepdim=False):
         if dim is None:
-            return op(flatten(input), axis=0)
+            result = op(flatten(input), axis=0)
+            return reshape(result, (1,) * input.ndim) if keepdim else result
         axis = normalize_axis(name, dim, input.ndim)
         result = op(input, axis=axis)
         return unsqueeze(result, axis) if keepdim else result
@@ -341,7 +386,8 @@ def index_select(input, dim, index):
     return indexing.index_select(input, index, axis=normalize_axis("index_select", dim, input.ndim))
 
 
-def index_add(input, dim, index, source):
+def index_add(input, dim, index, source, *, alpha=1):
+    source = source if alpha == 1 else source * alpha
     return indexing.index_add(input, index, source, axis=normalize_axis("index_add", dim, input.ndim))
 
 
@@ -408,9 +454,10 @@ def is_tensor(x):
 PUBLIC = [
     *GENERATED,
     *str.split("""
-        absolute negative multiply subtract true_divide add square pow atan2 where clamp clamp_min clamp_max clip lerp
-        sum mean prod amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax matmul mm bmm
-        mv dot outer addmm gather scatter_add index_select index_add take_along_dim nonzero masked_select masked_fill
-        tril triu allclose isclose equal is_tensor numel
+        absolute negative multiply subtract true_divide divide arcsin arccos arctan arctan2 add sub div square pow
+        atan2 where clamp clamp_min clamp_max clip lerp sum mean prod amax amin any all logsumexp var std norm max
+        min argmax argmin softmax log_softmax matmul mm bmm mv dot outer addmm gather scatter_add index_select
+        index_add take_along_dim nonzero masked_select masked_fill tril triu allclose isclose equal is_tensor
+        numel round
     """),
 ]

@@ -4,8 +4,8 @@ import weakref
 
 import numpy as np
 
+from . import composed, shaping
 from . import functions as f
-from . import shaping
 from .autograd import backward as run_backward
 from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
@@ -18,15 +18,15 @@ from .runtime.node import Handle, edge_of
 from .runtime.tensor import Tensor, _apply
 
 _METHODS = str.split("""
-    abs absolute acos add addmm all allclose amax amin any argmax argmin asin atan atan2 bitwise_and bitwise_not
-    bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min clip clone cos cosh div dot eq
-    equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod gather ge gt index_add index_select
-    isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or
-    logical_xor logsumexp lt masked_fill masked_select matmul max maximum mean min minimum mm moveaxis movedim
-    mul multiply mv narrow ne neg negative nonzero norm outer permute pow prod ravel reciprocal relu remainder
-    repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh softmax split sqrt square squeeze std sub
-    subtract sum swapaxes t take_along_dim tan tanh tile transpose tril triu true_divide trunc unbind unflatten
-    unsqueeze var
+    abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
+    atan2 bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min
+    clip clone cos cosh div divide dot eq equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod
+    gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
+    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum
+    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero norm outer permute pow
+    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh
+    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t take_along_dim tan tanh tile
+    transpose tril triu true_divide trunc unbind unflatten unsqueeze var
 """)
 
 _OPERATORS = {
@@ -161,9 +161,8 @@ def _attach_inplace():
     Tensor.zero_ = lambda self: _fill_(self, 0)
     Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
     Tensor.pow_ = _pow_
-    Tensor.masked_fill_ = lambda self, mask, value: apply_inplace(
-        comparison.where, self, (mask, f.operand(value), self), {}
-    )
+    Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
+    Tensor.clamp_max_ = lambda self, max: _clamp_(self, max=max)
     Tensor.lerp_ = lambda self, end, weight: _add_(self, (end - self) * weight)
     Tensor.addcmul_ = _addcmul_
     Tensor.requires_grad_ = _requires_grad_
@@ -264,6 +263,9 @@ def _attach_reading():
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel
     Tensor.element_size = lambda self: self.dtype.size_bytes
+    Tensor.ndimension, Tensor.where = Tensor.dim, lambda self, condition, other: f.where(condition, self, other)
+    Tensor.itemsize = property(lambda self: self.dtype.size_bytes)
+    Tensor.nbytes = property(lambda self: self.dtype.size_bytes * _numel(self))
     Tensor.is_contiguous = lambda self: self.array.flags.c_contiguous
     Tensor.contiguous = _contiguous
     Tensor.data_ptr = lambda self: self.array.ctypes.data
@@ -383,6 +385,8 @@ def _attach_autograd():
     Tensor.new_tensor = lambda self, data, dtype=None: tensor(data, dtype=dtype or self.dtype)
     Tensor.new_zeros = lambda self, *size, dtype=None: _new_full(self, size, 0, dtype)
     Tensor.new_ones = lambda self, *size, dtype=None: _new_full(self, size, 1, dtype)
+    Tensor.new_empty = Tensor.new_zeros
+    Tensor.type = lambda self, dtype: f.to_dtype(self, dtype)
     Tensor.new_full = lambda self, size, value, dtype=None: _new_full(self, (size,), value, dtype)
     Tensor.is_cuda = False
     Tensor.device = "cpu"
@@ -401,6 +405,8 @@ def _new_full(self, size, value, dtype):
 
 def attach():
     """Give Tensor its methods."""
+    for name in composed.METHODS:
+        setattr(Tensor, name, getattr(composed, name))
     for name in _METHODS:
         setattr(Tensor, name, getattr(f, name, None) or getattr(shaping, name))
     Tensor.to_dtype = f.to_dtype

@@ -9,15 +9,18 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
 
 
-def sizes(shape):
-    """x.reshape(2, 3), x.reshape((2, 3)) and x.reshape([2, 3]) alike."""
+def sizes(shape, keyword=None):
+    """x.reshape(2, 3), x.reshape((2, 3)), x.reshape([2, 3]) and x.reshape(shape=(2, 3)) alike."""
+    if keyword is not None:
+        shape = (keyword,)
     if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
         shape = tuple(shape[0])
     return tuple(int(d) for d in shape)
 
 
-def reshape(input, *shape):
-    return view.reshape(input, shape=infer_reshape("reshape", input.shape, sizes(shape)))
+def reshape(input, *numbers, shape=None):
+    """The same elements in another shape; one size may be -1. A view where strides allow it."""
+    return view.reshape(input, shape=infer_reshape("reshape", input.shape, sizes(numbers, shape)))
 
 
 def view_(input, *shape):
@@ -32,8 +35,9 @@ def view_(input, *shape):
     return view.reshape(input, shape=target)
 
 
-def permute(input, *dims):
-    dims = tuple(normalize_axis("permute", d, input.ndim) for d in sizes(dims))
+def permute(input, *numbers, dims=None):
+    """A view with the dimensions in another order."""
+    dims = tuple(normalize_axis("permute", d, input.ndim) for d in sizes(numbers, dims))
     return view.permute(input, axes=dims)
 
 
@@ -43,7 +47,7 @@ def transpose(input, dim0, dim1):
     return view.transpose(input, axis0=first, axis1=second) if input.ndim else input
 
 
-swapaxes = transpose
+swapaxes = swapdims = transpose
 
 
 def t(input):
@@ -119,7 +123,7 @@ def cat(tensors, dim=0):
     return view.cat(*tensors, axis=normalize_axis("cat", dim, tensors[0].ndim))
 
 
-concat = cat
+concat = concatenate = cat
 
 
 def stack(tensors, dim=0):
@@ -153,18 +157,18 @@ def narrow(input, dim, start, length):
     return view.slice_(input, spec=_range_spec(input, axis, start, length))
 
 
-def split(input, split_size_or_sections, dim=0):
+def split(input, split_size, dim=0):
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
     axis = normalize_axis("split", dim, input.ndim)
     size, of = input.shape[axis], "SplitWithSizes"
-    if isinstance(split_size_or_sections, int):
+    if isinstance(split_size, int):
         of = "Split"
-        step = split_size_or_sections
+        step = split_size
         if step <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
         sections = [builtins.min(step, size - k) for k in range(0, size, step)] or [0]
     else:
-        sections = list(split_size_or_sections)
+        sections = list(split_size)
         if builtins.sum(sections) != size:
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
     starts = np.cumsum([0, *sections]).tolist()
@@ -231,6 +235,7 @@ def repeat(input, *repeats):
 
 
 PUBLIC = str.split("""
-    reshape permute transpose swapaxes t broadcast_to broadcast_tensors squeeze unsqueeze flatten ravel unflatten
-    movedim moveaxis cat concat stack hstack vstack narrow split chunk unbind flip roll tile
+    reshape permute transpose swapaxes swapdims t broadcast_to broadcast_tensors squeeze unsqueeze flatten
+    ravel unflatten movedim moveaxis cat concat concatenate stack hstack vstack narrow split chunk unbind flip
+    roll tile
 """)

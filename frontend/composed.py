@@ -1,0 +1,227 @@
+"""Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
+
+import numpy as np
+
+from .compiler import dtypes
+from .compiler.ops import arithmetic, comparison, indexing, spelling, view
+from .compiler.ops.table import OpError
+from .compiler.shapes import normalize_axis
+from .creation import as_tensor
+from .functions import clamp, matmul, mean, operand, std, var, where
+from .runtime.gate import apply_inplace
+from .runtime.tensor import Tensor
+from .shaping import flatten, narrow, reshape
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 * tensor2."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 / tensor2."""
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+def frac(input):
+    """The part after the point, with the sign of the number."""
+    return input - input.trunc()
+
+
+def erfc(input):
+    """1 - erf(input); for large input the difference loses digits."""
+    return 1 - input.erf()
+
+
+def logit(input, eps=None):
+    """log(p / (1 - p)); p is limited to [eps, 1 - eps] if eps is given."""
+    p = input if eps is None else clamp(input, eps, 1 - eps)
+    return (p / (1 - p)).log()
+
+
+def hypot(input, other):
+    """sqrt(input**2 + other**2)."""
+    return (input * input + other * other).sqrt()
+
+
+def logaddexp(input, other):
+    """log(exp(input) + exp(other)) without overflow."""
+    top = arithmetic.maximum(input, other)
+    return top + (-(input - other).abs()).exp().log1p()
+
+
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    """NaN and infinities replaced by numbers: by default 0 and the largest of the type."""
+    limits = np.finfo(input.dtype.numpy)
+    result = where(comparison.isnan(input), float(nan), input)
+    result = where(result == float("inf"), float(limits.max if posinf is None else posinf), result)
+    return where(result == -float("inf"), float(limits.min if neginf is None else neginf), result)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+def var_mean(input, dim=None, **kwargs):
+    return var(input, dim, **kwargs), mean(input, dim, kwargs.get("keepdim", False))
+
+
+def std_mean(input, dim=None, **kwargs):
+    return std(input, dim, **kwargs), mean(input, dim, kwargs.get("keepdim", False))
+
+
+def count_nonzero(input, dim=None):
+    return (input != 0).sum(dim)
+
+
+def inner(input, other):
+    """Sum of products over the last dimensions."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    return matmul(input, other if other.ndim == 1 else other.mT)
+
+
+def trace(input):
+    """Sum of the diagonal of a matrix."""
+    return diagonal(input).sum()
+
+
+def diff(input, n=1, dim=-1):
+    """Differences of neighbours along dim, n times."""
+    for _ in range(n):
+        size = input.shape[normalize_axis("diff", dim, input.ndim)]
+        input = narrow(input, dim, 1, size - 1) - narrow(input, dim, 0, size - 1)
+    return input
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+def select(input, dim, index):
+    """One slice along dim, the dimension dropped."""
+    axis = normalize_axis("select", dim, input.ndim)
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {input.shape} at dimension {dim}")
+    return view.select(input, axis=axis, index=index % size)
+
+
+def diagonal(input, offset=0):
+    """The diagonal of a matrix: element k is input[k, k + offset]."""
+    if input.ndim != 2:
+        raise OpError(f"diagonal: a matrix expected, got shape {input.shape}")
+    rows, columns = input.shape
+    row, column = max(-offset, 0), max(offset, 0)
+    length = max(min(rows - row, columns - column), 0)
+    positions = Tensor((row * columns + column + np.arange(length) * (columns + 1)).astype(np.int64))
+    return indexing.index_select(flatten(input), positions, axis=0)
+
+
+def diag(input, diagonal=0):
+    """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    if input.ndim != 1:
+        return _diagonal(input, diagonal)
+    size = input.shape[0] + abs(diagonal)
+    placed = input.new_zeros(size, size)
+    rows = Tensor(np.arange(input.shape[0]) + max(-diagonal, 0))
+    positions = rows * size + rows + diagonal
+    return reshape(indexing.index_add(flatten(placed), positions, input, axis=0), size, size)
+
+
+_diagonal = diagonal
+
+
+def scatter(input, dim, index, src):
+    """A copy of input with src (a number, or the tensor's elements) written at index along dim."""
+    axis = normalize_axis("scatter", dim, input.ndim)
+    if not isinstance(src, Tensor):
+        src = input.new_full(index.shape, src)
+    src = src[tuple(slice(d) for d in index.shape)]
+    if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
+        raise IndexError(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
+    # The place of every element in the flattened input.
+    places = np.indices(index.shape, sparse=True)
+    steps = np.cumprod((1, *input.shape[:0:-1]))[::-1]
+    others = sum((p * int(s) for k, (p, s) in enumerate(zip(places, steps)) if k != axis), np.int64(0))
+    positions = index * int(steps[axis]) + Tensor(np.broadcast_to(others, index.shape).astype(np.int64))
+    count = int(np.prod(input.shape))
+    return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(count,))
+
+
+def index_fill(input, dim, index, value):
+    """A copy of input with the slices at index along dim filled with a number."""
+    result = input.clone()
+    axis = normalize_axis("index_fill", dim, input.ndim)
+    result[(slice(None),) * axis + (index,)] = value
+    return result
+
+
+def meshgrid(*tensors, indexing="ij"):
+    """Coordinates of a grid from the coordinates of its axes ("ij": the first tensor varies along dimension 0)."""
+    vectors = [
+        reshape(x, -1) for x in (tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors)
+    ]
+    if indexing == "xy" and len(vectors) > 1:
+        swapped = meshgrid(vectors[1], vectors[0], *vectors[2:])
+        return (swapped[1], swapped[0], *swapped[2:])
+    shape = tuple(x.shape[0] for x in vectors)
+    placed = [reshape(x, *(-1 if k == j else 1 for j in range(len(shape)))) for k, x in enumerate(vectors)]
+    return tuple(view.expand(x, shape=shape) for x in placed)
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------
+def scatter_add_(input, dim, index, src):
+    axis = normalize_axis("scatter_add_", dim, input.ndim)
+    src = src[tuple(slice(d) for d in index.shape)]
+    return apply_inplace(indexing.scatter_add, input, (input, index, src), {"axis": axis})
+
+
+def scatter_(input, dim, index, src):
+    return input.copy_(scatter(input, dim, index, src))
+
+
+def index_add_(input, dim, index, source, *, alpha=1):
+    axis = normalize_axis("index_add_", dim, input.ndim)
+    source = source if alpha == 1 else source * alpha
+    return apply_inplace(indexing.index_add, input, (input, index, source), {"axis": axis})
+
+
+def addcdiv_(input, tensor1, tensor2, *, value=1):
+    return input.add_(tensor1 / tensor2 * value)
+
+
+def masked_fill_(input, mask, value):
+    return apply_inplace(spelling.masked_fill, input, (input, mask, operand(value)), {})
+
+
+# --- questions about types --------------------------------------------------------------------------------------------
+def result_type(tensor1, tensor2):
+    """The dtype that arithmetic on the two gives."""
+    return (as_tensor(tensor1) + tensor2).dtype if isinstance(tensor1, Tensor) else (tensor1 + tensor2).dtype
+
+
+def can_cast(from_, to):
+    """Whether a conversion keeps the category (bool, integer, floating) or raises it."""
+    return to.category >= from_.category
+
+
+def is_floating_point(input):
+    return input.dtype.is_floating_point
+
+
+def finfo(dtype=None):
+    """Limits of a floating type: eps, max, min, tiny, bits."""
+    return np.finfo((dtype or dtypes.float32).numpy)
+
+
+def iinfo(dtype):
+    """Limits of an integer type: max, min, bits."""
+    return np.iinfo(dtype.numpy)
+
+
+METHODS = str.split("""
+    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff select diagonal
+    diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_
+""")
+PUBLIC = str.split("""
+    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff select
+    diagonal diag scatter index_fill meshgrid result_type can_cast is_floating_point finfo iinfo
+""")
