@@ -116,10 +116,10 @@ def _kernel_section(compiled):
 def _kernel_row(k, kernel, time_ns, longest_ns):
     fill, border = visualize.group_color(k)
     chip = f'<span class="chip" style="background:{fill};border-color:{border}">{k}</span>'
-    words = "matrix product" if kernel["kind"] == "bmm" else kernel["kind"]
+    words = "matrix product" if kernel["kind"] == "bmm" else f"{kernel['kind']} <code>{kernel['name']}</code>"
     cells = [
         chip,
-        f"{words} <code>{kernel['name']}</code>",
+        words,
         f"<code>{escape(' '.join(kernel['ops']))}</code>",
         f"<code>{escape('×'.join(map(str, kernel['domain'])) or 'scalar')}</code>",
         f"{kernel['n_bytes']:,}",
@@ -142,15 +142,15 @@ def _image_section(digits, probabilities):
     shown = [*wrong, *np.flatnonzero(found == classes)][:N_IMAGES]
     boxes = [_image(images[k], int(classes[k]), int(found[k]), float(probabilities[k].max())) for k in shown]
     text = (
-        f"{min(len(wrong), N_IMAGES)} of the {len(wrong)} held-out images that the network gets wrong come first, then "
-        "the first ones it gets right; with the probability it gives its answer."
+        f"The network gets {len(wrong)} of {len(classes)} held-out images wrong: they come first, then some that it "
+        "gets right. Percentages are the probability it gives its answer."
     )
     return _section("Predictions", text, f'<div class="images">{"".join(boxes)}</div>')
 
 
 def _image(pixels, true, found, probability):
     right = true == found
-    words = f"<b>{found}</b> " + ("✓" if right else f"✗ <small>is {true}</small>")
+    words = f"<b>{found}</b>" if right else f"<b>{found}</b>, but it is <b>{true}</b>"
     note = f"<small>{100 * probability:.1f} %</small>"
     address = visualize.png_image(pixels.reshape(8, 8))
     kind = "image" if right else "image wrong"

@@ -7,7 +7,7 @@ from .layout import place
 
 FONT = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _MARGIN, _ARROW, _LEGEND_ROW, _LEGEND_PX = 14, 5.5, 22, 10.5
-_HUES = ((0, 75), (140, 185), (225, 360))
+_HUES = ((0, 75), (158, 188), (225, 360))
 # kind -> (fill, border, words in the legend)
 KINDS = {
     "leaf": ("#d3e8fb", "#5b95c9", "data, parameter"),
@@ -60,7 +60,6 @@ def _box(box, x, y):
     fill, border, _ = KINDS[box.kind]
     if box.group is not None:
         fill, border = group_color(box.group)
-    dash = ' stroke-dasharray="4 3"' if box.kind == "saved" else ""
     left, top = x - box.width / 2, y - box.height / 2
     texts = []
     for k, (text, baseline) in enumerate(zip((box.title, *box.lines), box.baselines())):
@@ -69,8 +68,12 @@ def _box(box, x, y):
     hint = f"<title>{escape(box.tooltip)}</title>" if box.tooltip else ""
     return (
         f'<g>{hint}<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="4" '
-        f'fill="{fill}" stroke="{border}"{dash}/>{"".join(texts)}{_tag(box, left, top)}</g>'
+        f'fill="{fill}" stroke="{border}"{_dash(box.kind)}/>{"".join(texts)}{_tag(box, left, top)}</g>'
     )
+
+
+def _dash(kind):
+    return ' stroke-dasharray="4 3"' if kind == "saved" else ""
 
 
 def _tag(box, left, top):
@@ -134,17 +137,17 @@ def _arrow(points):
 def _legend(diagram, width):
     """(SVG lines, width, height) of the kinds and kernels that occur, in rows no wider than the drawing."""
     kinds = {box.kind for box in diagram.boxes if box.group is None}
-    entries = [(fill, border, words) for kind, (fill, border, words) in KINDS.items() if kind in kinds]
+    entries = [(*look, _dash(kind)) for kind, look in KINDS.items() if kind in kinds]
     shown = sorted({box.group for box in diagram.boxes if box.group is not None})
-    entries += [(*group_color(k), f"{k}  {diagram.groups.get(k, 'kernel')}") for k in shown]
+    entries += [(*group_color(k), f"{k}  {diagram.groups.get(k, 'kernel')}", "") for k in shown]
     lines, x, row, widest = [], 0.0, 0, 0.0
-    for fill, border, words in entries:
+    for fill, border, words, dash in entries:
         needed = 24 + len(words) * _LEGEND_PX * 0.602 + 18
         if x and x + needed > width:
             x, row = 0.0, row + 1
         y = row * _LEGEND_ROW
         lines.append(
-            f'<rect x="{x:.1f}" y="{y}" width="16" height="11" rx="3" fill="{fill}" stroke="{border}"/>'
+            f'<rect x="{x:.1f}" y="{y}" width="16" height="11" rx="3" fill="{fill}" stroke="{border}"{dash}/>'
             f'<text x="{x + 22:.1f}" y="{y + 9.5}" font-size="{_LEGEND_PX}" fill="#4c545e">{escape(words)}</text>'
         )
         x += needed
