@@ -2,8 +2,8 @@
 
 Nodes are the forward values the backward depends on; cutting one means: this value is in memory when the backward
 starts, and what follows from it is computed again. A cut costs the bytes that are moved (saved: written and read;
-an input that the caller keeps anyway: read; an input that may be changed: copied). Products, reductions and scattered
-reads are never computed twice. Method: networkx.minimum_cut with Boykov and Kolmogorov's algorithm.
+an input or result that the caller keeps anyway: read; an input that may be changed: copied). Products, reductions and
+scattered reads are never computed twice. Method: networkx.minimum_cut with Boykov and Kolmogorov's algorithm.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 @dataclass(frozen=True, slots=True)
 class Split:
     """Two graphs. `forward.outputs` ends with the saved values. `sources` says where the backward's inputs come from,
-    in order: ("saved", k), ("input", number of the joint input) or ("cotangent", k); `scalars` likewise gives the
-    joint graph's scalar for each of the backward's."""
+    in order: ("saved", k), ("output", k), ("input", number of the joint input) or ("cotangent", k); `scalars` likewise
+    gives the joint graph's scalar for each of the backward's."""
 
     forward: Graph
     backward: Graph
@@ -31,10 +31,11 @@ class Split:
     scalars: tuple
 
 
-def split(joint, n_forward, n_cotangents, readable):
+def split(joint, n_forward, n_cotangents, readable, kept=()):
     """joint.outputs: the forward's results, then gradients. Its last n_cotangents inputs are the cotangents.
 
     readable: positions, among joint.inputs(), of the inputs that still hold their value when the backward runs.
+    kept: positions, among the forward's results, of those that do.
     """
     inputs = joint.inputs()
     cotangents = inputs[len(inputs) - n_cotangents :]
@@ -42,10 +43,12 @@ def split(joint, n_forward, n_cotangents, readable):
     dependent = _descendants(joint, cotangents)
     boundary = _boundary(joint, gradients, dependent)
     free = {v.number for k, v in enumerate(inputs) if k in readable}
-    cut = _minimum_cut(joint, boundary, free)
-    saved = [v for v in joint.values if v.number in cut and v.number not in free]
+    results = {joint.outputs[k].number: k for k in reversed(kept) if joint.outputs[k].op is not INPUT}
+    cut = _minimum_cut(joint, boundary, free | results.keys())
+    saved = [v for v in joint.values if v.number in cut and v.number not in free and v.number not in results]
+    results = {number: k for number, k in results.items() if number in cut}
     forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
-    backward, sources, scalars = _backward(joint, gradients, saved, inputs, cotangents)
+    backward, sources, scalars = _backward(joint, gradients, saved, results, cotangents)
     return Split(forward, backward, len(saved), sources, scalars)
 
 
@@ -125,9 +128,9 @@ def _boundary(graph, gradients, dependent):
 
 def _cost(value, free):
     size = prod(value.shape) * value.dtype.size_bytes
-    if value.op is INPUT:
-        return size + 1 if value.number in free else 3 * size + 8
-    return 2 * size + 8
+    if value.number in free:
+        return size + 1
+    return (3 if value.op is INPUT else 2) * size + 8
 
 
 def _minimum_cut(graph, boundary, free):
@@ -179,17 +182,20 @@ def _forward(joint, results, cotangents):
     return graph
 
 
-def _backward(joint, gradients, saved, inputs, cotangents):
+def _backward(joint, gradients, saved, results, cotangents):
     graph = Graph(f"{joint.name}_backward", joint.default_float)
     values, sources, scalars = {}, [], []
     for k, v in enumerate(saved):
         values[v.number] = graph.input(v.shape, v.dtype)
         sources.append(("saved", k))
+    for number, k in results.items():
+        values[number] = graph.input(joint.values[number].shape, joint.values[number].dtype)
+        sources.append(("output", k))
     for k, v in enumerate(cotangents):
         values[v.number] = graph.copy_value(v, ())
         sources.append(("cotangent", k))
     needed = _needed(joint, gradients, values)
-    for k, v in enumerate(inputs):
+    for k, v in enumerate(joint.inputs()):
         if v.number in needed and v.number not in values:
             values[v.number] = graph.copy_value(v, ())
             sources.append(("input", k))

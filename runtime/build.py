@@ -13,7 +13,7 @@ from ..compiler.simplify import simplify
 from .description import known_values
 from .dump import watcher
 from .evaluate import strides_in_elements
-from .frame_autograd import readable_inputs
+from .frame_autograd import reach, readable_values
 from .modes import state
 from .recording import ASSIGN, BACKWARD, INPUT, NUMBER_DTYPES, UPDATE
 
@@ -116,39 +116,45 @@ def _finish(builder, needed):
     graph.commits = [(builder.value(target), builder.value(new)) for target, new in needed.commits]
 
 
-def _from_memory(frame, builder, extra=()):
-    """The graph with values that an earlier flush left in memory as inputs."""
+def _from_memory(frame, builder, cotangents=()):
+    """(the graph with values that an earlier flush left in memory as inputs, its inputs, its numbers). `cotangents`,
+    the last inputs of the graph, stay the last and have no number."""
     in_memory = set(known_values(frame))
     known = {value.number: vid for vid, value in builder.values.items() if vid in in_memory and not value.is_source}
     if not known:
-        return builder.graph, builder.inputs, builder.numbers, list(extra), frozenset(builder.stopped)
+        return builder.graph, builder.inputs, builder.numbers
     old, inputs, numbers = builder.graph, [], []
     new = Graph(old.name, old.default_float)
-    needed, stack = set(), [v.number for v in (*old.results(), *(t for t, _ in old.commits), *extra)]
+    place = {v.number: k for k, v in enumerate(old.inputs())}
+    scalar_place = {v.number: k for k, v in enumerate(old.scalars())}
+    values = {}
+    for number in _needed_values(old, known, cotangents):
+        v = old.values[number]
+        if number in known:
+            values[number] = new.input(v.shape, v.dtype, strides_in_elements(frame.arrays[known[number]]))
+            inputs.append(known[number])
+            continue
+        values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
+        if number in scalar_place:
+            numbers.append(builder.numbers[scalar_place[number]])
+        elif place.get(number, len(builder.inputs)) < len(builder.inputs):
+            inputs.append(builder.inputs[place[number]])
+    new.outputs = [values[v.number] for v in old.outputs]
+    new.commits = [(values[t.number], values[n.number]) for t, n in old.commits]
+    return new, inputs, numbers
+
+
+def _needed_values(graph, known, cotangents):
+    """Numbers of the values that the results need, where `known` ones need nothing; and of the cotangents."""
+    targets = [t for t, _ in graph.commits]
+    needed, stack = set(), [v.number for v in (*graph.results(), *targets, *cotangents)]
     while stack:
         number = stack.pop()
         if number not in needed:
             needed.add(number)
             if number not in known:
-                stack.extend(o.number for o in old.values[number].operands)
-    place = {v.number: k for k, v in enumerate(old.inputs())}
-    scalar_place = {v.number: k for k, v in enumerate(old.scalars())}
-    values = {}
-    for number in sorted(needed):
-        v = old.values[number]
-        if number in known:
-            values[number] = new.input(v.shape, v.dtype)
-            inputs.append(known[number])
-            continue
-        values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
-        if number in place:
-            inputs.append(builder.inputs[place[number]])
-        elif number in scalar_place:
-            numbers.append(builder.numbers[scalar_place[number]])
-    new.outputs = [values[v.number] for v in old.outputs]
-    new.commits = [(values[t.number], values[n.number]) for t, n in old.commits]
-    stopped = frozenset(values[n].number for n in builder.stopped if n in values)
-    return new, inputs, numbers, [values[v.number] for v in extra], stopped
+                stack.extend(o.number for o in graph.values[number].operands)
+    return sorted(needed)
 
 
 def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
@@ -173,39 +179,48 @@ def build_forward(frame, needed):
     _finish(builder, needed)
     if needed.differentiable:
         return _build_joint(frame, needed, builder)
-    graph, inputs, numbers, _, _ = _from_memory(frame, builder)
+    graph, inputs, numbers = _from_memory(frame, builder)
     compiled = compile_graph(graph, watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 
 
 # --- a call whose results are differentiated later ------------------------------------------------------------------
 def _split(frame, needed, builder):
-    """The forward graph with what it saves, and the backward graph; the joint graph's inputs, numbers, and the
-    inputs that get gradients."""
+    """(forward graph with what it saves and backward graph, the joint graph's inputs, its numbers, the leaves reached).
+
+    In the sources of the backward, a kept result of the forward is an input like those that were there before.
+    """
     _finish(builder, needed)
     graph = builder.graph
     n_forward = len(graph.outputs)
     outputs = [builder.value(v) for v in needed.differentiable]
-    graph, inputs, numbers, outputs, stopped = _from_memory(frame, builder, outputs)
-    wanted_vids = [
-        v for v in inputs if frame.metas[v].requires_grad and (v in frame.externals or v in frame.changed_leaves)
-    ]
-    wanted = [v for v, vid in zip(graph.inputs(), inputs) if vid in wanted_vids]
+    leaves = reach(frame, needed.differentiable)[1]
+    wanted = [builder.value(v) for v in leaves]
     cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
-    gradients = backward(graph, outputs, cotangents, wanted, stopped)
-    reached = [vid for vid, g in zip(wanted_vids, gradients) if g is not None]
+    gradients = backward(graph, outputs, cotangents, wanted, frozenset(builder.stopped))
+    reached = [vid for vid, g in zip(leaves, gradients) if g is not None]
     graph.outputs = graph.outputs + [g for g in gradients if g is not None]
-    plain, _ = decompose(graph)
-    simple, _ = simplify(plain)
-    readable = readable_inputs(frame, inputs)
-    return partition.split(simple, n_forward, len(cotangents), readable), inputs, numbers, reached
+    graph, inputs, numbers = _from_memory(frame, builder, cotangents)
+    simple, _ = simplify(decompose(graph)[0])
+    readable = readable_values(frame, inputs)
+    kept = [k for k, vid in enumerate(needed.live) if vid in readable_values(frame, needed.live)]
+    positions = [k for k, vid in enumerate(inputs) if vid in readable]
+    return partition.split(simple, n_forward, len(cotangents), positions, kept), inputs, numbers, reached
 
 
 def _build_joint(frame, needed, builder):
     parts, inputs, numbers, reached = _split(frame, needed, builder)
     compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
-    extra = {"reached": reached, "backward_graph": str(parts.backward)}
+    externals = frame.externals
+    read = [vid for kind, vid in _sources(parts, inputs, needed) if kind == "input" and vid not in externals]
+    extra = {"reached": reached, "kept": read, "backward_graph": str(parts.backward)}
     return _meta(parts.forward, inputs, numbers, len(needed.live), compiled, extra), compiled.text
+
+
+def _sources(parts, inputs, needed):
+    """Where the backward's inputs come from: ("input", number of a value), ("saved", k) or ("cotangent", k)."""
+    numbers = {"input": inputs, "output": needed.live}
+    return [["input", numbers[kind][k]] if kind in numbers else [kind, k] for kind, k in parts.sources]
 
 
 def build_backward(frame, needed, present):
@@ -221,7 +236,7 @@ def build_backward(frame, needed, present):
         parts, kept = found
         reached = [reached[k] for k in kept]
     compiled = compile_graph(parts.backward, watch=watcher(parts.backward.name))
-    sources = [[kind, inputs[k] if kind == "input" else k] for kind, k in parts.sources]
+    sources = _sources(parts, inputs, needed)
     chosen = [numbers[k] for k in parts.scalars]
     meta = _meta(parts.backward, [], chosen, len(parts.backward.outputs), compiled)
     return {**meta, "inputs": list(range(len(sources))), "sources": sources, "reached": reached}, compiled.text

@@ -10,7 +10,7 @@ from .gate import apply_eagerly
 from .modes import state
 from .node import BaseNode, Edge, Saved, _check_version, edge_of
 from .program import load_program
-from .tensor import Tensor
+from .tensor import Storage, Tensor
 
 
 def close_graph(frame, needed):
@@ -50,12 +50,26 @@ class CallNode(BaseNode):
 
     keeps_values = True
 
-    __slots__ = ("frame", "needed", "n_outputs", "saved", "freed", "freed_steps", "present", "rerun_values")
+    __slots__ = (
+        "frame",
+        "needed",
+        "n_outputs",
+        "externals",
+        "versions",
+        "kept",
+        "saved",
+        "freed",
+        "freed_steps",
+        "present",
+        "rerun_values",
+    )
 
     def __init__(self, frame, needed):
-        program = frame.last_program
-        super().__init__(tuple(edge_of(frame.externals[v]) for v in program.meta["reached"]))
+        meta = frame.last_program.meta
+        super().__init__(tuple(edge_of(frame.leaf(v)) for v in meta["reached"]))
         self.frame = frame
+        self.externals, self.versions = frame.externals, frame.versions
+        self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -108,8 +122,10 @@ class CallNode(BaseNode):
         return self.frame.arrays[k]
 
     def _check(self, vid):
-        saved = Saved(self.frame.externals[vid])
-        saved.version = self.frame.versions[vid]
+        saved = self.kept.get(vid)
+        if saved is None:
+            saved = Saved(self.externals[vid])
+            saved.version = self.versions[vid]
         _check_version(saved, "the backward of a compiled call")
 
     def _program(self):
@@ -151,7 +167,7 @@ class CallNode(BaseNode):
         self.freed_steps |= self._frees(self.present)
         self.rerun_values = None
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
-            self.saved = None
+            self.saved, self.kept = None, {}
             self.frame.arrays = {}
 
     # --- eager once more ------------------------------------------------------------------------------------------
@@ -159,15 +175,14 @@ class CallNode(BaseNode):
         self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
         values = self._rerun()
         roots = [(edge_of(values[v]), c) for v, c in zip(self.needed.differentiable, cotangents) if c is not None]
-        wanted = [edge_of(self.frame.externals[v]) for v in self.frame.last_program.meta["reached"]]
-        within = {id(x._node) for v, x in values.items() if v not in self.frame.externals}
-        return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted, within=within)
+        within = {id(x._node) for v, x in values.items() if v not in self.externals}
+        return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=self.edges, within=within)
 
     def _rerun(self):
         """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
             steps = _leading_to(self.frame, self.needed.differentiable)
-            for vid in {k for step in steps for k in step.operands if k in self.frame.externals}:
+            for vid in {k for step in steps for k in step.operands if k in self.externals}:
                 self._check(vid)
             before = (state.frame, state.grad_enabled)
             state.frame = None
@@ -185,6 +200,15 @@ class CallNode(BaseNode):
             self.freed.use_nodes(tensor)
         tensor._node = self._rerun()[tensor._vid]._node
         tensor._frame = None
+
+
+def _kept(tensor):
+    """A value that the backward reads where it is, with the version its memory has now."""
+    alias = Tensor(tensor._data)
+    if tensor._storage is None:
+        tensor._storage = Storage()
+    alias._storage = tensor._storage
+    return Saved(alias)
 
 
 def _leading_to(frame, vids):

@@ -5,6 +5,7 @@ were costs a tenth of that. They are then numbered before the call begins, and t
 are skipped over. A call that turns out differently forgets the expectation and goes on step by step.
 """
 
+from collections import Counter
 from operator import attrgetter, is_
 
 from .recording import INPUT
@@ -80,9 +81,10 @@ def learn(frame, start):
     before = recording.last_entered
     entered = [e for e in frame.entered if e[0] >= start.metas_count()]
     recording.last_entered = {vid: (id(t), id(t._data)) for vid, t, _ in entered}
+    times = Counter(id(t) for _, t, _ in frame.entered)
     stable = [
         e
         for e in entered
-        if before.get(e[0]) == (id(e[1]), id(e[1]._data)) and e[1]._node is None and not e[1].has_history
+        if before.get(e[0]) == (id(e[1]), id(e[1]._data)) and not e[1].has_history and times[id(e[1])] == 1
     ]
     recording.expectation = Expectation(frame, start, stable) if stable else None

@@ -373,7 +373,14 @@ class Frame:
                 if t is not None and t._data is None and id(t) not in homes:
                     (views if vid in self.roots else live).append(vid)
         differentiable = [v for v in [*live, *views] if tensors[v]._meta.history]
-        commits = [(origin, t._vid if t._frame is self else bound[key]) for key, (t, _, origin) in homes.items()]
+        if closing and self.flushed:
+            differentiable = sorted([*differentiable, *self._left_over()])
+        if self.only_update is not None and len(homes) == len(self.only_update.homes):
+            commits = self.only_update.commits
+        else:
+            commits = tuple(
+                [(origin, t._vid if t._frame is self else bound[key]) for key, (t, _, origin) in homes.items()]
+            )
         roots = {self.roots[v] for v in views}
         if differentiable and not closing:
             roots |= {self.roots.get(v, v) for v in frame_autograd.saved_values(self)}
@@ -388,14 +395,23 @@ class Frame:
         key = ("computed", self.flushed, self.n_unusual_updates)
         if key not in known:
             usual = (INPUT,) if self.n_unusual_updates else (INPUT, UPDATE)
-            steps = [s for s in self.steps[self.flushed :] if s.op not in usual]
-            known[key] = tuple(v for s in steps for v in range(s.first, s.first + len(s.metas)))
+            known[key] = _made_by(self.steps[self.flushed :], usual)
         return known[key]
 
+    def _left_over(self):
+        """Numbers of the values that were computed earlier, are alive, and have a history."""
+        found = []
+        for vid in _made_by(self.steps[: self.flushed], (INPUT, UPDATE)):
+            if getrefcount(self.tensors[vid]) > _UNUSED_REFERENCES:
+                t = self.tensors[vid]
+                if t is not None and t._frame is self and t._node is None and t._meta.history:
+                    found.append(vid)
+        return found
+
     def _run(self, needed):
-        if self.flushed < self.step.depth and (needed.live or needed.commits or needed.views):
+        if needed.live or needed.commits or needed.views or needed.differentiable:
             program = None
-            if needed.live or needed.commits:
+            if needed.live or needed.commits or needed.differentiable:
                 program = program_for(self, needed)
                 if program.run(self, needed):
                     # An index was out of range: nothing was written; eager mode finds out which and raises.
@@ -407,12 +423,13 @@ class Frame:
         self.first_pending = len(self.tensors)
 
     def _settle(self, needed):
-        for key, (tensor, home, origin) in self.homes.items():
-            vid = tensor._vid if tensor._frame is self else self.bound[key]
-            tensor._data = home
-            self.arrays[vid] = home
-            self.same[vid] = origin
-        self.homes = {}
+        if self.only_update is None or needed.differentiable or not self.closing:
+            for key, (tensor, home, origin) in self.homes.items():
+                vid = tensor._vid if tensor._frame is self else self.bound[key]
+                tensor._data = home
+                self.arrays[vid] = home
+                self.same[vid] = origin
+        self.homes, self.only_update = {}, None
         for vid in needed.live:
             tensor = self.tensors[vid]
             if tensor is not None and tensor._data is None:
@@ -510,6 +527,11 @@ class Frame:
 
     def backward(self, outputs, gradients, retain_graph):
         frame_autograd.backward(self, outputs, gradients, retain_graph)
+
+
+def _made_by(steps, excluded):
+    """Numbers of the values that steps compute, but for those of some kinds."""
+    return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
 
 
 class _Operand:

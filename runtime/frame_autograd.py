@@ -83,16 +83,15 @@ def reach(frame, vids):
     return steps, leaves[::-1]
 
 
-def readable_inputs(frame, vids):
-    """Positions of the inputs a backward may read again: those eager mode would have saved, unchanged since.
-
-    For these a later change in place is the error it is in eager mode; others must be copied if they are needed.
+def readable_values(frame, vids):
+    """Those of the values that a backward may read again where they are: those eager mode would have saved, unchanged
+    since. For these a later change in place is the error it is in eager mode; others must be copied if needed.
     """
     needed = set()
     for step in frame.steps:
         if is_op(step) and frame.metas[step.first].history:
             needed.update(needed_by(frame, step))
-    return {k for k, vid in enumerate(vids) if vid in needed and vid not in frame.overwritten}
+    return needed.intersection(vids) - frame.overwritten
 
 
 # --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
@@ -254,9 +253,7 @@ def can_differentiate(frame, outputs, create_graph, inputs):
     """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
     if create_graph or inputs is not None or frame.hooked:
         return False
-    return all(
-        t._frame is frame and t._node is None and frame.metas[t._vid].history and t._requires_grad for t in outputs
-    )
+    return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
 
 
 def backward(frame, outputs, gradients, retain_graph):
@@ -275,15 +272,23 @@ def backward(frame, outputs, gradients, retain_graph):
     found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(detail.frees)
     outside = []
+    tensors, changed = frame.tensors, frame.changed_leaves
     for vid, gradient in zip(detail.wanted, found):
-        tensor = frame.leaf(vid)
-        hooked = tensor._accumulator is not None and tensor._accumulator() is not None
-        if not hooked and tensor._node is None and tensor._frame is None:
-            _accumulate(tensor, gradient, None)
+        leaf = tensors[vid] if vid not in changed else changed[vid]
+        if leaf is None:
+            leaf = frame.leaf(vid)
+        if (
+            leaf._grad is None
+            and leaf._node is None
+            and leaf._frame is None
+            and (leaf._accumulator is None or leaf._accumulator() is None)
+        ):
+            # The usual case: a leaf without hooks or a gradient.
+            leaf._grad = gradient
             continue
-        edge = edge_of_tensor(tensor) if tensor._frame is not frame else None
+        edge = edge_of_tensor(leaf) if leaf._frame is not frame else None
         if edge is None or isinstance(edge[0], engine.AccumulateGrad):
-            _accumulate(tensor, gradient, edge)
+            _accumulate(leaf, gradient, edge)
         else:
             outside.append((edge, gradient))
     if outside:
