@@ -5,7 +5,7 @@ from numbers import Number
 
 import numpy as np
 
-from .compiler.dtypes import bool_
+from .compiler.dtypes import bool_, int64
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -19,7 +19,7 @@ from .compiler.ops import (
 )
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axes, normalize_axis
-from .creation import as_tensor, full
+from .creation import as_tensor, full, zeros
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import flatten, reshape, unsqueeze
@@ -233,7 +233,11 @@ def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) without overflow."""
     if not input.dtype.is_floating_point:
         input = to_dtype(input, state.default_dtype)
-    return statistics.logsumexp(input, axes=_axes("logsumexp", input, dim), keepdim=keepdim)
+    axes = _axes("logsumexp", input, dim)
+    if builtins.any(input.shape[a] == 0 for a in axes):
+        # The logarithm of an empty sum.
+        return TABLE["log"](reduction.sum_(input, axes=axes, keepdim=keepdim))
+    return statistics.logsumexp(input, axes=axes, keepdim=keepdim)
 
 
 def _deviation(op, name):
@@ -254,16 +258,19 @@ std = _deviation(statistics.std, "std")
 
 
 def norm(input, p=2, dim=None, keepdim=False):
-    """Vector norm: p in 1, 2 ("fro"), inf or any positive number."""
+    """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
     axes = _axes("norm", input, dim)
     if p in (2, 2.0, "fro", None):
         return statistics.norm(input, axes=axes, keepdim=keepdim)
-    if p == float("inf"):
-        return reduction.amax(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
+    if p in (float("inf"), -float("inf")):
+        extreme = reduction.amax if p > 0 else reduction.amin
+        return extreme(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
+    if p == 0:
+        return to_dtype(reduction.sum_(comparison.ne(input, 0), axes=axes, keepdim=keepdim), input.dtype)
     if p == 1:
         return reduction.sum_(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
-    if not isinstance(p, (int, float)) or p <= 0:
-        raise ValueError(f"norm: p must be a positive number, inf or 'fro', got {p!r}")
+    if not isinstance(p, (int, float)):
+        raise ValueError(f"norm: p must be a number or 'fro', got {p!r}")
     return reduction.sum_(arithmetic.abs_(input) ** p, axes=axes, keepdim=keepdim) ** (1.0 / p)
 
 
@@ -285,6 +292,8 @@ def _extreme(name, total, position, pairwise):
         if dim is None:
             return total(_tensor(name, input))
         axis = normalize_axis(name, dim, input.ndim)
+        if input.ndim == 0:
+            return Extreme((total(input), zeros((), dtype=int64)))
         indices = position(input, axis=axis)
         values = spelling.pick(input, indices, axis=axis, of=name)
         if keepdim:
@@ -306,6 +315,8 @@ def _position(name, op):
             result = op(flatten(input), axis=0)
             return reshape(result, (1,) * input.ndim) if keepdim else result
         axis = normalize_axis(name, dim, input.ndim)
+        if input.ndim == 0:
+            return zeros((), dtype=int64)
         result = op(input, axis=axis)
         return unsqueeze(result, axis) if keepdim else result
 
@@ -320,12 +331,14 @@ argmin = _position("argmin", reduction.argmin)
 
 def softmax(input, dim, dtype=None):
     input = input if dtype is None else to_dtype(input, dtype)
-    return statistics.softmax(input, axis=normalize_axis("softmax", dim, input.ndim))
+    axis = normalize_axis("softmax", dim, input.ndim)
+    return statistics.softmax(input, axis=axis) if input.numel() else input * 1
 
 
 def log_softmax(input, dim, dtype=None):
     input = input if dtype is None else to_dtype(input, dtype)
-    return statistics.log_softmax(input, axis=normalize_axis("log_softmax", dim, input.ndim))
+    axis = normalize_axis("log_softmax", dim, input.ndim)
+    return statistics.log_softmax(input, axis=axis) if input.numel() else input * 1
 
 
 # --- products -------------------------------------------------------------------------------------------------------
@@ -397,7 +410,7 @@ def take_along_dim(input, indices, dim):
 
 def nonzero(input, *, as_tuple=False):
     """Positions of the elements that are not zero. Its shape depends on the data, so it is computed at once."""
-    found = input.array.nonzero()
+    found = np.atleast_1d(input.array).nonzero()
     if as_tuple:
         return tuple(Tensor(np.asarray(k, dtype=np.int64)) for k in found)
     return Tensor(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))

@@ -184,7 +184,9 @@ def chunk(input, chunks, dim=0):
     size = input.shape[normalize_axis("chunk", dim, input.ndim)]
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    return split(input, builtins.max(-(-size // chunks), 1), dim)
+    if size == 0:
+        return split(input, [0] * chunks, dim)
+    return split(input, -(-size // chunks), dim)
 
 
 def unbind(input, dim=0):
