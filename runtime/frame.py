@@ -55,12 +55,15 @@ class Frame:
         self.nodes = {}
         self.hooked = False
         self.n_unusual_updates = 0
+        self.only_update = None  # the update that made all pending changes in place, if one did
+        self.changed_singly = False  # whether any tensor was changed in place outside such updates
         self.flushed = 0
         self.first_pending = 0
         self.expected = None  # expectation.py
         self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
         self.closed = False
+        self.closing = False
         self.graph_node = None
         self.failed = None
         self.last_program = None
@@ -78,13 +81,17 @@ class Frame:
             else:
                 ids += (self._number(x),)
         enabled = state.grad_enabled
-        for step in self.step.following:
+        jump = None if expected is None else expected.jumps.get(self.step)
+        for step in self.step.following if jump is None else jump[0].following:
             if (
                 step.op is op
                 and step.operands == ids
                 and step.attributes == attributes
                 and step.grad_enabled is enabled
+                and self.expected is expected
             ):
+                if jump is not None:
+                    self.tensors += jump[1]
                 break
         else:
             step = None
@@ -387,7 +394,7 @@ class Frame:
         if roots:
             live += sorted(r for r in roots if r not in self.arrays and r not in live)
         ends = frame_autograd.living(self, tuple(differentiable)) if closing and differentiable else ()
-        return Needed(tuple(live), tuple(views), tuple(commits), ends)
+        return Needed(tuple(live), tuple(views), commits, ends)
 
     def _computed(self):
         """Numbers of the pending values: all but inputs."""
@@ -480,6 +487,7 @@ class Frame:
             self.forget_expected()
         needed = None
         try:
+            self.closing = True
             needed = self._needed(closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
             self._run(needed)
@@ -501,7 +509,10 @@ class Frame:
         if needed is None or self.flushed_at_close or self.failed:
             left = [t for t in self.tensors if t is not None]
         else:
-            left = [self.tensors[v] for v in (*needed.live, *needed.views, *[new for _, new in needed.commits])]
+            vids = (*needed.live, *needed.views)
+            if self.changed_singly:
+                vids += tuple([new for _, new in needed.commits])
+            left = [self.tensors[v] for v in vids]
         for tensor in left:
             if tensor._frame is self and not (tensor._data is None and self.failed):
                 if not (tensor._requires_grad and tensor._meta.history):

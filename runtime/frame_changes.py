@@ -116,6 +116,8 @@ def _assign(frame, target, new, meta):
         if not meta.requires_grad:
             meta = frame.changed_metas[new] = ValueMeta(meta.shape, meta.dtype, True, False)
         frame.changed_leaves[new] = target
+    frame.only_update = None
+    frame.changed_singly = True
     target._node = None
     target._vid = new
     target._meta = meta
@@ -214,7 +216,7 @@ class UsualUpdate:
     whoever reads one before that (Tensor.array asks `frame.homes`) makes the program run first.
     """
 
-    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves")
+    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves", "commits")
 
     @classmethod
     def of(cls, frame, step, rows):
@@ -231,6 +233,7 @@ class UsualUpdate:
         self.old = [frame.bound[id(t)] for t in self.targets]
         self.homes = {id(t): (t, a, old) for t, a, old in zip(self.targets, self.arrays, self.old)}
         self.bound = {id(t): step.first + k for k, t in enumerate(self.targets)}
+        self.commits = tuple((old, step.first + k) for k, old in enumerate(self.old))
         self.leaves = {
             step.first + k: t for k, (t, meta) in enumerate(zip(self.targets, step.metas)) if meta.requires_grad
         }
@@ -247,6 +250,7 @@ class UsualUpdate:
         return all([len(owners[o]) == 1 for o in self.owners]) and frame.homes.keys().isdisjoint(self.homes)
 
     def apply(self, frame):
+        frame.only_update = None if frame.homes else self
         frame.homes.update(self.homes)
         frame.bound.update(self.bound)
         frame.overwritten.update(self.old)
