@@ -8,9 +8,12 @@ BIN = $(VENV)/bin
 demo: $(VENV)/demo
 	$(BIN)/python examples/digits.py
 
-# Tests marked `oracle` compare with PyTorch; they run if it is installed in .venv and report nothing otherwise.
+# Tests marked `oracle` compare with PyTorch and run if it is installed in .venv.
+PYTEST = $(BIN)/python -m pytest -n 2
+HAS_TORCH = $(BIN)/python -c 'import sys, importlib.util; sys.exit(not importlib.util.find_spec("torch"))'
+
 test: $(VENV)/test
-	$(BIN)/python -m pytest -n 2
+	if $(HAS_TORCH); then $(PYTEST); else $(PYTEST) -m 'not oracle'; fi
 
 bench: $(VENV)/demo
 	$(BIN)/python -m benchmarks
