@@ -343,10 +343,15 @@ class Frame:
     def update(self, rule, rows, numbers, flags):
         frame_changes.update(self, rule, rows, numbers, flags)
 
-    def take(self, op, operands, attributes, metas, make_detail=None):
+    def take(self, op, tensors, attributes, metas, make_detail=None):
         """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be."""
-        enabled = state.grad_enabled
+        enabled, expected = state.grad_enabled, self.expected
+        operands = self._numbers_of(tensors)
         step = self.follow(op, operands, attributes, enabled)
+        if step is None and self.expected is not expected:
+            # What was expected has not been met: number everything anew.
+            operands = self._numbers_of(tensors)
+            step = self.follow(op, operands, attributes, enabled)
         if step is None:
             detail = make_detail() if make_detail else None
             metas = metas if detail is None else detail.metas
@@ -354,6 +359,9 @@ class Frame:
             step = self.recording.grow(self.step, Step(op, operands, attributes, enabled, metas, *place, detail))
         self.step = step
         return step
+
+    def _numbers_of(self, tensors):
+        return tuple([-1 if t is None else self.identify(t) for t in tensors])
 
     # --- computing ------------------------------------------------------------------------------------------------
     def materialize(self, tensor):
@@ -379,7 +387,7 @@ class Frame:
                 t = tensors[vid]
                 if t is not None and t._data is None and id(t) not in homes:
                     (views if vid in self.roots else live).append(vid)
-        differentiable = [v for v in [*live, *views] if tensors[v]._meta.history]
+        differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
         if closing and self.flushed:
             differentiable = sorted([*differentiable, *self._left_over()])
         if self.only_update is not None and len(homes) == len(self.only_update.homes):
@@ -488,6 +496,8 @@ class Frame:
         needed = None
         try:
             self.closing = True
+            if self.hooked:
+                frame_autograd.hand_out_nodes(self)
             needed = self._needed(closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
             self._run(needed)
@@ -515,7 +525,7 @@ class Frame:
             left = [self.tensors[v] for v in vids]
         for tensor in left:
             if tensor._frame is self and not (tensor._data is None and self.failed):
-                if not (tensor._requires_grad and tensor._meta.history):
+                if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
                     tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
         if self.graph_node is None or not self.graph_node.keeps_values:

@@ -6,6 +6,8 @@ custom Functions, create_graph), nodes are built from the recorded steps and the
 ops it applies are recorded like any others.
 """
 
+from sys import getrefcount
+
 from ..compiler.autodiff import has_rule
 from ..compiler.ops.table import Meta
 from . import engine
@@ -15,6 +17,9 @@ from .node import BaseNode, Edge, Node, listed, named, needs_of
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
+
+# References to a tensor that nobody else holds: the list, the loop variable, the argument of getrefcount.
+_UNUSED_REFERENCES = 3
 
 SECOND_BACKWARD = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -209,6 +214,19 @@ def use_nodes(frame, tensor):
         tensor._node = node_for(frame, tensor._vid)
 
 
+def hand_out_nodes(frame):
+    """Before a call with hooks ends: its living results get real nodes, since the hooks are on those."""
+    for vid in range(len(frame.tensors)):
+        tensor = frame.tensors[vid]
+        if tensor is not None and tensor._frame is frame and tensor._meta is not None and tensor._meta.history:
+            if tensor._node is None and getrefcount(tensor) > _UNUSED_REFERENCES:
+                tensor._node = node_for(frame, vid)
+    for vid, node in frame.nodes.items():
+        tensor = frame.tensors[vid]
+        if tensor is not None and tensor._frame is frame:
+            tensor._node = node
+
+
 # --- backward as a step -----------------------------------------------------------------------------------------------
 class BackwardDetail:
     """What a recorded backward reaches: the inputs that get gradients, and the steps whose saved values it frees."""
@@ -259,20 +277,17 @@ def can_differentiate(frame, outputs, create_graph, inputs):
 def backward(frame, outputs, gradients, retain_graph):
     """The step, and what it does: gradients to leaves, and on into graphs outside the call."""
     vids = tuple(t._vid for t in outputs)
-    cotangents = tuple(-1 if g is None else frame.identify(g) for g in gradients or (None,) * len(vids))
+    operands = (*outputs, *(gradients or (None,) * len(vids)))
     key = (len(vids), bool(retain_graph))
     try:
-        step = frame.take(
-            BACKWARD, vids + cotangents, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph)
-        )
+        step = frame.take(BACKWARD, operands, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph))
     except TooManyPaths:
         frame.run_eagerly("too many paths", _through_engine, frame, outputs, gradients, retain_graph)
         return
     detail = step.detail
     found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(detail.frees)
-    outside = []
-    tensors, changed = frame.tensors, frame.changed_leaves
+    tensors, changed, others = frame.tensors, frame.changed_leaves, []
     for vid, gradient in zip(detail.wanted, found):
         leaf = tensors[vid] if vid not in changed else changed[vid]
         if leaf is None:
@@ -283,16 +298,17 @@ def backward(frame, outputs, gradients, retain_graph):
             and leaf._frame is None
             and (leaf._accumulator is None or leaf._accumulator() is None)
         ):
-            # The usual case: a leaf without hooks or a gradient.
-            leaf._grad = gradient
-            continue
-        edge = edge_of_tensor(leaf) if leaf._frame is not frame else None
-        if edge is None or isinstance(edge[0], engine.AccumulateGrad):
-            _accumulate(leaf, gradient, edge)
+            # The usual case: a leaf without hooks or a gradient, which nothing outside the call leads to.
+            others.append((leaf, None, gradient))
         else:
-            outside.append((edge, gradient))
-    if outside:
-        engine.run(outside, retain_graph=retain_graph, create_graph=False)
+            others.append((leaf, edge_of_tensor(leaf) if leaf._frame is not frame else None, gradient))
+    if all(edge is None or isinstance(edge[0], engine.AccumulateGrad) for _, edge, _ in others):
+        for leaf, edge, gradient in others:
+            _accumulate(leaf, gradient, edge)
+        return
+    # What reaches a leaf from outside the call is summed with what reaches it here before it is added to .grad.
+    roots = [(edge or edge_of_tensor(leaf), gradient) for leaf, edge, gradient in others]
+    engine.run(roots, retain_graph=retain_graph, create_graph=False)
 
 
 def _accumulate(leaf, gradient, edge):

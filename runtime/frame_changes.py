@@ -41,7 +41,7 @@ def apply_inplace(frame, op, target, operands, attributes):
         new = frame.apply(cast, (new,), {"dtype": target.dtype})
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
-    frame.take(ASSIGN, (frame.identify(target), new._vid), None, ())
+    frame.take(ASSIGN, (target, new), None, ())
     _assign(frame, target, new._vid, new._meta)
     return target
 
