@@ -170,7 +170,8 @@ def _index_add_infer(operands, attributes, default_float):
 
 def _evaluate_index_add(x, index, part, axis):
     check_range("index_add", index, x.shape[axis])
-    result = np.array(x)
+    # In row-major order whatever x is, so that `rows` is a view of it.
+    result = np.array(x, order="C")
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     rows = result.reshape(outer, x.shape[axis], inner)
     np.add.at(rows, (slice(None), index.reshape(-1)), part.reshape(outer, index.size, inner))
