@@ -1,13 +1,8 @@
 """Every op of the table on its samples against PyTorch: values, first and second derivatives."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from helpers import (  # noqa: E402
+from helpers import (
     assert_equal_to_torch,
     call,
     differentiable_positions,
@@ -18,8 +13,8 @@ from helpers import (  # noqa: E402
     torch_call,
 )
 
-import weft  # noqa: E402
-from weft.compiler.ops import TABLE  # noqa: E402
+import weft
+from weft.compiler.ops import TABLE
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle

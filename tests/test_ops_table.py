@@ -1,13 +1,8 @@
 """Every op of the table on its samples: complete entries, derivatives by finite differences, layouts, shapes."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from helpers import (  # noqa: E402
+from helpers import (
     call,
     central_difference,
     differentiable_positions,
@@ -18,9 +13,9 @@ from helpers import (  # noqa: E402
     sampled_ops,
 )
 
-import weft  # noqa: E402
-from weft.compiler.ops import TABLE  # noqa: E402
-from weft.compiler.ops.kinds import number_meta  # noqa: E402
+import weft
+from weft.compiler.ops import TABLE
+from weft.compiler.ops.kinds import number_meta
 
 # `constant` stands for a number written in a rule; it is made by Graph.constant, never called on operands.
 WITHOUT_SAMPLES = {"constant"}

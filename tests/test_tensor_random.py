@@ -1,0 +1,116 @@
+"""Random numbers: seeds repeat them, distributions are what they say, generators are independent."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import weft
+
+
+def drawn(seed):
+    weft.manual_seed(seed)
+    return [
+        weft.rand(3).tolist(),
+        weft.randn(2, 2).tolist(),
+        weft.randint(0, 10, (4,)).tolist(),
+        weft.randperm(5).tolist(),
+        weft.bernoulli(weft.full((4,), 0.5)).tolist(),
+        weft.empty(3).uniform_(-1, 1).tolist(),
+        weft.empty(3).normal_(2, 3).tolist(),
+    ]
+
+
+def test_a_seed_repeats_every_draw():
+    assert drawn(1) == drawn(1)
+    assert all(a != b for a, b in zip(drawn(1)[:2], drawn(2)[:2]))
+
+
+def test_a_draw_depends_on_seed_and_call_alone():
+    """Not on the shape drawn before: the generator counts calls, not numbers."""
+    weft.manual_seed(0)
+    weft.rand(3)
+    second = weft.rand(4)
+    weft.manual_seed(0)
+    weft.rand(1000)
+    assert weft.rand(4).tolist() == second.tolist()
+    weft.manual_seed(0)
+    weft.rand(1)
+    assert weft.rand(9)[:4].tolist() == second.tolist()
+
+
+def test_generators():
+    first, second = weft.Generator().manual_seed(7), weft.Generator().manual_seed(7)
+    weft.manual_seed(0)
+    expected = weft.rand(2).tolist()
+    weft.manual_seed(0)
+    a = weft.randn(3, generator=first)
+    assert weft.rand(2).tolist() == expected
+    assert a.tolist() == weft.randn(3, generator=second).tolist()
+    state = first.get_state()
+    b = weft.rand(3, generator=first)
+    first.set_state(state)
+    assert weft.rand(3, generator=first).tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64])
+def test_uniform_and_normal_moments(dtype):
+    weft.manual_seed(3)
+    n = 200_000
+    u, z = weft.rand(n, dtype=dtype), weft.randn(n, dtype=dtype)
+    assert u.dtype is dtype and z.dtype is dtype
+    assert u.min().item() >= 0 and u.max().item() < 1
+    assert u.mean().item() == pytest.approx(0.5, abs=5 / np.sqrt(12 * n))
+    assert z.mean().item() == pytest.approx(0, abs=5 / np.sqrt(n))
+    assert z.var().item() == pytest.approx(1, abs=5 * np.sqrt(2 / n))
+    # Neighbours and draws are uncorrelated.
+    assert abs(np.corrcoef(u.numpy()[1:], u.numpy()[:-1])[0, 1]) < 5 / np.sqrt(n)
+    assert abs(np.corrcoef(u.numpy(), weft.rand(n).numpy())[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_distributions_by_kolmogorov_smirnov():
+    weft.manual_seed(11)
+    assert stats.kstest(weft.rand(50_000).numpy(), "uniform").pvalue > 1e-4
+    assert stats.kstest(weft.randn(50_000).numpy(), "norm").pvalue > 1e-4
+
+
+def test_integers_cover_their_range():
+    weft.manual_seed(5)
+    draws = weft.randint(-2, 4, (6000,))
+    assert draws.dtype is weft.int64
+    values, counts = np.unique(draws.numpy(), return_counts=True)
+    assert values.tolist() == [-2, -1, 0, 1, 2, 3]
+    assert counts.min() > 850
+    assert weft.randint(3, (100,)).max().item() == 2
+
+
+def test_permutations():
+    weft.manual_seed(1)
+    p = weft.randperm(100)
+    assert sorted(p.tolist()) == list(range(100)) and p.tolist() != list(range(100))
+    assert weft.randperm(0).shape == (0,)
+
+
+def test_bernoulli_and_normal_with_tensors():
+    weft.manual_seed(2)
+    p = weft.tensor([0.0, 1.0, 0.25])
+    draws = weft.stack([weft.bernoulli(p) for _ in range(400)])
+    mean = draws.mean(0).tolist()
+    assert mean[:2] == [0, 1] and mean[2] == pytest.approx(0.25, abs=0.11)
+    means = weft.tensor([0.0, 100.0])
+    assert weft.normal(means, 0.0).tolist() == [0, 100]
+    assert weft.normal(0.0, means).shape == (2,)
+
+
+def test_dtypes_shapes_and_flags():
+    assert weft.rand(2, 3).shape == weft.rand((2, 3)).shape == weft.rand(size=(2, 3)).shape == (2, 3)
+    assert weft.rand(()).shape == () and weft.randn(0).shape == (0,)
+    assert weft.rand(2, requires_grad=True).is_leaf
+    x = weft.zeros(2, 2, dtype=weft.float64)
+    assert weft.rand_like(x).dtype is weft.float64 and weft.randn_like(x, dtype=weft.float32).dtype is weft.float32
+
+
+def test_draws_are_not_differentiated_but_what_follows_is():
+    x = weft.ones(3, requires_grad=True)
+    noise = weft.randn(3)
+    (x * noise).sum().backward()
+    assert x.grad.tolist() == noise.tolist()
