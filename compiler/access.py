@@ -11,6 +11,9 @@ from .ops.table import TABLE
 from .rewrite import Rewriter
 from .shapes import contiguous_strides
 
+# Elements in a row that make tiles worth while: one cache line of f32.
+_LONG = 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
@@ -86,13 +89,13 @@ def broadcast_access(access, shape):
 
 
 def settle_views(graph):
-    """graph -> the same with a clone before every reshape that strides cannot say, and before reductions of operands
-    whose reduced run is not evenly spaced; and the trace."""
+    """graph -> the same with a clone before every reshape that strides cannot say, and before reductions that
+    would read their operand badly; and the trace."""
     rewriter = Rewriter(graph)
     known = {}
     for value in graph.values:
         operands = rewriter.operands(value)
-        if value.op.kind == "reduction" and not _evenly_spaced(known[operands[0].number], value):
+        if value.op.kind == "reduction" and not _reads_well(known[operands[0].number], value):
             operands = (_clone(rewriter.graph, operands[0], known),)
         if value.op.kind == "view":
             found = view_access(known[operands[0].number], value)
@@ -120,11 +123,24 @@ def cuts(collapsed):
     return tuple(result)
 
 
-def _evenly_spaced(access, reduction):
-    """Whether the run a reduction walks (of reduced elements, or of inner ones for column sums) has one stride."""
+def _reads_well(access, reduction):
+    """Whether the run a reduction walks (of reduced elements, or of inner ones for column sums) has one stride, and a
+    good one."""
     _, n, inner = reduction_shape(reduction)
     length = n if inner == 1 else inner
-    return all(c % length == 0 for c in cuts(access.collapsed))
+    collapsed = access.collapsed
+    if not all(c % length == 0 for c in cuts(collapsed)):
+        return False
+    return not goes_across(collapsed)
+
+
+def goes_across(collapsed):
+    """Whether the innermost steps jump while an outer loop goes element by element: a transposed operand.
+
+    Tiles of such reads take a quarter of the time of whole rows, so reductions work on a copy.
+    """
+    *outer, (_, step) = collapsed or ((1, 1),)
+    return step > 1 and any(s == 1 and d >= _LONG for d, s in outer)
 
 
 def reduction_shape(value):

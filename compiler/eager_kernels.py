@@ -9,7 +9,7 @@ from .ops.comparison import element_of
 
 _LANES = {"f32": 16, "f64": 8, "i64": 8, "i32": 16, "i1": 16}
 # Column sums take this many vectors of columns at once, then single ones.
-_CHUNK = 4
+_CHUNK = 8
 
 
 def elementwise_text(op, dtypes, attributes):

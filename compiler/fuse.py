@@ -19,7 +19,7 @@ Every pair of producer and consumer that stays apart leaves a `Refusal`.
 
 from dataclasses import dataclass, field
 
-from .access import cuts, is_contiguous
+from .access import cuts, goes_across, is_contiguous
 from .reads import analyse, domain_of, is_loop_op
 
 # More ops than this spill registers and compile slowly; no gain was seen beyond.
@@ -39,6 +39,8 @@ class Group:
     level: dict = field(default_factory=dict)
     # Where the stride of a read changes, per level of the reading op; sizes of the inner part.
     cuts: dict = field(default_factory=dict)
+    # Whether some operand is read across memory (a transposed one).
+    across: bool = False
 
     def __repr__(self):
         return f"group {self.number}: {', '.join(v.op.name for v in self.values)}"
@@ -152,6 +154,7 @@ def _add(state, value):
         reading = "full" if value.op.kind == "reduction" else level
         found = {c for r in state.reads.by_value[value.number] for c in cuts(r.access.collapsed)}
         group.cuts = {"full": set(), "row": set(), "column": set(), reading: found}
+        group.across = any(goes_across(r.access.collapsed) for r in state.reads.by_value[value.number])
     state.group_of[value.number] = group
     before = 0
     for base, _ in producers(state.reads, value):
@@ -200,6 +203,7 @@ def _joined(state, x, y):
     edges = _edges(state, x, y)
     merged.size, merged.row, merged.outer = big.size, big.row, big.outer
     merged.level = big.level | small.level
+    merged.across = big.across or small.across
     merged.cuts = {k: big.cuts[k] | small.cuts[k] for k in big.cuts}
     if big.size == small.size:
         reason = _unify_equal(merged, big, small)
@@ -290,6 +294,8 @@ def _is_row_broadcast(collapsed, count, length):
 def _cut_obstacle(merged):
     """Whether all reads fit one nest: every stride change lies on a boundary of its loops."""
     row = merged.row
+    if row and merged.across:
+        return "an operand is read across memory, in tiles, not in rows"
     boundaries = set(merged.cuts["full"])
     if merged.cuts["row"] or row:
         boundaries |= {c * row for c in merged.cuts["row"]} | {row}

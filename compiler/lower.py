@@ -47,6 +47,8 @@ _RECOMPUTE = 3
 # Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
 # once, were slower: rows are then read in short pieces.
 _CHUNK = 4096
+# Rows at a time where an operand is read across: 16 elements are one cache line of f32.
+_TILE = 16
 WHOLE_ROWS = 2 * _CHUNK
 _PLACES = ("kernel", "row", "lane")
 
@@ -298,6 +300,8 @@ class _Nest:
         if self.group.size == 1:
             self.inner = 0
             self.body = self.single_body()
+        elif self.is_transposing():
+            self.body = self.tiled_nest()
         elif not self.column_sums:
             self.body = self.nest(self.dims, 0, self.row_body)
         else:
@@ -307,6 +311,34 @@ class _Nest:
         body = make_body()
         for k in reversed(range(len(extents))):
             body = [Loop(f"i{first + k}", extents[k], tuple(body))]
+        return body
+
+    def is_transposing(self):
+        """Whether something is read along the last prefix loop while its rows are walked across."""
+        if self.group.row or not self.dims or self.dims[-1] % _TILE or self.inner < self.lanes:
+            return False
+        for value in self.group.values:
+            for read in self.reads.by_value[value.number]:
+                steps = _strides_over(read.access.collapsed, (*self.dims, self.inner))
+                if read.access.base.number not in self.inside and steps[-2] == 1 and steps[-1] > 1:
+                    return True
+        return False
+
+    def tiled_nest(self):
+        """Tiles of rows by one vector of columns: what is read across is used up while its cache lines are there."""
+        *outer, last = self.dims
+        self.dims = (*outer, last // _TILE, _TILE)
+        return self.nest(self.dims[:-1], 0, self.tile)
+
+    def tile(self):
+        count, rest = divmod(self.inner, self.lanes)
+        rows = (self.dims[-1:], len(self.dims) - 1, self.row_body)
+        self.width, self.column_terms = self.lanes, (("c", self.lanes),)
+        body = [Loop("c", count, tuple(self.nest(*rows)))]
+        self.column_terms = ()
+        if rest:
+            self.width, self.column_offset = rest, count * self.lanes
+            body += self.nest(*rows)
         return body
 
     def row_body(self, columns=(), unrolled=None):

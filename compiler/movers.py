@@ -20,8 +20,9 @@ def lower_mover(value, accesses, lanes_bytes):
 def lower_copy(source, target, lanes_bytes):
     """A copy from a contiguous value into an input's own memory, which may be strided."""
     writer = _Writer(target, [], lanes_bytes)
-    contiguous = contiguous_strides(source.shape)
-    writer.copy(source, contiguous, 0, source.shape, target.strides or contiguous, 0)
+    # The source holds the target's elements in row-major order, perhaps under another shape.
+    contiguous = contiguous_strides(target.shape)
+    writer.copy(source, contiguous, 0, target.shape, target.strides or contiguous, 0)
     return writer.lowered()
 
 
