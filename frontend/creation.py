@@ -93,7 +93,7 @@ def as_tensor(data, *, dtype=None):
         and data.dtype in dtypes._BY_NUMPY
         and dtype in (None, dtypes._BY_NUMPY[data.dtype])
     ):
-        return Tensor(data)
+        return Tensor(data.view())
     return tensor(data, dtype=dtype)
 
 
@@ -102,7 +102,8 @@ def from_numpy(array):
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtypes.from_numpy(array.dtype)
-    return Tensor(array)
+    # A view object of our own: giving the caller's array another shape must not change the tensor's.
+    return Tensor(array.view())
 
 
 def full(size, fill_value, *, dtype=None, requires_grad=False):

@@ -11,7 +11,7 @@ from operator import attrgetter, is_
 from .recording import INPUT
 
 _data, _node, _frame = attrgetter("_data"), attrgetter("_node"), attrgetter("_frame")
-_flag, _storage, _shape = attrgetter("_requires_grad"), attrgetter("_storage"), attrgetter("shape")
+_flag, _storage = attrgetter("_requires_grad"), attrgetter("_storage")
 
 
 class Expectation:
@@ -20,7 +20,7 @@ class Expectation:
     jumps: step -> (the last of the expected input steps that directly follow it, their tensors in order).
     """
 
-    __slots__ = ("start", "end", "tensors", "arrays", "flags", "shapes", "numbers", "bound", "owners", "jumps", "known")
+    __slots__ = ("start", "end", "tensors", "arrays", "flags", "numbers", "bound", "owners", "jumps", "known")
 
     def __init__(self, frame, start, stable):
         self.start = start
@@ -28,7 +28,6 @@ class Expectation:
         self.tensors = [t for _, t, _ in stable]
         self.arrays = [t._data for t in self.tensors]
         self.flags = [t._requires_grad for t in self.tensors]
-        self.shapes = [a.shape for a in self.arrays]
         self.numbers = [vid for vid, _, _ in stable]
         self.bound = {id(t): vid for vid, t, _ in stable}
         self.known = dict(zip(self.numbers, self.arrays))
@@ -53,14 +52,13 @@ class Expectation:
         return jumps
 
     def holds(self):
-        """Whether every tensor is still the leaf it was, on the same array."""
+        """Whether every tensor is still the leaf it was, on the same array (whose shape and strides never change)."""
         tensors = self.tensors
         return (
             all(map(is_, map(_data, tensors), self.arrays))
             and list(map(_flag, tensors)) == self.flags
             and not any(map(_node, tensors))
             and not any(map(_frame, tensors))
-            and list(map(_shape, self.arrays)) == self.shapes
         )
 
     def enter(self, frame):
