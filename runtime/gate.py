@@ -144,17 +144,21 @@ def _check_inplace(target, operands):
                 "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "
                 "for example with weft.where or weft.cat, or change the base before it is used."
             )
-    elif target._storage is not None and any(_requires(x) for x in operands):
+    elif target._storage is not None and (target._requires_grad or any(_requires(x) for x in operands)):
         _check_sharers(target)
 
 
 def _check_sharers(target):
-    """A base whose live views would silently keep their old history."""
+    """A base whose live views would silently keep their old history, or lack the new one.
+
+    Views without gradients of a base that has them are detached, and stay so.
+    """
+    tracked = target._requires_grad
     sharers = target._storage.sharers
-    if sharers and any(t is not target and t._base is target and t._requires_grad for t in sharers):
+    if sharers and any(t is not target and t._base is target and (t._requires_grad or not tracked) for t in sharers):
         raise NotImplementedError(
-            f"in-place change of a tensor of shape {target.shape} that has live views requiring gradients is not "
-            "supported yet: the views' history would be stale. Compute a new tensor instead."
+            f"in-place change of a tensor of shape {target.shape} that has live views is not supported yet while "
+            "gradients are recorded: the views' history would be stale. Compute a new tensor instead."
         )
 
 

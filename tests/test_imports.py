@@ -50,7 +50,7 @@ FILES = [str(p.relative_to(ROOT)) for p in sources()]
 
 @functools.cache
 def imports(path):
-    """[(module, whether at the top level), ...] for every import, relative ones resolved; `from x import y` names x.y too."""
+    """[(module, whether at the top level), ...], relative names resolved; `from x import y` names x.y too."""
     tree = ast.parse(path.read_text())
     late = {
         id(inner)
