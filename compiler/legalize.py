@@ -151,6 +151,7 @@ _RULES = {
     "slice_scatter": _update,
     "scatter_add": _update,
     "index_add": _update,
+    "index_put": _update,
     "bmm": _product,
     "gather": _same_types,
     "index_select": _same_types,

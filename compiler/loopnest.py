@@ -146,7 +146,7 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """parameter[at + index] = op(parameter[at + index], value): one element after the other, or a vector in a sweep."""
+    """parameter[at + index] = op(parameter[at + index], value), or = value if op is None: one element, or a vector."""
 
     parameter: str
     at: At
@@ -247,7 +247,8 @@ _STATEMENTS = {
     Apply: _apply_text,
     Store: lambda s: f"store {s.parameter}[{s.at}] = %{s.value}",
     Update: lambda s: (
-        f"{s.parameter}[{s.at} + {s.index.stride}*%{s.index.name}(<{s.index.size})] = {s.op.name}(itself, %{s.value})"
+        f"{s.parameter}[{s.at} + {s.index.stride}*%{s.index.name}(<{s.index.size})] = "
+        + (f"{s.op.name}(itself, %{s.value})" if s.op else f"%{s.value}")
     ),
     Extreme: lambda s: (
         f"%{s.name} = first of {s.count} that is {s.predicate} all in {s.parameter}[{s.at}], {s.stride} apart"

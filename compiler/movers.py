@@ -11,7 +11,7 @@ from .shapes import contiguous_strides
 
 
 def lower_mover(value, accesses, lanes_bytes):
-    """The Lowered kernel of a cat, slice_scatter, scatter_add, index_add, argmax or argmin."""
+    """The Lowered kernel of a cat, slice_scatter, scatter_add, index_add, index_put, argmax or argmin."""
     writer = _Writer(value, [accesses[o.number] for o in value.operands], lanes_bytes)
     _WRITERS[value.op.name](writer)
     return writer.lowered()
@@ -141,37 +141,40 @@ def _position(names, access):
 
 
 def _write_index_add(writer):
+    _write_slices(writer, writer.value.shape, TABLE["add"])
+
+
+def _write_index_put(writer):
+    _write_slices(writer, writer.value.attributes["merged"], None)
+
+
+def _write_slices(writer, shape, op):
+    """The base, and slices of the part combined with (op) or put over (None) its slices at the index, in order of the
+    index. `shape` is the result's, in which one axis is indexed."""
     value = writer.value
     _, index, part = writer.accesses
     writer.checks = True
-    axis = value.attributes["axis"]
-    strides = contiguous_strides(value.shape)
-    writer.copy_operand(0, strides, 0)
-    after = len(value.shape) - axis - 1
-    inner = prod(value.shape[axis + 1 :])
-    part_steps = part.strides[: len(part.shape) - after]
+    axis, n_index = value.attributes["axis"], len(index.shape)
+    strides = contiguous_strides(shape)
+    writer.copy_operand(0, contiguous_strides(value.shape), 0)
+    lead_steps, slice_steps = part.strides[: axis + n_index], part.strides[axis + n_index :]
+    inner = prod(shape[axis + 1 :])
     # The elements of a slice are walked in vectors where both sides are contiguous, else one by one.
-    straight = after == 0 or part.strides[len(part.shape) - after :] == strides[axis + 1 :]
+    lane = int(inner > 1 and slice_steps == strides[axis + 1 :])
 
     def body(names):
         where, x = writer.fresh(), writer.fresh()
-        lead, rest = names[: axis + len(index.shape)], names[axis + len(index.shape) :]
+        lead, rest = names[: axis + n_index], names[axis + n_index :]
         at_index = At(index.offset, _terms(lead[axis:], index.strides), 0)
         load = Load(where, writer.memory(index.base), at_index, element_of(index.base.dtype))
-        target = Index(where, strides[axis], value.shape[axis])
-        steps, to_steps = _terms(lead, part_steps), _terms(lead[:axis], strides[:axis])
-        lane = 0
-        if straight and inner > 1:
-            lane = 1
-        else:
-            steps += _terms(rest, part.strides[len(part.shape) - after :])
-            to_steps += _terms(rest, strides[axis + 1 :])
+        target = Index(where, strides[axis], shape[axis])
+        steps, to_steps = _terms(lead, lead_steps), _terms(lead[:axis], strides[:axis])
+        steps, to_steps = steps + _terms(rest, slice_steps), to_steps + _terms(rest, strides[axis + 1 :])
         read = Load(x, writer.memory(part.base), At(part.offset, steps, lane), element_of(part.base.dtype))
-        update = Update(writer.memory(value), At(0, to_steps, lane), target, TABLE["add"], x)
+        update = Update(writer.memory(value), At(0, to_steps, lane), target, op, x)
         return [load, Sweep(inner, (read, update))] if lane else [load, read, update]
 
-    tail = () if straight and inner > 1 else value.shape[axis + 1 :]
-    writer.nest((*value.shape[:axis], *index.shape, *tail), body)
+    writer.nest((*shape[:axis], *index.shape, *(() if lane else shape[axis + 1 :])), body)
 
 
 def _write_extreme(writer):
@@ -209,6 +212,7 @@ _WRITERS = {
     "slice_scatter": _write_slice_scatter,
     "scatter_add": _write_scatter_add,
     "index_add": _write_index_add,
+    "index_put": _write_index_put,
     "argmax": _write_extreme,
     "argmin": _write_extreme,
 }

@@ -12,7 +12,7 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
     f(expand(x : f32[]), y)          -> f(x, y)                  likewise
     reshape(reshape(x))              -> reshape(x)               likewise permute, expand
     reshape, permute, expand, slice that change nothing -> x
-    class_index(x), used             -> x                        the check stays, beside the uses
+    class_index(x), in_range(x)      -> x                        the check stays, beside the uses
     the same op on the same operands -> one of them
     a value nothing needs            -> nothing                  but ops that check their operands stay: they can fail
 """
@@ -194,7 +194,7 @@ def _changes_nothing(x, name, attributes):
     return True
 
 
-def _class_index(graph, value, operands):
+def _checked(graph, value, operands):
     graph.copy_value(value, operands)
     return operands[0]
 
@@ -206,7 +206,8 @@ _COMPOSE = {
 }
 _RULES = {
     "cast": _cast,
-    "class_index": _class_index,
+    "class_index": _checked,
+    "in_range": _checked,
     "mul": _mul,
     "div": _div,
     "sub": _sub,

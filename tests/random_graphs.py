@@ -192,7 +192,10 @@ class RandomGraph:
             index = self.graph.input((count,), dtypes.int64)
             self.arrays.append(self.rng.integers(0, high, (count,)))
             y = TABLE["index_select"](x, index, axis=axis)
-            self.keep(TABLE["index_add"](x, index, y, axis=axis) if self.chance(0.4) else y)
+            if self.chance(0.4):
+                put = {"merged": x.shape} if self.chance(0.5) else {}
+                y = TABLE["index_put" if put else "index_add"](x, index, y, axis=axis, **put)
+            self.keep(y)
             return
         shape = tuple(count if k == axis else d for k, d in enumerate(x.shape))
         index = self.graph.input(shape, dtypes.int64)

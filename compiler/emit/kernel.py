@@ -105,9 +105,10 @@ class _Emission:
         place = self.updated_address(s)
         if place is not None:
             x = self.registers[s.value]
-            before = b.convert(b.splat(b.load(place, Type(element)), self.lanes), x.type.element)
-            after = b.extract(s.op.lower(b, before, x), 0)
-            b.store(b.convert(after, element), place)
+            if s.op is not None:
+                before = b.convert(b.splat(b.load(place, Type(element)), self.lanes), x.type.element)
+                x = s.op.lower(b, before, x)
+            b.store(b.convert(b.extract(x, 0), element), place)
 
     def updated_address(self, s):
         """Where an Update writes (a valid place even if the check fails), or None if there is no valid place."""
@@ -418,8 +419,10 @@ class _Vector:
             return
         place = b.offset(pointer, self.j, _SIZES[element])
         x = self.lookup(s.value)
-        before = b.convert(b.load(place, self.emission.type(element), self.mask), x.type.element)
-        b.store(b.convert(s.op.lower(b, before, x), element), place, self.mask)
+        if s.op is not None:
+            before = b.convert(b.load(place, self.emission.type(element), self.mask), x.type.element)
+            x = s.op.lower(b, before, x)
+        b.store(b.convert(x, element), place, self.mask)
 
     def extreme(self, s):
         """Lane by lane over the elements, `stride` apart."""

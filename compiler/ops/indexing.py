@@ -214,7 +214,7 @@ def _index_put_infer(operands, attributes, default_float):
 
 def _evaluate_index_put(x, index, part, axis, merged):
     check_range("index_put", index, merged[axis])
-    result = np.array(x)
+    result = np.array(x, order="C")
     rows = result.reshape(prod(merged[:axis]), merged[axis], prod(merged[axis + 1 :]))
     rows[:, index.reshape(-1)] = part.reshape(rows.shape[0], index.size, rows.shape[2])
     return result
@@ -237,7 +237,6 @@ index_put = register(
         _evaluate_index_put,
         (_index_put_vjp_base, None, _index_put_vjp_part),
         compute_dtype=_first_is_float(1),
-        extra={"eager_only": lambda operand_dtypes, attributes: "assignment through index tensors has no kernel"},
         samples=lambda: [
             Sample(
                 (samples.numbers(0, (5, 3)), np.array([3, 0]), samples.numbers(1, (2, 3))),

@@ -1,10 +1,16 @@
 """Reductions over a set of axes, in one order that depends on the logical shape and axes alone.
 
-The order (DESIGN of the bits, see docs/architecture.md): the axes are merged into runs of neighbouring axes, and the
-last run is reduced first. Reducing the innermost run of n elements: element k goes to lane k mod 32 of an accumulator,
-in blocks of 2048 elements; a block's 32 lanes are added to a compensated total per lane; the lanes are then
-combined by halving (lane l with l + 16, then l + 8, ...). Reducing an outer run: every column adds its elements in
-order, in blocks of 128 rows, and block sums go to a compensated total. Eager mode runs the same generated kernels.
+The order (see docs/architecture.md; emit/reduce.py writes it): neighbouring axes are one run, and the last run is
+reduced first, each into a value of the dtype. With n elements in the run and `inner` elements after it in a row:
+
+    inner = 1   Element k goes to lane k mod 32 of an accumulator that starts at the identity. Sums of floats close a
+                block every 2048 elements: the block is added to a total per lane by Knuth's two-sum, whose errors are
+                added up (those of infinite or NaN totals are dropped) and added to the total at the end. Then lane l
+                is combined with lane l + 16, then with l + 8, ... l + 1.
+    inner > 1   Every column combines its elements in order. Sums of floats close a block every 128 rows, likewise.
+
+Lanes and blocks that have no elements change nothing (x + 0.0 is x, for a sum that started at 0.0), so short rows do
+not compute them. Extremes: a NaN stays; of 0.0 and -0.0 the later one does. Eager mode runs the same emitters.
 """
 
 from dataclasses import dataclass
