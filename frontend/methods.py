@@ -241,6 +241,8 @@ def _deepcopy(self, memo):
     copy = type(self)(self.array.copy())
     copy._requires_grad = self._requires_grad
     memo[id(self)] = copy
+    if self._grad is not None:
+        copy._grad = type(self._grad)(self._grad.array.copy())
     return copy
 
 
@@ -366,6 +368,12 @@ def _retain_grad(self):
     node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
 
 
+def _retains_grad(self):
+    """Whether retain_grad() was called on a tensor that is not a leaf."""
+    node = None if self.is_leaf else self.grad_fn
+    return any(reference() is self for reference in (getattr(node, "retained", None) or {}).values())
+
+
 def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
     """Gradients of this tensor with respect to the leaves, added to their .grad."""
     run_backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -374,6 +382,7 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 def _attach_autograd():
     Tensor.to, Tensor.detach, Tensor.backward = _to, _detach, _backward
     Tensor.data = property(_detach, _set_data)
+    Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
     Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad

@@ -179,6 +179,10 @@ class Tensor:
             _check_grad(self, value)
         self._grad = value
 
+    @grad.deleter
+    def grad(self):
+        self._grad = None
+
 
 def _check_grad(tensor, grad):
     if not isinstance(grad, Tensor):

@@ -134,6 +134,63 @@ def retain_grad_of_inner_values(ns):
     return [first, y.grad * 3]
 
 
+@program([False, True, False, None])
+def retains_grad_and_deleting_grad(ns):
+    x = leaf(ns, [3.0])
+    y = x * 2
+    y.retain_grad()
+    y.sum().backward()
+    del x.grad
+    return [x.retains_grad, y.retains_grad, (x * 1).retains_grad, x.grad]
+
+
+@program([[[2.0, 4.0], [2.0, 4.0]], [4.0], [3.0, 4.0], [1.0, 4.0, 6.0]])
+def roots_and_inputs_that_repeat(ns):
+    x = leaf(ns, [1.0, 2.0])
+    twice = ns.autograd.grad((x * x).sum(), [x, x])
+    z = leaf(ns, [1.0])
+    y = z * 2
+    ns.autograd.backward([y, y])
+    a, b = leaf(ns, [1.0, 2.0]), leaf(ns, [1.0, 2.0, 3.0])
+    first, second = a.unbind()
+    (first * 3 + second * 4).backward()
+    head, tail = b.split([1, 2])
+    (head.sum() + (tail * tail).sum()).backward()
+    return [list(twice), z.grad, a.grad, b.grad]
+
+
+@program([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+def gradients_share_no_memory(ns):
+    x, y, g = leaf(ns, [1.0, 2.0]), leaf(ns, [1.0, 2.0]), ns.ones(2, dtype=ns.float64)
+    (x + y).backward(g)
+    x.grad.zero_()
+    z = leaf(ns, [1.0, 2.0])
+    z.backward(g)
+    z.grad.add_(1)
+    return [y.grad, g, z.grad - 1]
+
+
+@program(["float32", "float64", "float32", "float64"])
+def gradients_have_their_tensors_type(ns):
+    x, d = ns.ones(2, requires_grad=True), ns.tensor(2.0, dtype=ns.float64, requires_grad=True)
+    y = x * d
+    y.sum().backward()
+    z = ns.ones(2, requires_grad=True)
+    (z * 2).backward(ns.ones(2, dtype=ns.float64))
+    (z.double() * 3).sum().backward()
+    return [str(t.dtype).split(".")[-1] for t in (x.grad, d.grad, z.grad, z.double())]
+
+
+@program([[1.0]])
+def long_chains_need_no_recursion(ns):
+    x = leaf(ns, [1.0])
+    y = x
+    for _ in range(5000):
+        y = y + 0
+    y.sum().backward()
+    return [x.grad]
+
+
 # --- grad() -----------------------------------------------------------------------------------------------------------
 @program([[[2.0]], None, True, [[0.0]], [[2.0], [6.0]]])
 def grad_function(ns):
@@ -404,13 +461,14 @@ def node_hooks(ns):
 
 
 # --- copies and memory ------------------------------------------------------------------------------------------------
-@program([[1.0, 2.0], [9.0, 2.0], True, True, None])
+@program([[1.0, 2.0], [9.0, 2.0], True, True, [1.0, 1.0], False])
 def deep_copies(ns):
     x = leaf(ns, [1.0, 2.0])
+    x.sum().backward()
     twin = copy.deepcopy(x)
     with ns.no_grad():
         twin[0] = 9
-    return [x, twin, twin.requires_grad, twin.is_leaf, twin.grad]
+    return [x, twin, twin.requires_grad, twin.is_leaf, twin.grad, twin.grad is x.grad]
 
 
 @program([[5.0, 2.0], [5.0, 7.0], [0.0, 7.0]])
