@@ -25,31 +25,34 @@ def _as_tuple(x):
 
 def _cotangents(outputs, gradients):
     """One cotangent per output; ones for scalars."""
+    _check_cotangents(outputs, gradients)
+    return [ones_like(out) if g is None else g for out, g in zip(outputs, gradients or (None,) * len(outputs))]
+
+
+def _check_cotangents(outputs, gradients):
     gradients = gradients if gradients else (None,) * len(outputs)
     if len(gradients) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
-    return [_cotangent(out, g) for out, g in zip(outputs, gradients)]
+    for out, gradient in zip(outputs, gradients):
+        _check_cotangent(out, gradient)
 
 
-def _cotangent(out, gradient):
+def _check_cotangent(out, gradient):
     if not out.requires_grad:
         raise RuntimeError(
             "element 0 of tensors does not require grad and does not have a grad_fn: nothing it was computed from has "
             "requires_grad=True, or it was computed under no_grad()"
         )
-    if gradient is None:
-        if out.numel() != 1:
-            raise RuntimeError(
-                f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
-                "pass a gradient of that shape, or reduce it first, for example with .sum()"
-            )
-        return ones_like(out)
-    if gradient.shape != out.shape:
+    if gradient is None and out.numel() != 1:
+        raise RuntimeError(
+            f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
+            "pass a gradient of that shape, or reduce it first, for example with .sum()"
+        )
+    if gradient is not None and gradient.shape != out.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of "
             f"{out.shape}"
         )
-    return gradient
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
@@ -64,8 +67,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
     if frame is not None and frame.can_differentiate(outputs, create_graph, inputs):
-        for out in outputs:
-            _cotangent_check(out, gradients)
+        _check_cotangents(outputs, gradients)
         frame.backward(outputs, gradients, retain)
         return
     roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
@@ -77,11 +79,6 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     for x, g in zip(_as_tuple(inputs), found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
-
-
-def _cotangent_check(out, gradients):
-    if gradients is None:
-        _cotangent(out, None)
 
 
 def _wanted(inputs):

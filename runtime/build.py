@@ -202,18 +202,17 @@ def _split(frame, needed, builder):
     graph.outputs = graph.outputs + [g for g in gradients if g is not None]
     graph, inputs, numbers = _from_memory(frame, builder, cotangents)
     simple, _ = simplify(decompose(graph)[0])
-    readable = readable_values(frame, inputs)
-    kept = [k for k, vid in enumerate(needed.live) if vid in readable_values(frame, needed.live)]
+    readable = readable_values(frame, [*inputs, *needed.live])
     positions = [k for k, vid in enumerate(inputs) if vid in readable]
+    kept = [k for k, vid in enumerate(needed.live) if vid in readable]
     return partition.split(simple, n_forward, len(cotangents), positions, kept), inputs, numbers, reached
 
 
 def _build_joint(frame, needed, builder):
     parts, inputs, numbers, reached = _split(frame, needed, builder)
     compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
-    externals = frame.externals
-    read = [vid for kind, vid in _sources(parts, inputs, needed) if kind == "input" and vid not in externals]
-    extra = {"reached": reached, "kept": read, "backward_graph": str(parts.backward)}
+    kept = sorted(readable_values(frame, [*needed.live, *known_values(frame)]) - frame.externals.keys())
+    extra = {"reached": reached, "kept": kept, "backward_graph": str(parts.backward)}
     return _meta(parts.forward, inputs, numbers, len(needed.live), compiled, extra), compiled.text
 
 

@@ -66,7 +66,7 @@ class CallNode(BaseNode):
 
     def __init__(self, frame, needed):
         meta = frame.last_program.meta
-        super().__init__(tuple(edge_of(frame.leaf(v)) for v in meta["reached"]))
+        super().__init__(tuple(frame.edge_out(v) for v in meta["reached"]))
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
@@ -101,6 +101,7 @@ class CallNode(BaseNode):
             create_graph = state.grad_enabled
         self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
         self._check_freed()
+        self._check_unchanged()
         if create_graph:
             return self._through_nodes(cotangents, True, "backward with create_graph=True")
         program = self._program()
@@ -116,17 +117,27 @@ class CallNode(BaseNode):
     def _source(self, kind, k, cotangents):
         if kind == "saved":
             return self.saved[k]
-        if kind == "cotangent":
-            return _contiguous(cotangents[k])
-        self._check(k)
-        return self.frame.arrays[k]
+        return _contiguous(cotangents[k]) if kind == "cotangent" else self.frame.arrays[k]
+
+    def _check_unchanged(self):
+        """The error of eager mode if a value was changed in place that its nodes would have saved."""
+        programs, key = self.frame.step.programs, ("read", self.present)
+        if key not in programs:
+            programs[key] = frame_autograd.read_by_backward(self.frame, self.present)
+        overwritten, roots = self.frame.overwritten, self.frame.roots
+        for vid, step in programs[key].items():
+            if vid in overwritten:
+                frame_autograd.raise_overwritten(self.frame, vid, step)
+            self._check(roots.get(vid, vid))
 
     def _check(self, vid):
         saved = self.kept.get(vid)
-        if saved is None:
+        if saved is not None:
+            _check_version(saved, "the backward of a compiled call")
+        elif vid in self.externals and self.externals[vid]._version != self.versions[vid]:
             saved = Saved(self.externals[vid])
             saved.version = self.versions[vid]
-        _check_version(saved, "the backward of a compiled call")
+            _check_version(saved, "the backward of a compiled call")
 
     def _program(self):
         """The program for the results that got a cotangent; None if there is none."""

@@ -17,6 +17,7 @@ from .evaluate import strides_in_elements
 from .expectation import learn
 from .gate import apply_eagerly
 from .modes import state
+from .node import edge_of
 from .program import Needed, program_for, run_steps_eagerly
 from .recording import INPUT, NUMBER_CODES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
@@ -44,6 +45,7 @@ class Frame:
         self.bound = {}  # id of a tensor from outside -> its number
         self.entered = []  # (number, tensor, version its memory had) of the tensors from outside
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
+        self.outer_edges = {}  # number of a changed tensor from outside -> where its gradients went before
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor
         self.arrays = {}  # number -> array, for everything already in memory
         self.homes = {}  # id of a tensor from outside that was changed in place -> (tensor, its memory)
@@ -333,6 +335,10 @@ class Frame:
         tensor = self.tensors[vid] if self.tensors else None
         return self.externals[vid] if tensor is None else tensor
 
+    def edge_out(self, vid):
+        """Where the gradients of a value that no step of this call made go."""
+        return self.outer_edges[vid] if vid in self.outer_edges else edge_of(self.leaf(vid))
+
     def meta(self, vid):
         return self.metas[vid]
 
@@ -389,7 +395,10 @@ class Frame:
                     (views if vid in self.roots else live).append(vid)
         differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
         if closing and self.flushed:
-            differentiable = sorted([*differentiable, *self._left_over()])
+            differentiable += self._left_over()
+        if closing and self.changed_singly:
+            changed = [t for t, _, _ in homes.values() if t._frame is self and t._meta.history]
+            differentiable = sorted({*differentiable, *[t._vid for t in changed]})
         if self.only_update is not None and len(homes) == len(self.only_update.homes):
             commits = self.only_update.commits
         else:

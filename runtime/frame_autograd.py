@@ -88,15 +88,19 @@ def reach(frame, vids):
     return steps, leaves[::-1]
 
 
+def read_by_backward(frame, vids):
+    """{number of a value that a backward from vids reads: a step that needs it}."""
+    steps = [frame.steps[i] for i in reach(frame, vids)[0]]
+    return {vid: step for step in steps for vid in needed_by(frame, step)}
+
+
 def readable_values(frame, vids):
     """Those of the values that a backward may read again where they are: those eager mode would have saved, unchanged
     since. For these a later change in place is the error it is in eager mode; others must be copied if needed.
     """
-    needed = set()
-    for step in frame.steps:
-        if is_op(step) and frame.metas[step.first].history:
-            needed.update(needed_by(frame, step))
-    return needed.intersection(vids) - frame.overwritten
+    steps = [s for s in frame.steps if is_op(s) and frame.metas[s.first].history]
+    read = {v for s in steps for k in needed_by(frame, s) for v in (k, frame.roots.get(k, k))}
+    return read.intersection(vids) - frame.overwritten
 
 
 # --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
@@ -141,7 +145,7 @@ def _holder(frame, vid):
 def _edge(frame, vid):
     if frame.metas[vid].history:
         return Edge((frame.nodes[vid], 0))
-    return edge_of_tensor(frame.leaf(vid))
+    return frame.edge_out(vid)
 
 
 def edge_of(frame, tensor):
@@ -176,7 +180,7 @@ class StepNode(BaseNode):
     def _shown(self, vid):
         if self.frame.metas[vid].history:
             return StepNode(self.frame, vid)
-        return edge_of_tensor(self.frame.leaf(vid))[0]
+        return self.frame.edge_out(vid)[0]
 
     def register_hook(self, hook):
         raise NotImplementedError(
@@ -245,17 +249,20 @@ class BackwardDetail:
 def _check_step(frame, index):
     """The errors eager mode gives: freed values, values changed in place since they were saved."""
     step = frame.steps[index]
-    name = step.op.node_name if isinstance(step.op.node_name, str) else step.op.name
     if index in frame.freed:
-        raise RuntimeError(SECOND_BACKWARD.format(name=name))
+        raise RuntimeError(SECOND_BACKWARD.format(name=StepNode(frame, step.first).name()))
     for vid in needed_by(frame, step):
         if vid in frame.overwritten:
-            meta = frame.metas[vid]
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"{meta.dtype.name}{meta.shape}, needed by {name} at {step.line}. Change a copy (x = x.clone()) or do "
-                "the change after backward()."
-            )
+            raise_overwritten(frame, vid, step)
+
+
+def raise_overwritten(frame, vid, step):
+    meta, name = frame.metas[vid], StepNode(frame, step.first).name()
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{meta.dtype.name}{meta.shape}, needed by {name} at {step.line}. Change a copy (x = x.clone()) or do "
+        "the change after backward()."
+    )
 
 
 def living(frame, vids):
@@ -289,6 +296,9 @@ def backward(frame, outputs, gradients, retain_graph):
     frame.freed.update(detail.frees)
     tensors, changed, others = frame.tensors, frame.changed_leaves, []
     for vid, gradient in zip(detail.wanted, found):
+        if vid in frame.outer_edges:
+            others.append((None, frame.outer_edges[vid], gradient))
+            continue
         leaf = tensors[vid] if vid not in changed else changed[vid]
         if leaf is None:
             leaf = frame.leaf(vid)

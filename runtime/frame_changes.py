@@ -10,11 +10,15 @@ from sys import getrefcount
 
 import numpy as np
 
+from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
+from ..compiler.ops.view import clone
 from .gate import check_fits, inplace_eagerly
 from .modes import state
+from .node import edge_of, needs
 from .recording import ASSIGN, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
+from .tensor import Tensor
 from .update import update_eagerly
 
 
@@ -35,7 +39,7 @@ def apply_inplace(frame, op, target, operands, attributes):
     reason = alias_reason(frame, target, vid)
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
-    new = frame.apply(op, operands, attributes)
+    new = frame.apply(op, _keep_old_value(op, target, operands, attributes), attributes)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
         new = frame.apply(cast, (new,), {"dtype": target.dtype})
@@ -44,6 +48,18 @@ def apply_inplace(frame, op, target, operands, attributes):
     frame.take(ASSIGN, (target, new), None, ())
     _assign(frame, target, new._vid, new._meta)
     return target
+
+
+def _keep_old_value(op, target, operands, attributes):
+    """The operands, with a copy of the target where the derivative reads what it was before the change."""
+    wanted = tuple([isinstance(x, Tensor) and x._requires_grad and has_rule(op, k) for k, x in enumerate(operands)])
+    if not state.grad_enabled or True not in wanted:
+        return operands
+    read, _ = needs(op, operands, attributes, wanted)
+    if not any(operands[k] is target for k in read):
+        return operands
+    old = clone(target)
+    return tuple(old if x is target else x for x in operands)
 
 
 def _copy_into(target, new):
@@ -75,8 +91,7 @@ def alias_reason(frame, target, vid):
             t = frame.tensors[other] if other != vid else None
             if t is not None and (other in externals or getrefcount(t) > _UNUSED_REFERENCES):
                 return "in-place change of a tensor that has living views (or is one)"
-    meta = target._meta
-    if meta is not None and meta.history and not state.grad_enabled and target._frame is frame:
+    if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
     if target._frame is frame or id(target) in frame.homes:
         return None
@@ -103,7 +118,9 @@ def _assign(frame, target, new, meta):
         was_leaf = target._meta is None or not target._meta.history
     else:
         old = frame.bound[id(target)]
-        was_leaf = True
+        was_leaf = not target.has_history
+        if not was_leaf:
+            frame.outer_edges[old] = edge_of(target)
     if target._data is not None:
         key = id(target)
         if key in frame.bound:
