@@ -172,9 +172,12 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
+    """`rotated`: accumulators take turns from vector to vector, instead of one copy of the body for each."""
+
     extent: int
     body: tuple
     unrolled: bool = False
+    rotated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,7 @@ def _block(body, indent):
 
 def _head(s):
     if isinstance(s, Sweep):
-        return f"sweep j < {s.extent}{' unrolled' if s.unrolled else ''}"
+        return f"sweep j < {s.extent}{' unrolled' if s.unrolled else ''}{' rotated' if s.rotated else ''}"
     text = f"for {s.index} < {s.extent}"
     text += "".join(f", {n} = {s.index} / {stride} % {size}" for n, stride, size in s.split)
     for c in s.columns:

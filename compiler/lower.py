@@ -39,11 +39,14 @@ from .loopnest import (
 from .ops.comparison import element_of
 from .reads import Read, can_fail, is_expensive
 from .stages import stages
+from .vmath import FUNCTIONS
 
 # A row of at most this many vectors is unrolled; its values stay in registers.
 _SHORT_ROW = 4
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
+# More ops than this in a sweep, or an expensive one, and its reductions share one copy of the body.
+_LONG_BODY = 6
 # Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
 # once, were slower: rows are then read in short pieces.
 _CHUNK = 4096
@@ -409,7 +412,8 @@ class _Nest:
         for value, (parameter, first) in self.kept.items():
             if first == self.now and value not in self.stored:
                 block.stores.append(Store(parameter, self.kept_at(value), self.value(value)))
-        self.row_block.statements.append(Sweep(self.width, tuple(block.statements + block.stores), short))
+        body = tuple(block.statements + block.stores)
+        self.row_block.statements.append(Sweep(self.width, body, short, not short and _is_long(body)))
 
     def reduce(self, value, operand):
         result = self.fresh()
@@ -509,6 +513,15 @@ class _Nest:
         result = [*self.row_block.statements, sweep]
         self.row_block = self.lane_block = None
         return result
+
+
+def _is_long(body):
+    """Whether a sweep's reductions should share one copy of its body: a second one costs more to compile than it
+    gains."""
+    applied = [s for s in body if isinstance(s, Apply)]
+    return any(isinstance(s, Reduce) for s in body) and (
+        len(applied) > _LONG_BODY or any(s.op.name in FUNCTIONS for s in applied)
+    )
 
 
 def _strides_over(collapsed, dims):

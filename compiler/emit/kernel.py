@@ -4,6 +4,8 @@ The function takes its parameters as pointers, then the array of run-time scalar
 a check failed. Registers of statements outside sweeps hold their number in every lane.
 """
 
+from functools import partial
+
 from ..loopnest import (
     Accumulate,
     Apply,
@@ -313,7 +315,7 @@ class _Emission:
                     self.vectors.setdefault(name, {})[vector] = register
             return [work.lookup(x.value) for x in reduces]
 
-        walk = unrolled_row if s.unrolled else reduce_row
+        walk = unrolled_row if s.unrolled else partial(reduce_row, rotated=s.rotated)
         for x, result in zip(reduces, walk(self.b, s.extent, self.lanes, reductions, body)):
             self.registers[x.name] = result
 

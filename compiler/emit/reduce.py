@@ -75,6 +75,11 @@ class _Sums:
     def step(self, b, vector, x):
         self.state[vector] = self.op.lower.step(b, self.state[vector], x)
 
+    def rotate(self, by):
+        """The accumulators take turns: each moves `by` places to the front."""
+        by %= self.count
+        self.state[: self.count] = self.state[by : self.count] + self.state[:by]
+
     def close_block(self, b):
         if not self.blocks:
             return
@@ -119,22 +124,23 @@ def _accumulators(b, op, type, count, blocks):
     return kind(b, op, type, count, blocks and is_compensated(op, type))
 
 
-def reduce_row(b, extent, lanes, reductions, body):
+def reduce_row(b, extent, lanes, reductions, body, *, rotated=False):
     """Walk a row of `extent` elements (an int or an i64 register) in vectors of `lanes`.
 
-    body(j, mask, vector) emits one vector's work at element j (an int or a register) and returns one register per
-    reduction, (op, type) pairs; lanes that the mask clears are taken as the identity. Returns the results, each in all
-    lanes. Without reductions a plain vector loop remains.
+    body(j, mask) emits one vector's work at element j (an int or a register) and returns one register per reduction,
+    (op, type) pairs; lanes that the mask clears are taken as the identity. Returns the results, each in all lanes.
+    Without reductions a plain vector loop remains.
+
+    `rotated` (extent known): the loop's body is one vector, and the accumulators take turns from iteration to
+    iteration; else the body is one vector per accumulator. The first is shorter, the second faster for short bodies.
     """
-    unroll = VIRTUAL_LANES // lanes if reductions else 1
-    step = unroll * lanes
+    slots = VIRTUAL_LANES // lanes if reductions else 1
+    unroll = 1 if rotated else slots
     static = not isinstance(extent, Reg)
     blocks = not static or extent > BLOCK_ELEMENTS
-    sums = [_accumulators(b, op, t, unroll, blocks) for op, t in reductions]
-    if static:
-        whole = extent // step * step
-    else:
-        whole = b.sub(extent, b.and_(extent, b.i64(step - 1)))
+    sums = [_accumulators(b, op, t, slots, blocks) for op, t in reductions]
+    step = unroll * lanes
+    whole = extent // step * step if static else b.sub(extent, b.and_(extent, b.i64(step - 1)))
     if blocks and any(s.blocks for s in sums):
         with _carrying(b, sums, 0, whole, BLOCK_ELEMENTS) as start:
             for s in sums:
@@ -145,7 +151,11 @@ def reduce_row(b, extent, lanes, reductions, body):
             _close_before_tail(b, sums, whole)
     elif not static or whole:
         _walk(b, sums, 0, whole, lanes, unroll, body)
-    _tail(b, sums, whole, extent, lanes, unroll, body)
+    if rotated:
+        for s in sums:
+            s.rotate(-(whole // lanes))
+        slots -= whole // lanes % slots
+    _tail(b, sums, whole, extent, lanes, slots, body)
     return [s.result(b) for s in sums]
 
 
@@ -171,19 +181,23 @@ def _walk(b, sums, start, stop, lanes, unroll, body):
     with _carrying(b, sums, start, stop, unroll * lanes) as j:
         for k in range(unroll):
             _vector(b, sums, b.add(j, b.i64(k * lanes)) if k else j, None, k, body)
+        for s in sums:
+            if unroll < s.count:
+                s.rotate(unroll)
 
 
-def _tail(b, sums, whole, extent, lanes, unroll, body):
+def _tail(b, sums, whole, extent, lanes, slots, body):
     """The elements after the last whole step: full vectors, then a masked one; all masked if extents are registers."""
-    for k in range(unroll):
+    first = sums[0].count - slots if sums else 0
+    for k in range(slots):
         if isinstance(extent, Reg):
             j = b.add(whole, b.i64(k * lanes))
-            _vector(b, sums, j, b.lane_mask(j, extent, lanes), k, body)
+            _vector(b, sums, j, b.lane_mask(j, extent, lanes), first + k, body)
             continue
         j = whole + k * lanes
         if j < extent:
             mask = None if j + lanes <= extent else b.first_lanes(extent - j, lanes)
-            _vector(b, sums, j, mask, k, body)
+            _vector(b, sums, j, mask, first + k, body)
 
 
 def _vector(b, sums, j, mask, k, body):
