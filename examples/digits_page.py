@@ -116,7 +116,7 @@ def _kernel_section(compiled):
 def _kernel_row(k, kernel, time_ns, longest_ns):
     fill, border = visualize.group_color(k)
     chip = f'<span class="chip" style="background:{fill};border-color:{border}">{k}</span>'
-    words = "matrix product" if kernel["kind"] == "bmm" else f"{kernel['kind']} <code>{kernel['name']}</code>"
+    words = "matrix&nbsp;product" if kernel["kind"] == "bmm" else f"{kernel['kind']} <code>{kernel['name']}</code>"
     cells = [
         chip,
         words,

@@ -204,6 +204,19 @@ def test_a_function_with_nothing_but_a_forward_has_one_stage():
     assert stage[0] == "forward" and "result" in texts_of(stage[1])
 
 
+def test_a_backward_after_the_call_is_drawn_once_it_has_run():
+    w = weft.tensor([[0.5], [0.25]], requires_grad=True)
+    f = weft.compile(lambda x: (x @ w).tanh().sum())
+    for _ in range(3):
+        y = f(weft.ones(3, 2))
+        assert w.grad is not None or list(visualize.draw_function(f)) == ["forward"]
+        y.backward()
+    drawn = visualize.draw_function(f, {"w": w})
+    assert list(drawn) == ["forward", "backward"]
+    assert {"x", "w", "tanh", "result"} <= set(texts_of(drawn["forward"]))
+    assert {"gradient in", "w.grad"} <= set(texts_of(drawn["backward"]))
+
+
 # --- kernel times ----------------------------------------------------------------------------------------------------
 def test_every_kernel_of_a_program_is_timed():
     step, model, _ = trained()

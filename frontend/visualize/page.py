@@ -22,7 +22,7 @@ section { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padd
 .tile b { display: block; font-size: 25px; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .tile span { font-size: 13px; color: #5b646f; }
 .tile.bad b { color: #b3261e; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 18px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px; }
 .pair > div { min-width: 0; }
 figure { margin: 10px 0 0; overflow-x: auto; text-align: center; }
 figure svg { max-width: 100%; height: auto; }
