@@ -1,0 +1,190 @@
+"""In-place changes and shared memory inside compiled calls."""
+
+from compiled_twin import error_of, leaf, twin
+
+from weft import randn
+
+
+@twin
+def test_inplace_temps(compile):
+    w = leaf(3)
+
+    def f(x):
+        y = x * 2
+        y.add_(1.0)
+        y[0] = 5.0
+        z = y.view(-1)
+        z.mul_(2.0)
+        y += w.detach()
+        v = y.clone()
+        v.sub_(1)
+        return y, z, v
+
+    f = compile(f)
+    for _ in range(3):
+        yield f(randn(3))
+
+
+@twin
+def test_inplace_grad_temps(compile):
+    w = leaf(3)
+
+    def f(x):
+        y = w * x
+        y.add_(1.0)
+        z = y.exp()
+        z = z * 2
+        z.mul_(x)
+        return z.sum(), y, z
+
+    f = compile(f)
+    for _ in range(3):
+        l, y, z = f(randn(3))
+        yield l, y, z
+        l.backward()
+        yield w.grad
+
+    def g(x):
+        y = w * x
+        y.add_(1.0)
+        z = y.sin()
+        l = z.sum()
+        l.backward()
+        return l, y, z
+
+    g = compile(g)
+    for _ in range(3):
+        yield g(randn(3)), w
+
+    def h(x):
+        y = w * x
+        z = y.sin()
+        y.add_(1.0)
+        z.sum().backward()
+        return z
+
+    h = compile(h)
+    for _ in range(3):
+        yield error_of(h, randn(3)), w
+    k = compile(lambda x: (lambda y: (y.sin(), y.add_(1.0)))(w * x))
+    for _ in range(3):
+        z, y = k(randn(3))
+        yield z, y
+        yield error_of(z.sum().backward)
+        yield w.grad
+
+
+@twin
+def test_inplace_args(compile):
+    def f(x, y):
+        x.add_(1.0)
+        z = x * y
+        y.copy_(z)
+        x.mul_(y)
+        return z
+
+    f = compile(f)
+    x, y = randn(3), randn(3)
+    for _ in range(3):
+        yield f(x, y), x, y, x._version, y._version
+
+
+@twin
+def test_inplace_arg_history(compile):
+    w = leaf(3)
+
+    def f(x):
+        x.mul_(w)
+        return x.exp()
+
+    f = compile(f)
+    for _ in range(3):
+        x = randn(3)
+        y = f(x)
+        yield x, y
+        y.sum().backward()
+        yield w.grad
+        x = randn(3)
+        y = f(x)
+        yield x, y
+        yield error_of(x.sum().backward)
+        yield w.grad
+        x = w * 2
+        y = f(x)
+        yield x, y
+        (y.sum() + x.sum()).backward()
+        yield w.grad
+        x = randn(3)
+        x.add_(w)
+        y = f(x)
+        f(x)
+        yield error_of((x.sum()).backward)
+        yield w.grad
+
+
+@twin
+def test_inplace_arg_twice(compile):
+    w = leaf(3)
+
+    def f(x):
+        x.add_(w)
+        s = x.sum()
+        v = s.item()
+        x.add_(w * v)
+        return s
+
+    f = compile(f)
+    for _ in range(3):
+        x = randn(3)
+        s = f(x)
+        yield x, s
+        (x.sum() + s).backward()
+        yield w.grad
+
+
+@twin
+def test_same_twice(compile):
+    def f(x, y):
+        x.add_(1.0)
+        return x * y, y
+
+    f = compile(f)
+    x = randn(3)
+    for _ in range(3):
+        yield f(x, x), x
+        yield f(x, randn(3))
+        yield f(x.view(3), x), x
+
+
+@twin
+def test_alias_arg_capture(compile):
+    w = randn(4)
+    v = w[1:3]
+
+    def f(x):
+        a = v * 2
+        x.add_(1.0)
+        b = v * 3
+        w.mul_(2.0)
+        return a, b, v + x.sum(), w + 0
+
+    f = compile(f)
+    for _ in range(3):
+        yield f(w), w, v
+        yield f(w[:2]), w, v
+
+
+@twin
+def test_overlapping(compile):
+    w = randn(6)
+
+    def f():
+        a, b = w[:4], w[2:]
+        a.add_(1.0)
+        c = b * 2
+        b.mul_(c)
+        return a, b, c, w * 1
+
+    f = compile(f)
+    for _ in range(3):
+        yield f(), w
