@@ -20,6 +20,8 @@ def main(arguments=None):
     effort = SMOKE_EFFORT if options.smoke else Effort()
     if options.rounds:
         effort = replace(effort, rounds=options.rounds)
+    if options.first_calls is not None:
+        effort = replace(effort, first_calls=options.first_calls)
     results = {
         "machine": machine.describe(),
         "versions": {},
@@ -46,7 +48,7 @@ def measure(workload, options, effort, cache):
     record = {"what": workload.what, **rounds.measure(workload, options.sides, options.threads, effort, cache)}
     record["first_call"] = {}
     for side in rounds.running(record["sides"]):
-        if options.smoke and SIDES[side].package != "weft":
+        if not effort.first_calls or (options.smoke and SIDES[side].package != "weft"):
             continue
         say(f"  first calls of {side}")
         form = record["sides"][side]["form"]
@@ -59,6 +61,7 @@ def parse(arguments):
     parser.add_argument("--workload", type=names_among(WORKLOADS), help=f"default: all of {','.join(WORKLOADS)}")
     parser.add_argument("--sides", type=names_among(SIDES), help="default: what is installed of " + ",".join(SIDES))
     parser.add_argument("--rounds", type=int, help=f"default: {Effort().rounds}")
+    parser.add_argument("--first-calls", type=int, help=f"repetitions; default: {Effort().first_calls}; 0 for none")
     parser.add_argument("--threads", type=int, default=1, help="CPUs of every side; default: 1")
     parser.add_argument("--smoke", action="store_true", help="a few steps of two small workloads, no torch.compile")
     parser.add_argument("--out", type=Path, help="folder of the record; default: benchmarks/results; - for none")

@@ -12,6 +12,8 @@ def lines(results):
     yield from ["", "## Milliseconds per step", ""]
     yield from step_table(results)
     yield from ["", "Brackets: how many times as long as `weft`, median of the rounds [quartiles].", ""]
+    yield from best_peer_table(results)
+    yield ""
     yield from ["## First call and memory", ""]
     yield from first_call_table(results)
     yield from ["", "## Forms and agreement", ""]
@@ -63,9 +65,23 @@ def step_cell(record, reference):
     return f"{text} ({middle:.2f} [{low:.2f}, {high:.2f}])"
 
 
+def best_peer_table(results):
+    """Who of the others is fastest, and how many times as long as weft it takes: below 1, weft loses."""
+    rows = []
+    for name, record in results["workloads"].items():
+        sides = {side: r for side, r in record["sides"].items() if "error" not in r}
+        peers = [side for side in sides if SIDES[side].package != "weft"]
+        if "weft" in sides and peers:
+            of = {side: quartiles(ratios(sides[side], sides["weft"])) for side in peers}
+            best = min(peers, key=lambda side: of[side][1])
+            low, middle, high = of[best]
+            rows.append([name, best, f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
+    return table(["workload", "best peer", "best peer / weft"], rows) if rows else []
+
+
 def first_call_table(results):
-    header = ["workload", "side", "first call cold, ms", "warm, ms", "set up cold, ms", "warm, ms"]
-    header += ["memory added cold, MiB", "warm, MiB"]
+    header = ["workload", "side", "first call cold, ms", "warm", "first three calls cold, ms", "warm"]
+    header += ["set up cold, ms", "warm", "memory added cold, MiB", "warm"]
     rows = []
     for name, record in results["workloads"].items():
         for side, first in record["first_call"].items():
@@ -75,11 +91,11 @@ def first_call_table(results):
 
 def first_call_cells(first):
     if "error" in first:
-        return ["failed"] * 6
-    pair = (first["cold"], first["warm"])
-    cells = [f"{1e3 * kind['first_call_seconds']:.4g}" for kind in pair]
-    cells += [f"{1e3 * kind['setup_seconds']:.4g}" for kind in pair]
-    return cells + [f"{kind['added_bytes'] / 2**20:.1f}" for kind in pair]
+        return ["failed"] * 8
+    cells = []
+    for key in ("first_call_seconds", "three_calls_seconds", "setup_seconds"):
+        cells += [f"{1e3 * first[kind][key]:.4g}" for kind in ("cold", "warm")]
+    return cells + [f"{first[kind]['added_bytes'] / 2**20:.1f}" for kind in ("cold", "warm")]
 
 
 def notes(name, record):

@@ -20,7 +20,8 @@ MAX_STEPS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: turns of about `turn_seconds`, `rounds` of them, `choose_seconds` to choose a form."""
+    """How long to measure: turns of about `turn_seconds`, `rounds` of them, `choose_seconds` per form to choose one,
+    and how often first calls are repeated."""
 
     rounds: int = 21
     turn_seconds: float = 0.04

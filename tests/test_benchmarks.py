@@ -128,6 +128,7 @@ def test_table_has_time_ratio_and_failures():
     lines = list(report.lines(results(sides)))
     assert "| workload | weft | torch | jax |" in lines
     assert "| seeds_net | 1 | 3 (3.00 [2.50, 3.50]) | failed |" in lines
+    assert "| seeds_net | torch | 3.00 [2.50, 3.50] |" in lines
     assert "  - jax failed: no luck" in lines
 
 
