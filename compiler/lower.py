@@ -4,6 +4,7 @@
     column sums                     for row                   { sweeps } then the totals; the sums are in registers if
                                                               the row is short, else in memory
     column sums of very wide rows   for chunk of columns      { for row { sweeps } then the totals }
+    a transposed operand            for rows by 16            { for one vector of columns { for 16 rows } }
 
 Every value is placed as far out as its operands allow: one that no index reaches is computed once per kernel, one that
 only row indices reach once per row. A value needed in a later pass over the row is taken from its registers (short
@@ -14,46 +15,21 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-import numpy as np
-
-from . import dtypes
-from .access import own_access
-from .graph import INPUT, SCALAR
-from .loopnest import (
-    Accumulate,
-    Apply,
-    At,
-    Column,
-    Constant,
-    Index,
-    Kernel,
-    Load,
-    Loop,
-    Parameter,
-    Position,
-    Reduce,
-    Scalar,
-    Store,
-    Sweep,
-)
+from .loopnest import Accumulate, Apply, At, Column, Kernel, Load, Loop, Reduce, Store, Sweep
 from .ops.comparison import element_of
-from .reads import Read, can_fail, is_expensive
-from .stages import stages
-from .vmath import FUNCTIONS
+from .reads import can_fail, is_expensive
+from .registers import Block, Registers, strides_over
 
 # A row of at most this many vectors is unrolled; its values stay in registers.
 _SHORT_ROW = 4
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
-# More ops than this in a sweep, or an expensive one, and its reductions share one copy of the body.
-_LONG_BODY = 6
 # Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
 # once, were slower: rows are then read in short pieces.
 _CHUNK = 4096
 # Rows at a time where an operand is read across: 16 elements are one cache line of f32.
 _TILE = 16
 WHOLE_ROWS = 2 * _CHUNK
-_PLACES = ("kernel", "row", "lane")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +38,6 @@ class Lowered:
 
     kernel: Kernel
     bindings: tuple
-
-
-def memory_element(dtype):
-    return "i8" if dtype is dtypes.bool_ else element_of(dtype)
 
 
 def lanes_for(elements, lanes_bytes):
@@ -86,216 +58,9 @@ def lower(group, reads, stored, scalars, lanes_bytes):
     return Lowered(kernel, tuple(nest.bindings))
 
 
-class _Block:
-    """Statements being written, and the registers already computed in them."""
+class _Nest(Registers):
+    """The loops of one kernel."""
 
-    __slots__ = ("statements", "stores", "known")
-
-    def __init__(self, known=None):
-        self.statements = []
-        self.stores = []
-        self.known = {} if known is None else known
-
-
-class _Nest:
-    """The state of one lowering: the domain's loops, the blocks being written, names and parameters."""
-
-    def __init__(self, group, reads, stored, scalars, lanes):
-        self.group, self.reads, self.stored, self.scalars, self.lanes = group, reads, stored, scalars, lanes
-        self.parameters, self.bindings = {}, []
-        self.body, self.checks, self.count = [], False, 0
-        self.kernel_block = _Block()
-        self.row_block = self.lane_block = None
-        self.placement = {}
-        self.inside = {v.number for v in group.values}
-        self.stage = stages(group, reads)
-        self.kept = {}
-        self.columns = {}
-        self._set_domain()
-
-    # --- domain -------------------------------------------------------------------------------------------------------
-    def _set_domain(self):
-        """dims: extents of the prefix loops, outermost first; inner: elements of the innermost run."""
-        g = self.group
-        boundaries = set(g.cuts["full"]) | {c * g.row for c in g.cuts["row"]}
-        if g.outer > 1:
-            boundaries.add(g.size // g.outer)
-        self.inner = g.row or min(boundaries, default=g.size)
-        steps = sorted(boundaries | {self.inner, g.size})
-        extents = [b // a for a, b in zip(steps, steps[1:])]
-        self.dims = tuple(reversed(extents))
-        self.outer_dims = 0
-        size = g.size
-        while g.outer > 1 and size > g.size // g.outer:
-            size //= self.dims[self.outer_dims]
-            self.outer_dims += 1
-        self.vectors = -(-self.inner // self.lanes)
-        # Where the row starts among the columns: (chunk index, chunk width) and a constant.
-        self.column_terms, self.column_offset, self.width = (), 0, self.inner
-
-    @property
-    def preamble(self):
-        return self.kernel_block.statements
-
-    def index_names(self):
-        return [f"i{k}" for k in range(len(self.dims))]
-
-    # --- names and parameters ---------------------------------------------------------------------------------------
-    def fresh(self):
-        self.count += 1
-        return self.count - 1
-
-    def parameter(self, kind, what, element):
-        key = (kind, what)
-        if key not in self.parameters:
-            self.parameters[key] = Parameter(f"p{len(self.parameters)}", element)
-            self.bindings.append(key)
-        return self.parameters[key].name
-
-    def scratch(self, count, element):
-        size = 1 if element in ("i8", "i1") else int(element[1:]) // 8
-        name = f"p{len(self.parameters)}"
-        self.parameters[("scratch", name)] = Parameter(name, "i8" if element == "i1" else element)
-        self.bindings.append(("scratch", count * size))
-        return name
-
-    def memory(self, value):
-        return self.parameter("value", value.number, memory_element(value.dtype))
-
-    # --- where statements go ------------------------------------------------------------------------------------------
-    def block_for(self, place):
-        return {"kernel": self.kernel_block, "row": self.row_block or self.kernel_block, "lane": self.lane_block}[place]
-
-    def put(self, key, make, place):
-        """The register for `key`, made by make(name) in the block of `place` unless it is there already."""
-        block = self.block_for(place)
-        if key not in block.known:
-            name = self.fresh()
-            self.placement[name] = place
-            block.statements.append(make(name))
-            block.known[key] = name
-        return block.known[key]
-
-    def innermost(self, names):
-        return max((self.placement[k] for k in names), key=_PLACES.index, default="kernel")
-
-    # --- reads --------------------------------------------------------------------------------------------------------
-    def at(self, access, level):
-        """The position of an access at a level: At, and the place the result can have."""
-        dims, names, lane_dim = self.dims, self.index_names(), True
-        if level == "column":
-            dims, names = self.dims[: self.outer_dims], names[: self.outer_dims]
-        if level == "row" or not self.inner:
-            lane_dim = False
-        steps = _strides_over(access.collapsed, (*dims, self.inner) if lane_dim else dims)
-        lane = steps[-1] if lane_dim else 0
-        terms = [(n, s) for n, s in zip(names, steps) if s]
-        terms += [(n, width * lane) for n, width in self.column_terms if lane]
-        at = At(access.offset + self.column_offset * lane, tuple(terms), lane)
-        return at, ("lane" if lane else "row" if terms else "kernel")
-
-    def read(self, read, level, indices=()):
-        """The register of one element of an operand."""
-        access = read.access
-        base = access.base
-        if base.number in self.inside:
-            return self.value(base)
-        if base.op is SCALAR:
-            slot = self.scalars[base.number]
-            return self.put(("scalar", slot), lambda name: Scalar(name, slot, element_of(base.dtype)), "kernel")
-        if base.op.name == "constant":
-            return self.constant(base.attributes["value"], element_of(base.dtype))
-        if base.op.kind == "source" and base.op is not INPUT:
-            return self.source(access, level)
-        if self.reads.is_inline[base.number]:
-            return self.apply(base, [self.read(r, level) for r in self.reads.by_value[base.number]])
-        at, place = self.at(access, level)
-        if indices:
-            place = max(place, *(self.placement[i.name] for i in indices), key=_PLACES.index)
-        parameter, element = self.memory(base), element_of(base.dtype)
-        key = ("load", base.number, at, indices)
-        return self.put(key, lambda name: Load(name, parameter, at, element, indices), place)
-
-    def constant(self, value, element):
-        key = ("constant", repr(value), element)
-        return self.put(key, lambda name: Constant(name, value, element), "kernel")
-
-    def source(self, access, level):
-        """A source at an access: its lowering gets the position instead of a load."""
-        value = access.base
-        number = value.operands[0].attributes.get("value") if value.op.name == "full" else None
-        if number is not None and value.operands[0].op.name == "constant":
-            with np.errstate(all="ignore"):
-                typed = np.asarray(number).astype(value.dtype.numpy).item()
-            return self.constant(typed, element_of(value.dtype))
-        operands = [self.number(o) for o in value.operands]
-        if value.op.name == "full":
-            position = self.constant(0, "i64")
-        else:
-            at, place = self.at(access, level)
-            position = self.put(("position", at), lambda name: Position(name, at), place)
-        return self.apply(value, [position, *operands], key=("source", value.number, position))
-
-    def number(self, value):
-        """A source's operand: a number, whatever computes it."""
-        known = self.reads.accesses[value.number]
-        return self.read(Read(known), "row")
-
-    def apply(self, value, names, key=None):
-        place = self.innermost(names)
-        self.checks |= bool(value.op.extra.get("checks"))
-        element = element_of(value.dtype)
-        names = tuple(names)
-        key = key or ("apply", value.number)
-        return self.put(key, lambda name: Apply(name, value.op, names, value.attributes, element), place)
-
-    # --- values of the group ------------------------------------------------------------------------------------------
-    def value(self, value):
-        """The register of a group's value in the statement being written."""
-        for block in (self.lane_block, self.row_block, self.kernel_block):
-            if block is not None and ("apply", value.number) in block.known:
-                return block.known[("apply", value.number)]
-        if value in self.kept and self.kept[value][1] < self.now:
-            return self.reload(value)
-        assert value.op.kind != "reduction", f"{value!r} is used before it is complete"
-        level = self.group.level[value.number]
-        reads = self.reads.by_value[value.number]
-        if value.op.name in ("gather", "index_select"):
-            return self.indirect(value, reads, level)
-        if value.op.name == "clone":
-            name = self.read(reads[0], level)
-            self.block_for(self.placement[name]).known[("apply", value.number)] = name
-            return name
-        return self.apply(value, [self.read(r, level) for r in reads])
-
-    def indirect(self, value, reads, level):
-        table, index = reads
-        indices = ()
-        if table.indexed is not None:
-            _, stride, size = table.indexed
-            indices = (Index(self.read(index, level), stride, size),)
-            self.checks = True
-        name = self.read(table, level, indices)
-        self.block_for(self.placement[name]).known[("apply", value.number)] = name
-        return name
-
-    def reload(self, value):
-        parameter = self.kept[value][0]
-        at = self.kept_at(value)
-        return self.put(
-            ("reload", value.number), lambda name: Load(name, parameter, at, element_of(value.dtype)), "lane"
-        )
-
-    def kept_at(self, value):
-        if value in self.stored:
-            return self.own_at(value)
-        return At(self.column_offset, self.column_terms, 1)
-
-    def own_at(self, value):
-        """Where a value of the group is stored: row-major over its level's dimensions."""
-        return self.at(own_access(value), self.group.level[value.number])[0]
-
-    # --- writing ------------------------------------------------------------------------------------------------------
     def write(self):
         level = self.group.level
         self.row_sums = [v for v in self.group.values if v.op.kind == "reduction" and level[v.number] == "row"]
@@ -322,7 +87,7 @@ class _Nest:
             return False
         for value in self.group.values:
             for read in self.reads.by_value[value.number]:
-                steps = _strides_over(read.access.collapsed, (*self.dims, self.inner))
+                steps = strides_over(read.access.collapsed, (*self.dims, self.inner))
                 if read.access.base.number not in self.inside and steps[-2] == 1 and steps[-1] > 1:
                     return True
         return False
@@ -347,14 +112,14 @@ class _Nest:
     def row_body(self, columns=(), unrolled=None):
         """All passes over one row, with the row's own values between them."""
         short = -(-self.width // self.lanes) <= _SHORT_ROW if unrolled is None else unrolled
-        self.row_block, self.lane_block = _Block(), _Block()
+        self.row_block, self.lane_block = Block(), Block()
         passes = self.passes(columns)
         if not short:
             self.plan_kept(passes)
         for now in sorted(passes):
             self.now = now
             # In a short row what earlier passes computed is still in registers.
-            self.lane_block = _Block(self.lane_block.known if short else None)
+            self.lane_block = Block(self.lane_block.known if short else None)
             self.sweep(passes[now], short, columns)
         self.lane_block = None
         for value in self.group.values:
@@ -364,7 +129,7 @@ class _Nest:
 
     def single_body(self):
         """A domain of one element: no loops, no vectors."""
-        self.row_block, self.lane_block = _Block(), None
+        self.row_block, self.lane_block = Block(), None
         for value in self.group.values:
             self.finish_row_value(value)
         return self.take_row()
@@ -413,7 +178,7 @@ class _Nest:
             if first == self.now and value not in self.stored:
                 block.stores.append(Store(parameter, self.kept_at(value), self.value(value)))
         body = tuple(block.statements + block.stores)
-        self.row_block.statements.append(Sweep(self.width, body, short, not short and _is_long(body)))
+        self.row_block.statements.append(Sweep(self.width, body, short, not short and _shares_body(body)))
 
     def reduce(self, value, operand):
         result = self.fresh()
@@ -494,7 +259,7 @@ class _Nest:
         return [loop, *self.column_epilogue(columns, in_memory)]
 
     def column_epilogue(self, columns, in_memory):
-        self.row_block, self.lane_block, self.now = _Block(), _Block(), 0
+        self.row_block, self.lane_block, self.now = Block(), Block(), 0
         for value in self.column_sums:
             column = columns[value.number]
             if in_memory:
@@ -515,28 +280,7 @@ class _Nest:
         return result
 
 
-def _is_long(body):
-    """Whether a sweep's reductions should share one copy of its body: a second one costs more to compile than it
-    gains."""
-    applied = [s for s in body if isinstance(s, Apply)]
-    return any(isinstance(s, Reduce) for s in body) and (
-        len(applied) > _LONG_BODY or any(s.op.name in FUNCTIONS for s in applied)
-    )
-
-
-def _strides_over(collapsed, dims):
-    """The stride of every loop of `dims`, outermost first, for an access in collapsed form."""
-    entries = [list(e) for e in collapsed]
-    result = []
-    for extent in reversed(dims):
-        if extent == 1 or not entries:
-            result.append(0)
-            continue
-        size, stride = entries[-1]
-        result.append(stride)
-        assert size % extent == 0, (collapsed, dims)
-        if size == extent:
-            entries.pop()
-        else:
-            entries[-1] = [size // extent, stride * extent]
-    return tuple(reversed(result))
+def _shares_body(body):
+    """Whether a sweep's reductions should take turns with one copy of its body. More copies are faster only where the
+    body does nothing but load; elsewhere they just take longer to compile."""
+    return any(isinstance(s, Reduce) for s in body) and any(isinstance(s, Apply) for s in body)

@@ -4,9 +4,10 @@ and positions of extremes. Their operands are in memory."""
 from math import prod
 
 from .loopnest import At, Extreme, Index, Kernel, Load, Loop, Parameter, Store, Sweep, Update
-from .lower import Lowered, lanes_for, memory_element
+from .lower import Lowered, lanes_for
 from .ops.comparison import element_of
 from .ops.table import TABLE
+from .registers import memory_element
 from .shapes import contiguous_strides
 
 

@@ -7,7 +7,6 @@ a check failed. Registers of statements outside sweeps hold their number in ever
 from functools import partial
 
 from ..loopnest import (
-    Accumulate,
     Apply,
     Constant,
     Extreme,
@@ -20,7 +19,7 @@ from ..loopnest import (
     Sweep,
     Update,
 )
-from .builder import F64, I8, I64, PTR, Builder, Reg, Type
+from .builder import F64, I8, I64, PTR, Builder, Type
 from .reduce import (
     BLOCK_ROWS,
     better_extreme,
@@ -32,8 +31,7 @@ from .reduce import (
     reduce_row,
     unrolled_row,
 )
-
-_SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
+from .vector import SIZES, STATEMENTS, Vector
 
 
 def emit_kernel(module, kernel, name):
@@ -117,7 +115,7 @@ class _Emission:
         index = self.checked_index(self.registers[s.index.name], s.index, None)
         if s.index.size == 0:
             return None
-        b, size = self.b, _SIZES[self.elements[s.parameter]]
+        b, size = self.b, SIZES[self.elements[s.parameter]]
         return b.offset(self.address(s.parameter, s.at), b.mul(b.extract(index, 0), b.i64(s.index.stride)), size)
 
     def constant(self, s):
@@ -186,7 +184,7 @@ class _Emission:
 
     def address(self, parameter, at):
         """The address of a position, without its lanes."""
-        b, size = self.b, _SIZES[self.elements[parameter]]
+        b, size = self.b, SIZES[self.elements[parameter]]
         pointer = b.offset(self.pointers[parameter], at.constant, size)
         for index, coefficient in at.terms:
             step = self.indices[index]
@@ -197,7 +195,7 @@ class _Emission:
 
     def indexed_address(self, s):
         """(address with the indices that are one number, whether there is nothing to read)."""
-        b, size = self.b, _SIZES[self.elements[s.parameter]]
+        b, size = self.b, SIZES[self.elements[s.parameter]]
         pointer = self.address(s.parameter, s.at)
         for index in s.indices:
             if index.name in self.registers:
@@ -294,7 +292,7 @@ class _Emission:
 
     def column_place(self, c, k, j):
         element = self.elements[c.storage[k]]
-        return self.b.offset(self.pointers[c.storage[k]], j, _SIZES[element])
+        return self.b.offset(self.pointers[c.storage[k]], j, SIZES[element])
 
     # --- sweeps -------------------------------------------------------------------------------------------------------
     def sweep(self, s):
@@ -307,9 +305,9 @@ class _Emission:
         bases |= {id(x): self.address(x.parameter, x.at) for x in s.body if isinstance(x, Extreme)}
 
         def body(j, mask, vector=None):
-            work = _Vector(self, j, mask, vector, bases)
+            work = Vector(self, j, mask, vector, bases)
             for x in s.body:
-                _LANES[type(x)](work, x)
+                STATEMENTS[type(x)](work, x)
             if vector is not None:
                 for name, register in work.registers.items():
                     self.vectors.setdefault(name, {})[vector] = register
@@ -327,136 +325,4 @@ _NUMBERS = {
     Position: _Emission.position_number,
     Extreme: _Emission.extreme_number,
     Apply: _Emission.apply_number,
-}
-
-
-class _Vector:
-    """One vector's work in a sweep: elements j .. j + lanes - 1, those in `mask`."""
-
-    def __init__(self, emission, j, mask, vector, bases):
-        self.emission, self.b = emission, emission.b
-        self.j, self.mask, self.vector, self.bases = j, mask, vector, bases
-        self.registers = {}
-
-    def lookup(self, name):
-        if name in self.registers:
-            return self.registers[name]
-        if name in self.emission.registers:
-            return self.emission.registers[name]
-        return self.emission.vectors[name][self.vector]
-
-    def scaled(self, stride):
-        """j * stride elements."""
-        if not isinstance(self.j, int) and stride != 1:
-            return self.b.mul(self.j, self.b.i64(stride))
-        return self.j * stride if isinstance(self.j, int) else self.j
-
-    def lane_offsets(self, stride):
-        lane = Type("i64")
-        items = ", ".join(f"{lane} {k * stride}" for k in range(self.emission.lanes))
-        return self.b.iota(self.emission.type("i64"))._replace(name=f"<{items}>")
-
-    def full_mask(self):
-        return self.mask if self.mask is not None else self.b.const(1, self.emission.type("i1"))
-
-    def load(self, s):
-        b, e = self.b, self.emission
-        pointer, empty = self.bases[id(s)]
-        element = e.elements[s.parameter]
-        t = e.type(element)
-        lanewise = [i for i in s.indices if i.name not in e.registers]
-        if empty:
-            for i in lanewise:
-                e.checked_index(self.lookup(i.name), i, self.mask)
-            x = b.const(0, t)
-        elif s.at.lane == 1 and not lanewise:
-            x = b.load(b.offset(pointer, self.j, t.element_bytes), t, self.mask)
-        else:
-            place = b.offset(pointer, self.scaled(s.at.lane), t.element_bytes) if s.at.lane else pointer
-            offsets = self.lane_offsets(s.at.lane)
-            for i in lanewise:
-                index = e.checked_index(self.lookup(i.name), i, self.mask)
-                offsets = b.add(offsets, b.mul(index, b.const(i.stride, index.type)))
-            x = b.gather(place, offsets, t, self.full_mask())
-        self.registers[s.name] = b.convert(x, s.element)
-
-    def position(self, s):
-        b, e = self.b, self.emission
-        first = b.add(self.bases[id(s)], b.i64(self.scaled(s.at.lane)))
-        self.registers[s.name] = b.add(b.splat(first, e.lanes), self.lane_offsets(s.at.lane))
-
-    def apply(self, s):
-        operands = [self.lookup(k) for k in s.operands]
-        self.registers[s.name] = self.emission.apply(s, operands, self.mask)
-
-    def store(self, s):
-        b, e = self.b, self.emission
-        element = e.elements[s.parameter]
-        pointer, _ = self.bases[id(s)]
-        x = b.convert(self.lookup(s.value), element)
-        size = _SIZES[element]
-        if s.at.lane == 1:
-            b.store(x, b.offset(pointer, self.j, size), self.mask)
-        else:
-            place = b.offset(pointer, self.scaled(s.at.lane), size)
-            b.scatter(x, place, self.lane_offsets(s.at.lane), self.full_mask())
-
-    def accumulate(self, s):
-        e = self.emission
-        column = e.columns[s.column]
-        x = self.lookup(s.value)
-        if not column.storage:
-            slot = (s.column, self.vector)
-            e.accumulators[slot] = column.op.lower.step(self.b, e.accumulators[slot], x)
-            return
-        b, element = self.b, e.elements[column.storage[0]]
-        place = e.column_place(column, 0, self.j)
-        before = b.convert(b.load(place, e.type(element), self.mask), column.element)
-        b.store(b.convert(column.op.lower.step(b, before, x), element), place, self.mask)
-
-    def update(self, s):
-        b, element = self.b, self.emission.elements[s.parameter]
-        pointer = self.bases[id(s)]
-        if pointer is None:
-            return
-        place = b.offset(pointer, self.j, _SIZES[element])
-        x = self.lookup(s.value)
-        if s.op is not None:
-            before = b.convert(b.load(place, self.emission.type(element), self.mask), x.type.element)
-            x = s.op.lower(b, before, x)
-        b.store(b.convert(x, element), place, self.mask)
-
-    def extreme(self, s):
-        """Lane by lane over the elements, `stride` apart."""
-        b, e = self.b, self.emission
-        t = e.type(e.elements[s.parameter])
-        place = b.offset(self.bases[id(s)], self.scaled(s.at.lane), t.element_bytes)
-
-        def load(k):
-            step = b.mul(k, b.i64(s.stride)) if isinstance(k, Reg) else k * s.stride
-            at = b.offset(place, step, t.element_bytes)
-            if s.at.lane == 1:
-                return b.load(at, t, self.mask)
-            return b.gather(at, self.lane_offsets(s.at.lane), t, self.full_mask())
-
-        with b.loop(1, s.count, 1, [load(0), b.const(0, e.type("i64"))]) as (k, loop):
-            best, position = loop.values
-            x = load(k)
-            better = better_extreme(b, s.predicate, x, best)
-            loop.next([b.select(better, x, best), b.select(better, b.splat(k, e.lanes), position)])
-        self.registers[s.name] = loop.results[1]
-
-    def nothing(self, s):
-        """A Reduce: the walk takes its operand."""
-
-
-_LANES = {
-    Load: _Vector.load,
-    Position: _Vector.position,
-    Apply: _Vector.apply,
-    Store: _Vector.store,
-    Accumulate: _Vector.accumulate,
-    Update: _Vector.update,
-    Extreme: _Vector.extreme,
-    Reduce: _Vector.nothing,
 }

@@ -1,0 +1,140 @@
+"""Statements of a sweep, one vector at a time: what emit/kernel.py calls for every vector of a row."""
+
+from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
+from .builder import Reg, Type
+from .reduce import better_extreme
+
+# Bytes of an element in memory; bool is "i8".
+SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
+
+
+class Vector:
+    """One vector's work in a sweep: elements j .. j + lanes - 1, those in `mask`."""
+
+    def __init__(self, emission, j, mask, vector, bases):
+        self.emission, self.b = emission, emission.b
+        self.j, self.mask, self.vector, self.bases = j, mask, vector, bases
+        self.registers = {}
+
+    def lookup(self, name):
+        if name in self.registers:
+            return self.registers[name]
+        if name in self.emission.registers:
+            return self.emission.registers[name]
+        return self.emission.vectors[name][self.vector]
+
+    def scaled(self, stride):
+        """j * stride elements."""
+        if not isinstance(self.j, int) and stride != 1:
+            return self.b.mul(self.j, self.b.i64(stride))
+        return self.j * stride if isinstance(self.j, int) else self.j
+
+    def lane_offsets(self, stride):
+        lane = Type("i64")
+        items = ", ".join(f"{lane} {k * stride}" for k in range(self.emission.lanes))
+        return self.b.iota(self.emission.type("i64"))._replace(name=f"<{items}>")
+
+    def full_mask(self):
+        return self.mask if self.mask is not None else self.b.const(1, self.emission.type("i1"))
+
+    def load(self, s):
+        b, e = self.b, self.emission
+        pointer, empty = self.bases[id(s)]
+        element = e.elements[s.parameter]
+        t = e.type(element)
+        lanewise = [i for i in s.indices if i.name not in e.registers]
+        if empty:
+            for i in lanewise:
+                e.checked_index(self.lookup(i.name), i, self.mask)
+            x = b.const(0, t)
+        elif s.at.lane == 1 and not lanewise:
+            x = b.load(b.offset(pointer, self.j, t.element_bytes), t, self.mask)
+        else:
+            place = b.offset(pointer, self.scaled(s.at.lane), t.element_bytes) if s.at.lane else pointer
+            offsets = self.lane_offsets(s.at.lane)
+            for i in lanewise:
+                index = e.checked_index(self.lookup(i.name), i, self.mask)
+                offsets = b.add(offsets, b.mul(index, b.const(i.stride, index.type)))
+            x = b.gather(place, offsets, t, self.full_mask())
+        self.registers[s.name] = b.convert(x, s.element)
+
+    def position(self, s):
+        b, e = self.b, self.emission
+        first = b.add(self.bases[id(s)], b.i64(self.scaled(s.at.lane)))
+        self.registers[s.name] = b.add(b.splat(first, e.lanes), self.lane_offsets(s.at.lane))
+
+    def apply(self, s):
+        operands = [self.lookup(k) for k in s.operands]
+        self.registers[s.name] = self.emission.apply(s, operands, self.mask)
+
+    def store(self, s):
+        b, e = self.b, self.emission
+        element = e.elements[s.parameter]
+        pointer, _ = self.bases[id(s)]
+        x = b.convert(self.lookup(s.value), element)
+        size = SIZES[element]
+        if s.at.lane == 1:
+            b.store(x, b.offset(pointer, self.j, size), self.mask)
+        else:
+            place = b.offset(pointer, self.scaled(s.at.lane), size)
+            b.scatter(x, place, self.lane_offsets(s.at.lane), self.full_mask())
+
+    def accumulate(self, s):
+        e = self.emission
+        column = e.columns[s.column]
+        x = self.lookup(s.value)
+        if not column.storage:
+            slot = (s.column, self.vector)
+            e.accumulators[slot] = column.op.lower.step(self.b, e.accumulators[slot], x)
+            return
+        b, element = self.b, e.elements[column.storage[0]]
+        place = e.column_place(column, 0, self.j)
+        before = b.convert(b.load(place, e.type(element), self.mask), column.element)
+        b.store(b.convert(column.op.lower.step(b, before, x), element), place, self.mask)
+
+    def update(self, s):
+        b, element = self.b, self.emission.elements[s.parameter]
+        pointer = self.bases[id(s)]
+        if pointer is None:
+            return
+        place = b.offset(pointer, self.j, SIZES[element])
+        x = self.lookup(s.value)
+        if s.op is not None:
+            before = b.convert(b.load(place, self.emission.type(element), self.mask), x.type.element)
+            x = s.op.lower(b, before, x)
+        b.store(b.convert(x, element), place, self.mask)
+
+    def extreme(self, s):
+        """Lane by lane over the elements, `stride` apart."""
+        b, e = self.b, self.emission
+        t = e.type(e.elements[s.parameter])
+        place = b.offset(self.bases[id(s)], self.scaled(s.at.lane), t.element_bytes)
+
+        def load(k):
+            step = b.mul(k, b.i64(s.stride)) if isinstance(k, Reg) else k * s.stride
+            at = b.offset(place, step, t.element_bytes)
+            if s.at.lane == 1:
+                return b.load(at, t, self.mask)
+            return b.gather(at, self.lane_offsets(s.at.lane), t, self.full_mask())
+
+        with b.loop(1, s.count, 1, [load(0), b.const(0, e.type("i64"))]) as (k, loop):
+            best, position = loop.values
+            x = load(k)
+            better = better_extreme(b, s.predicate, x, best)
+            loop.next([b.select(better, x, best), b.select(better, b.splat(k, e.lanes), position)])
+        self.registers[s.name] = loop.results[1]
+
+    def nothing(self, s):
+        """A Reduce: the walk takes its operand."""
+
+
+STATEMENTS = {
+    Load: Vector.load,
+    Position: Vector.position,
+    Apply: Vector.apply,
+    Store: Vector.store,
+    Accumulate: Vector.accumulate,
+    Update: Vector.update,
+    Extreme: Vector.extreme,
+    Reduce: Vector.nothing,
+}
