@@ -17,8 +17,9 @@ def close_graph(frame, needed):
     """Give the results that require gradients their place in the autograd graph."""
     if needed.differentiable:
         frame.graph_node = CallNode(frame, needed)
-    elif any(frame.tensors[v]._meta.history for v in (*needed.live, *needed.views)):
-        frame.graph_node = FreedNode(frame)
+    else:
+        tensors = frame.tensors
+        frame.ends_freed = any([tensors[v]._meta.history for v in needed.live + needed.views])
 
 
 class FreedNode(BaseNode):

@@ -11,7 +11,7 @@ from operator import attrgetter, is_
 from .recording import INPUT
 
 _data, _node, _frame = attrgetter("_data"), attrgetter("_node"), attrgetter("_frame")
-_flag, _storage = attrgetter("_requires_grad"), attrgetter("_storage")
+_flag = attrgetter("_requires_grad")
 
 
 class Expectation:
@@ -68,15 +68,28 @@ class Expectation:
         frame.bound.update(self.bound)
         frame.arrays.update(self.known)
         frame.owners.update(self.owners)
-        versions = [0 if s is None else s.version for s in map(_storage, self.tensors)]
-        frame.entered += zip(self.numbers, self.tensors, versions)
+        frame.expected = frame.met_expected = self
         return True
+
+    def entered(self, frame):
+        """(number, tensor, version its memory had when the call began) of those met so far.
+
+        Versions are read late, because a call that trains needs none: memory that the call has not changed itself has
+        the version it had, and for what it has changed no version fits any more.
+        """
+        met = frame.step.metas_count()
+        return [
+            (vid, t, -1 if vid in frame.overwritten else t._version)
+            for vid, t in zip(self.numbers, self.tensors)
+            if vid < met
+        ]
 
 
 def learn(frame, start):
     """After a call: what the next one may expect. Tensors met with the same array in two calls count as stable."""
     recording = frame.recording
     before = recording.last_entered
+    frame.forget_expected()
     entered = [e for e in frame.entered if e[0] >= start.metas_count()]
     recording.last_entered = {vid: (id(t), id(t._data)) for vid, t, _ in entered}
     times = Counter(id(t) for _, t, _ in frame.entered)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes
-from .closed import close_graph
+from .closed import FreedNode, close_graph
 from .evaluate import strides_in_elements
 from .expectation import learn
 from .gate import apply_eagerly
@@ -62,11 +62,13 @@ class Frame:
         self.flushed = 0
         self.first_pending = 0
         self.expected = None  # expectation.py
+        self.met_expected = None  # the same, also when all of it has been met
         self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
         self.closed = False
         self.closing = False
         self.graph_node = None
+        self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
         self.last_program = None
         self.saved = []
@@ -151,10 +153,12 @@ class Frame:
         """Expected tensors that this call has not met come in one by one from now on, if at all."""
         if self.expected is None:
             return
-        self.expected = None
+        expected, self.expected, self.met_expected = self.expected, None, None
+        self.entered = sorted([*self.entered, *expected.entered(self)], key=_number_of)
         met = self.step.metas_count()
-        self.entered, unmet = [e for e in self.entered if e[0] < met], [e for e in self.entered if e[0] >= met]
-        for vid, tensor, _ in unmet:
+        for vid, tensor in zip(expected.numbers, expected.tensors):
+            if vid < met:
+                continue
             del self.bound[id(tensor)]
             array = self.arrays.pop(vid)
             base = array.base
@@ -321,12 +325,15 @@ class Frame:
     @property
     def externals(self):
         """number -> tensor from outside."""
-        return {vid: tensor for vid, tensor, _ in self.entered}
+        return {vid: tensor for vid, tensor, _ in self._all_entered()}
 
     @property
     def versions(self):
         """number -> the version the memory of a tensor from outside had when it came in."""
-        return {vid: version for vid, _, version in self.entered}
+        return {vid: version for vid, _, version in self._all_entered()}
+
+    def _all_entered(self):
+        return self.entered if self.met_expected is None else [*self.entered, *self.met_expected.entered(self)]
 
     def leaf(self, vid):
         """The tensor that the gradients of a leaf value go to."""
@@ -494,8 +501,8 @@ class Frame:
             self.identify(t)
         self.start = self.step
         expected = self.recording.expectation
-        if expected is not None and expected.start is self.step and expected.holds() and expected.enter(self):
-            self.expected = expected
+        if expected is not None and expected.start is self.step and expected.holds():
+            expected.enter(self)
 
     def close(self):
         """Compute what is alive, and connect it to the autograd graph outside."""
@@ -540,7 +547,9 @@ class Frame:
         if self.graph_node is None or not self.graph_node.keeps_values:
             # A result keeps its call alive; it must not keep the call's arguments alive with it.
             self.arrays = {}
-            self.entered = [e for e in self.entered if e[1]._requires_grad] if self.graph_node else []
+            self.entered = [e for e in self.entered if e[1]._requires_grad] if self.ends_freed else []
+            if not self.ends_freed:
+                self.met_expected = None
 
     # --- autograd (frame_autograd.py) -----------------------------------------------------------------------------
     def node_of(self, tensor):
@@ -552,6 +561,9 @@ class Frame:
     def use_nodes(self, tensor):
         frame_autograd.use_nodes(self, tensor)
 
+    def freed_node(self):
+        return FreedNode(self)
+
     def can_differentiate(self, outputs, create_graph, inputs):
         return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
 
@@ -562,6 +574,10 @@ class Frame:
 def _made_by(steps, excluded):
     """Numbers of the values that steps compute, but for those of some kinds."""
     return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
+
+
+def _number_of(entered):
+    return entered[0]
 
 
 class _Operand:

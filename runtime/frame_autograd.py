@@ -150,8 +150,15 @@ def _edge(frame, vid):
 
 def edge_of(frame, tensor):
     if frame.closed:
-        return frame.graph_node.edge_for(tensor._vid)
+        return _closed_node(frame).edge_for(tensor._vid)
     return Edge((node_for(frame, tensor._vid), 0))
+
+
+def _closed_node(frame):
+    """The node of a finished call. A call that ran its own backward gets one only when somebody asks."""
+    if frame.graph_node is None:
+        frame.graph_node = frame.freed_node()
+    return frame.graph_node
 
 
 class StepNode(BaseNode):
@@ -211,7 +218,7 @@ def node_of(frame, tensor):
 def use_nodes(frame, tensor):
     """From now on this tensor's history is a graph of real nodes, which can carry hooks."""
     if frame.closed:
-        frame.graph_node.use_nodes(tensor)
+        _closed_node(frame).use_nodes(tensor)
         return
     frame.hooked = True
     if frame.metas[tensor._vid].history:

@@ -166,14 +166,11 @@ class UpdateDetail:
 
 def update(frame, rule, rows, numbers, flags):
     """`runtime.update.update` as one step."""
-    identify, bound = frame.identify, frame.bound
-    ids = []
-    for row in rows:
-        for x in row:
-            vid = x._vid if x._frame is frame else bound.get(id(x))
-            ids.append(identify(x) if vid is None else vid)
-    key = (rule, len(rows), tuple(sorted(flags.items())) if flags else ())
-    ids = tuple(ids)
+    identify, met = frame.identify, frame.bound.get
+    ids = tuple([x._vid if x._frame is frame else met(id(x)) for row in rows for x in row])
+    if None in ids:
+        ids = tuple([identify(x) for row in rows for x in row])
+    key = (rule, len(rows), tuple(flags.items()))
     step = frame.follow(UPDATE, ids, key, state.grad_enabled)
     if step is None:
         # What was expected may not have been met: number everything anew.

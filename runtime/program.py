@@ -5,8 +5,8 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 
 import ctypes
 import sys
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(NamedTuple):
     """What must exist after a flush: numbers of values, of views of them, (input, new value) pairs to be written into
     the input's memory, and (at the end of a call) the values that a backward may start from."""
 
@@ -107,7 +106,7 @@ class Program:
             empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
             for (shape, dtype), pool in zip(self.outputs, self.pools)
         ]
-        table[4:] = [id(a) for a in (*arrays, *outputs)]
+        table[4:] = list(map(id, arrays + outputs))
         self.calls += 1
         return None if self.function(self.table_address) else outputs
 
