@@ -135,12 +135,12 @@ def _slice_infer(shape, spec):
 
 
 def as_slices(spec):
-    """The NumPy index of a spec."""
+    """The NumPy index of a spec. It ends in an ellipsis, so that what it picks from no dimensions is an array too."""
     slices = []
     for start, step, length in spec:
         stop = start + step * length
         slices.append(slice(start, stop if stop >= 0 else None, step))
-    return tuple(slices)
+    return (*slices, ...)
 
 
 slice_ = _view(
