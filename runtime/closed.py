@@ -19,7 +19,7 @@ def close_graph(frame, needed):
         frame.graph_node = CallNode(frame, needed)
     else:
         tensors = frame.tensors
-        frame.ends_freed = any([tensors[v]._meta.history for v in needed.live + needed.views])
+        frame.ends_freed = any(tensors[v]._meta.history for v in needed.live + needed.views)
 
 
 class FreedNode(BaseNode):

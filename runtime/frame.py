@@ -6,31 +6,18 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
-from sys import getrefcount
-
 import numpy as np
 
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes
+from . import frame_autograd, frame_changes, frame_flush
 from .closed import FreedNode, close_graph
 from .evaluate import strides_in_elements
 from .expectation import learn
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .program import Needed, program_for, run_steps_eagerly
-from .recording import INPUT, NUMBER_CODES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
+from .recording import INPUT, NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
-
-
-def _references_in_list():
-    items = [object()]
-    return getrefcount(items[0])
-
-
-# References to a tensor that nothing but a list holds, as getrefcount counts them. Measured, because interpreters count
-# their own references differently.
-_UNUSED_REFERENCES = _references_in_list()
 
 
 class Frame:
@@ -390,95 +377,14 @@ class Frame:
 
     def flush(self):
         """Compute everything pending that is alive or that a later backward may need."""
-        self._run(self._needed(closing=False))
-
-    def _needed(self, closing):
-        live, views = [], []
-        tensors, homes, bound = self.tensors, self.homes, self.bound
-        for vid in self._computed():
-            if getrefcount(tensors[vid]) > _UNUSED_REFERENCES:
-                t = tensors[vid]
-                if t is not None and t._data is None and id(t) not in homes:
-                    (views if vid in self.roots else live).append(vid)
-        differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
-        if closing and self.flushed:
-            differentiable += self._left_over()
-        if closing and self.changed_singly:
-            changed = [t for t, _, _ in homes.values() if t._frame is self and t._meta.history]
-            differentiable = sorted({*differentiable, *[t._vid for t in changed]})
-        if self.only_update is not None and len(homes) == len(self.only_update.homes):
-            commits = self.only_update.commits
-        else:
-            commits = tuple(
-                [(origin, t._vid if t._frame is self else bound[key]) for key, (t, _, origin) in homes.items()]
-            )
-        roots = {self.roots[v] for v in views}
-        if differentiable and not closing:
-            roots |= {self.roots.get(v, v) for v in frame_autograd.saved_values(self)}
-        if roots:
-            live += sorted(r for r in roots if r not in self.arrays and r not in live)
-        ends = frame_autograd.living(self, tuple(differentiable)) if closing and differentiable else ()
-        return Needed(tuple(live), tuple(views), commits, ends)
-
-    def _computed(self):
-        """Numbers of the pending values: all but inputs."""
-        known = self.step.programs
-        key = ("computed", self.flushed, self.n_unusual_updates)
-        if key not in known:
-            usual = (INPUT,) if self.n_unusual_updates else (INPUT, UPDATE)
-            known[key] = _made_by(self.steps[self.flushed :], usual)
-        return known[key]
-
-    def _left_over(self):
-        """Numbers of the values that were computed earlier, are alive, and have a history."""
-        found = []
-        for vid in _made_by(self.steps[: self.flushed], (INPUT, UPDATE)):
-            if getrefcount(self.tensors[vid]) > _UNUSED_REFERENCES:
-                t = self.tensors[vid]
-                if t is not None and t._frame is self and t._node is None and t._meta.history:
-                    found.append(vid)
-        return found
-
-    def _run(self, needed):
-        if needed.live or needed.commits or needed.views or needed.differentiable:
-            program = None
-            if needed.live or needed.commits or needed.differentiable:
-                program = program_for(self, needed)
-                if program.run(self, needed):
-                    # An index was out of range: nothing was written; eager mode finds out which and raises.
-                    run_steps_eagerly(self)
-                    raise AssertionError("a compiled check failed that eager mode passes")
-            self._settle(needed)
-            self.last_program = program
-        self.flushed = self.step.depth
-        self.first_pending = len(self.tensors)
-
-    def _settle(self, needed):
-        if self.only_update is None or needed.differentiable or not self.closing:
-            for key, (tensor, home, origin) in self.homes.items():
-                vid = tensor._vid if tensor._frame is self else self.bound[key]
-                tensor._data = home
-                self.arrays[vid] = home
-                self.same[vid] = origin
-        self.homes, self.only_update = {}, None
-        for vid in needed.live:
-            tensor = self.tensors[vid]
-            if tensor is not None and tensor._data is None:
-                tensor._data = self.arrays[vid]
-        for vid in needed.views:
-            tensor = self.tensors[vid]
-            tensor._data = self.array_of(vid)
-            if np.may_share_memory(tensor._data, self.array_of(self.roots[vid])):
-                tensor.share_storage(tensor._base)
-            else:
-                tensor._base = None
+        frame_flush.run(self, frame_flush.what_is_needed(self, closing=False))
 
     def array_of(self, vid):
         """The array of a computed value; of a view, the view of its base's array."""
         array = self.arrays.get(vid)
         if array is None:
             step = self.step_of(vid)
-            array = self.arrays[vid] = step.op.evaluate(self.array_of(step.operands[0]), **step.attributes)
+            array = self.arrays[vid] = _view(step.op, self.array_of(step.operands[0]), step.attributes)
         return array
 
     def step_of(self, vid):
@@ -514,9 +420,9 @@ class Frame:
             self.closing = True
             if self.hooked:
                 frame_autograd.hand_out_nodes(self)
-            needed = self._needed(closing=True)
+            needed = frame_flush.what_is_needed(self, closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
-            self._run(needed)
+            frame_flush.run(self, needed)
             close_graph(self, needed)
             if not met:
                 learn(self, self.start)
@@ -540,9 +446,10 @@ class Frame:
                 vids += tuple([new for _, new in needed.commits])
             left = [self.tensors[v] for v in vids]
         for tensor in left:
-            if tensor._frame is self and not (tensor._data is None and self.failed):
-                if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
-                    tensor._frame = None
+            if tensor._frame is not self or (tensor._data is None and self.failed):
+                continue
+            if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
+                tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
         if self.graph_node is None or not self.graph_node.keeps_values:
             # A result keeps its call alive; it must not keep the call's arguments alive with it.
@@ -569,11 +476,6 @@ class Frame:
 
     def backward(self, outputs, gradients, retain_graph):
         frame_autograd.backward(self, outputs, gradients, retain_graph)
-
-
-def _made_by(steps, excluded):
-    """Numbers of the values that steps compute, but for those of some kinds."""
-    return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
 
 
 def _number_of(entered):

@@ -261,7 +261,7 @@ class UsualUpdate:
         if not all(map(is_, map(_data, targets), self.arrays)) or any(map(_sharers, self.storages)):
             return False
         owners = frame.owners
-        return all([len(owners[o]) == 1 for o in self.owners]) and frame.homes.keys().isdisjoint(self.homes)
+        return all(len(owners[o]) == 1 for o in self.owners) and frame.homes.keys().isdisjoint(self.homes)
 
     def apply(self, frame):
         frame.only_update = None if frame.homes else self

@@ -69,6 +69,7 @@ class Program:
         self.meta = meta
         self.library = library
         self.inputs = tuple(meta["inputs"])
+        self.input_set = frozenset(self.inputs)
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
         self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
         self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
@@ -85,11 +86,7 @@ class Program:
 
     def can_run(self, frame):
         """Whether everything the program reads is in memory."""
-        known = frame.arrays
-        for v in self.inputs:
-            if v not in known:
-                return False
-        return True
+        return self.input_set <= frame.arrays.keys()
 
     def call(self, arrays, numbers):
         """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""

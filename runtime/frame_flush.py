@@ -1,0 +1,116 @@
+"""Flushing a compiled call: which values are needed now, running their program, and handing out the results.
+
+A value is needed if somebody outside the call holds its tensor. That is found by counting references, so nothing has
+to be declared, and a tensor that is dropped is never computed into memory.
+"""
+
+from sys import getrefcount
+
+import numpy as np
+
+from . import frame_autograd
+from .program import Needed, program_for, run_steps_eagerly
+from .recording import INPUT, UPDATE
+
+
+def _references_in_list():
+    items = [object()]
+    return getrefcount(items[0])
+
+
+# References to a tensor that nothing but a list holds, as getrefcount counts them. Measured, because interpreters count
+# their own references differently.
+_UNUSED_REFERENCES = _references_in_list()
+
+
+def what_is_needed(frame, closing):
+    """What must exist after a flush; at the end of the call also what a backward may start from."""
+    live, views = [], []
+    tensors, homes, bound = frame.tensors, frame.homes, frame.bound
+    for vid in _computed(frame):
+        if getrefcount(tensors[vid]) > _UNUSED_REFERENCES:
+            t = tensors[vid]
+            if t is not None and t._data is None and id(t) not in homes:
+                (views if vid in frame.roots else live).append(vid)
+    differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
+    if closing and frame.flushed:
+        differentiable += _left_over(frame)
+    if closing and frame.changed_singly:
+        changed = [t for t, _, _ in homes.values() if t._frame is frame and t._meta.history]
+        differentiable = sorted({*differentiable, *[t._vid for t in changed]})
+    if frame.only_update is not None and len(homes) == len(frame.only_update.homes):
+        commits = frame.only_update.commits
+    else:
+        commits = tuple(
+            [(origin, t._vid if t._frame is frame else bound[key]) for key, (t, _, origin) in homes.items()]
+        )
+    roots = {frame.roots[v] for v in views}
+    if differentiable and not closing:
+        roots |= {frame.roots.get(v, v) for v in frame_autograd.saved_values(frame)}
+    if roots:
+        live += sorted(r for r in roots if r not in frame.arrays and r not in live)
+    ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
+    return Needed(tuple(live), tuple(views), commits, ends)
+
+
+def _computed(frame):
+    """Numbers of the pending values: all but inputs."""
+    known = frame.step.programs
+    key = ("computed", frame.flushed, frame.n_unusual_updates)
+    if key not in known:
+        usual = (INPUT,) if frame.n_unusual_updates else (INPUT, UPDATE)
+        known[key] = _made_by(frame.steps[frame.flushed :], usual)
+    return known[key]
+
+
+def _left_over(frame):
+    """Numbers of the values that were computed earlier, are alive, and have a history."""
+    found = []
+    for vid in _made_by(frame.steps[: frame.flushed], (INPUT, UPDATE)):
+        if getrefcount(frame.tensors[vid]) > _UNUSED_REFERENCES:
+            t = frame.tensors[vid]
+            if t is not None and t._frame is frame and t._node is None and t._meta.history:
+                found.append(vid)
+    return found
+
+
+def run(frame, needed):
+    """Compute `needed`, and put the results where they belong."""
+    if needed.live or needed.commits or needed.views or needed.differentiable:
+        program = None
+        if needed.live or needed.commits or needed.differentiable:
+            program = program_for(frame, needed)
+            if program.run(frame, needed):
+                # An index was out of range: nothing was written; eager mode finds out which and raises.
+                run_steps_eagerly(frame)
+                raise AssertionError("a compiled check failed that eager mode passes")
+        _settle(frame, needed)
+        frame.last_program = program
+    frame.flushed = frame.step.depth
+    frame.first_pending = len(frame.tensors)
+
+
+def _settle(frame, needed):
+    if frame.only_update is None or needed.differentiable or not frame.closing:
+        for key, (tensor, home, origin) in frame.homes.items():
+            vid = tensor._vid if tensor._frame is frame else frame.bound[key]
+            tensor._data = home
+            frame.arrays[vid] = home
+            frame.same[vid] = origin
+    frame.homes, frame.only_update = {}, None
+    for vid in needed.live:
+        tensor = frame.tensors[vid]
+        if tensor is not None and tensor._data is None:
+            tensor._data = frame.arrays[vid]
+    for vid in needed.views:
+        tensor = frame.tensors[vid]
+        tensor._data = frame.array_of(vid)
+        if np.may_share_memory(tensor._data, frame.array_of(frame.roots[vid])):
+            tensor.share_storage(tensor._base)
+        else:
+            tensor._base = None
+
+
+def _made_by(steps, excluded):
+    """Numbers of the values that steps compute, but for those of some kinds."""
+    return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
