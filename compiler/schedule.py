@@ -52,10 +52,22 @@ def schedule(fusion):
             in_place[base] = target
         else:
             copies.append((base, target))
-    groups = {g.number: g for g in fusion.groups}
-    last = {g.number: g.values[-1].number for g in fusion.groups}
-    order = [groups[n] for n in networkx.lexicographical_topological_sort(dag, key=last.get)]
+    order = _order(dag, fusion, stored, in_place)
     return Schedule(fusion, order, stored, in_place, copies, reads_of)
+
+
+def _order(dag, fusion, stored, in_place):
+    """Recorded order, but kernels that leave nothing in the arena as soon as they can run: a weight is updated while
+    its gradient is in the cache, and the gradient's memory is free again."""
+    outputs = {fusion.reads.accesses[v.number].base for v in fusion.graph.outputs}
+    groups = {g.number: g for g in fusion.groups}
+
+    def key(number):
+        group = groups[number]
+        waits = any(v in stored and v not in in_place and v not in outputs for v in group.values)
+        return waits, group.values[-1].number
+
+    return [groups[n] for n in networkx.lexicographical_topological_sort(dag, key=key)]
 
 
 def checks(group):
