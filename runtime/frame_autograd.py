@@ -229,9 +229,10 @@ def hand_out_nodes(frame):
     """Before a call with hooks ends: its living results get real nodes, since the hooks are on those."""
     for vid in range(len(frame.tensors)):
         tensor = frame.tensors[vid]
-        if tensor is not None and tensor._frame is frame and tensor._meta is not None and tensor._meta.history:
-            if tensor._node is None and getrefcount(tensor) > _UNUSED_REFERENCES:
-                tensor._node = node_for(frame, vid)
+        if tensor is None or tensor._frame is not frame or tensor._meta is None or not tensor._meta.history:
+            continue
+        if tensor._node is None and getrefcount(tensor) > _UNUSED_REFERENCES:
+            tensor._node = node_for(frame, vid)
     for vid, node in frame.nodes.items():
         tensor = frame.tensors[vid]
         if tensor is not None and tensor._frame is frame:
