@@ -9,7 +9,6 @@ import json
 from dataclasses import asdict, dataclass
 from math import prod
 
-from .access import own_access
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.gemm import scratch_bytes
@@ -203,7 +202,8 @@ def _info(name, step, reads):
     values = step.group.values
     n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
     flops = sum(_n_flops(v) for v in values)
-    domain = values[-1].shape if step.group.kind != "loop" else max((own_access(v).shape for v in values), key=prod)
+    shapes = [v.operands[0].shape if v.op.kind == "reduction" else v.shape for v in values]
+    domain = max(shapes, key=prod)
     return KernelInfo(name, step.group.kind, tuple(v.op.name for v in values), domain, n_bytes, flops)
 
 
