@@ -20,6 +20,8 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
 import math
 import struct
 
+import numpy as np
+
 from . import dtypes
 from .graph import INPUT, SCALAR, Graph, Value
 from .legalize import full
@@ -98,14 +100,12 @@ def remove_dead(graph):
 
 
 def _without_broadcasts(graph, value, operands):
-    """Operands of one element without the view that spreads them, as long as one operand keeps the shape."""
+    """Operands of one element without the view that spreads them, as long as the others give the shape."""
     if len(operands) < 2:
         return operands
     small = [_one_element(graph, o) for o in operands]
-    if all(s.shape == () for s in small) and value.shape != ():
-        # Some operand must carry the shape.
-        return operands
-    return tuple(small)
+    same_shape = np.broadcast_shapes(*(s.shape for s in small)) == value.shape
+    return tuple(small) if same_shape else operands
 
 
 def _one_element(graph, value):
@@ -130,6 +130,11 @@ def _is_number(value, number):
     return c is not None and c == number and math.copysign(1, c) == math.copysign(1, number)
 
 
+def _stands_for(x, value):
+    """Whether x is of the value's shape and type; a Python number among typed operands is not."""
+    return x.shape == value.shape and x.dtype is value.dtype and not x.weak
+
+
 # --- rules: (graph, old value, new operands) -> new value, or None to keep the op ----------------------------------
 def _cast(graph, value, operands):
     (x,) = operands
@@ -145,14 +150,14 @@ def _cast(graph, value, operands):
 
 def _mul(graph, value, operands):
     for x, other in (operands, operands[::-1]):
-        if _is_number(other, 1) and x.shape == value.shape:
+        if _is_number(other, 1) and _stands_for(x, value):
             return x
     return None
 
 
 def _div(graph, value, operands):
     x, divisor = operands
-    if x.shape != value.shape:
+    if not _stands_for(x, value):
         return None
     if _is_number(divisor, 1):
         return x
@@ -164,7 +169,7 @@ def _div(graph, value, operands):
 
 def _sub(graph, value, operands):
     x, other = operands
-    return x if _is_number(other, 0) and x.shape == value.shape else None
+    return x if _is_number(other, 0) and _stands_for(x, value) else None
 
 
 def _neg(graph, value, operands):
