@@ -303,6 +303,13 @@ def backward(frame, outputs, gradients, retain_graph):
     found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(detail.frees)
     tensors, changed, others = frame.tensors, frame.changed_leaves, []
+    if not changed and not frame.outer_edges:
+        # The usual case of all: leaves that have no gradient yet, and nothing to tell of it.
+        leaves = [tensors[vid] for vid in detail.wanted]
+        if all(map(_is_plain, leaves)):
+            for leaf, gradient in zip(leaves, found):
+                leaf._grad = gradient
+            return
     for vid, gradient in zip(detail.wanted, found):
         if vid in frame.outer_edges:
             others.append((None, frame.outer_edges[vid], gradient))
@@ -310,13 +317,7 @@ def backward(frame, outputs, gradients, retain_graph):
         leaf = tensors[vid] if vid not in changed else changed[vid]
         if leaf is None:
             leaf = frame.leaf(vid)
-        if (
-            leaf._grad is None
-            and leaf._node is None
-            and leaf._frame is None
-            and (leaf._accumulator is None or leaf._accumulator() is None)
-        ):
-            # The usual case: a leaf without hooks or a gradient, which nothing outside the call leads to.
+        if _is_plain(leaf):
             others.append((leaf, None, gradient))
         else:
             others.append((leaf, edge_of_tensor(leaf) if leaf._frame is not frame else None, gradient))
@@ -327,6 +328,17 @@ def backward(frame, outputs, gradients, retain_graph):
     # What reaches a leaf from outside the call is summed with what reaches it here before it is added to .grad.
     roots = [(edge or edge_of_tensor(leaf), gradient) for leaf, edge, gradient in others]
     engine.run(roots, retain_graph=retain_graph, create_graph=False)
+
+
+def _is_plain(leaf):
+    """A leaf without hooks or a gradient, which nothing outside the call leads to."""
+    return (
+        leaf is not None
+        and leaf._grad is None
+        and leaf._node is None
+        and leaf._frame is None
+        and (leaf._accumulator is None or leaf._accumulator() is None)
+    )
 
 
 def _accumulate(leaf, gradient, edge):

@@ -17,7 +17,8 @@ from collections import defaultdict
 from itertools import chain
 
 from ..creation import zeros_like
-from ..runtime.modes import enable_grad, no_grad
+from ..runtime import modes
+from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
 
 
@@ -65,9 +66,13 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        # no_grad() written out: a step is short enough for the context manager to show.
+        before, modes.state.grad_enabled = modes.state.grad_enabled, False
+        try:
             for group in self.param_groups:
                 self.update_group(group)
+        finally:
+            modes.state.grad_enabled = before
         return loss
 
     def update_group(self, group):
@@ -77,10 +82,10 @@ class Optimizer:
     def zero_grad(self, set_to_none=True):
         """Drop all gradients, or fill them with 0."""
         for param in chain.from_iterable(g["params"] for g in self.param_groups):
-            if param.grad is None:
+            if param._grad is None:
                 continue
             if set_to_none:
-                param.grad = None
+                param._grad = None
             else:
                 param.grad = param.grad.detach()
                 param.grad.zero_()
@@ -121,7 +126,7 @@ class Optimizer:
 
 def with_gradients(group):
     """(parameter, gradient) for the group's parameters that have one."""
-    return [(param, grad) for param in group["params"] if (grad := param.grad) is not None]
+    return [(param, grad) for param in group["params"] if (grad := param._grad) is not None]
 
 
 def start_state(state, param, names):
