@@ -44,14 +44,15 @@ def vjp(op, index, cotangent, out, operands, attributes):
     return conform(result, operands[index].shape, operands[index].dtype)
 
 
-def backward(graph, outputs, cotangents, wanted, stopped=frozenset()):
+def backward(graph, outputs, cotangents, wanted, stopped=frozenset(), sums=()):
     """Append the gradients of sum(outputs * cotangents) to the graph.
 
-    stopped: numbers of values recorded without gradients; nothing flows through them. Returns one value per wanted
-    value, None where the outputs do not depend on it.
+    stopped: numbers of values recorded without gradients; nothing flows through them. sums: for each wanted value what
+    has been added up for it before, or None. Returns one value per wanted value, None where the outputs do not depend
+    on it.
     """
     active = _active(graph, outputs, wanted)
-    collected = {}
+    collected = {v.number: s for v, s in zip(wanted, sums) if s is not None}
     for out, cotangent in zip(outputs, cotangents):
         _contribute(collected, out, cotangent)
     keep = {v.number for v in wanted}

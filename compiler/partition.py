@@ -13,7 +13,6 @@ import networkx
 from networkx.algorithms.flow import boykov_kolmogorov
 
 from .graph import INPUT, SCALAR, Graph
-from .ops.arithmetic import add
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 
@@ -22,13 +21,14 @@ _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 class Split:
     """Two graphs. `forward.outputs` ends with the saved values. `sources` says where the backward's inputs come from,
     in order: ("saved", k), ("output", k), ("input", number of the joint input) or ("cotangent", k); `scalars` likewise
-    gives the joint graph's scalar for each of the backward's."""
+    gives the joint graph's scalar for each of the backward's. `given`: the first two kinds by the joint's values."""
 
     forward: Graph
     backward: Graph
     n_saved: int
     sources: tuple
     scalars: tuple
+    given: dict
 
 
 def split(joint, n_forward, n_cotangents, readable, kept=()):
@@ -46,61 +46,40 @@ def split(joint, n_forward, n_cotangents, readable, kept=()):
     results = {joint.outputs[k].number: k for k in reversed(kept) if joint.outputs[k].op is not INPUT}
     cut = _minimum_cut(joint, boundary, free | results.keys())
     saved = [v for v in joint.values if v.number in cut and v.number not in free and v.number not in results]
-    results = {number: k for number, k in results.items() if number in cut}
+    given = {v.number: ("saved", k) for k, v in enumerate(saved)}
+    given.update((number, ("output", k)) for number, k in results.items() if number in cut)
     forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
-    backward, sources, scalars = _backward(joint, gradients, saved, results, cotangents)
-    return Split(forward, backward, len(saved), sources, scalars)
+    ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
+    ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
+    backward, sources, scalars = _backward(joint, gradients, {**given, **ends})
+    return Split(forward, backward, len(saved), sources, scalars, given)
 
 
-def without(parts, absent):
-    """The backward for fewer cotangents: a Split that lacks those numbered in `absent`, and the positions of the
-    gradients that are left; None if it cannot be told.
-
-    Every rule is linear in its one cotangent, so what depends on an absent one only is absent too. Contributions of
-    different cotangents meet in sums of two, where the other one is left.
+def backward_from(joint, n_forward, n_cotangents, readable, given):
+    """(backward graph, sources, scalars) of another joint graph over the same forward, where `given` says what is in
+    memory: {number of a value: its source}. None if that is not enough.
     """
-    old = parts.backward
-    known = dict(zip((v.number for v in old.inputs()), parts.sources))
-    gone = {n for n, (kind, k) in known.items() if kind == "cotangent" and k in absent}
-    present = _descendants(old, [v for v in old.inputs() if known[v.number][0] == "cotangent" and v.number not in gone])
-    instead = {}
-    for value in old.values:
-        left = [o for o in value.operands if o.number not in gone]
-        if len(left) == len(value.operands):
-            continue
-        if not any(o.number in present for o in left):
-            gone.add(value.number)
-        elif value.op is add:
-            instead[value.number] = left[0]
-        else:
-            return None
-    kept = [k for k, v in enumerate(old.outputs) if v.number not in gone]
-    return _restricted(parts, instead, [old.outputs[k] for k in kept], known), kept
+    inputs = joint.inputs()
+    sources = dict(given)
+    for k, v in enumerate(inputs[len(inputs) - n_cotangents :]):
+        sources[v.number] = ("cotangent", k)
+    for k, v in enumerate(inputs[: len(inputs) - n_cotangents]):
+        if k in readable:
+            sources.setdefault(v.number, ("input", k))
+    gradients = joint.outputs[n_forward:]
+    missing = [n for n in _needed(joint, gradients, sources) - sources.keys() if joint.values[n].op is INPUT]
+    return None if missing else _backward(joint, gradients, sources)
 
 
-def _restricted(parts, instead, gradients, known):
-    """The backward of these gradients alone, with sums of two replaced by what is left of them."""
-    old, values = parts.backward, {}
-    graph = Graph(old.name, old.default_float)
-
-    def left_of(value):
-        while value.number in instead:
-            value = instead[value.number]
-        return value
-
-    needed, stack = set(), [left_of(v) for v in gradients]
-    while stack:
-        value = stack.pop()
-        if value.number not in needed:
-            needed.add(value.number)
-            stack.extend(left_of(o) for o in value.operands)
-    for number in sorted(needed):
-        value = old.values[number]
-        values[number] = graph.copy_value(value, tuple(values[left_of(o).number] for o in value.operands))
-    graph.outputs = [values[left_of(v).number] for v in gradients]
-    sources = tuple(known[v.number] for v in old.inputs() if v.number in needed)
-    scalars = tuple(k for k, v in zip(parts.scalars, old.scalars()) if v.number in needed)
-    return Split(parts.forward, graph, parts.n_saved, sources, scalars)
+def value_keys(graph, names, table):
+    """One number per value, the same for equal computations in graphs that share `table`. names: of the inputs, then of
+    the run-time numbers."""
+    keys, names = [], iter(names)
+    named = {v.number: name for v, name in zip([*graph.inputs(), *graph.scalars()], names)}
+    for v in graph.values:
+        text = named.get(v.number) or (v.op.name, repr(sorted(v.attributes.items())), v.dtype.name)
+        keys.append(table.setdefault((text, *(keys[o.number] for o in v.operands)), len(table)))
+    return keys
 
 
 def _descendants(graph, starts):
@@ -163,7 +142,7 @@ def _minimum_cut(graph, boundary, free):
 
 def _copy_needed(old, graph, values, results):
     """Copy what the results need and `values` does not already give."""
-    for number in sorted(_needed(old, results, values)):
+    for number in sorted(_needed(old, results, values) - values.keys()):
         value = old.values[number]
         values[number] = graph.copy_value(value, tuple(values[o.number] for o in value.operands))
     return values
@@ -182,39 +161,33 @@ def _forward(joint, results, cotangents):
     return graph
 
 
-def _backward(joint, gradients, saved, results, cotangents):
+def _backward(joint, gradients, sources):
+    """The graph of the gradients from values in memory: (graph, sources of its inputs, which scalars it takes)."""
     graph = Graph(f"{joint.name}_backward", joint.default_float)
-    values, sources, scalars = {}, [], []
-    for k, v in enumerate(saved):
-        values[v.number] = graph.input(v.shape, v.dtype)
-        sources.append(("saved", k))
-    for number, k in results.items():
-        values[number] = graph.input(joint.values[number].shape, joint.values[number].dtype)
-        sources.append(("output", k))
-    for k, v in enumerate(cotangents):
-        values[v.number] = graph.copy_value(v, ())
-        sources.append(("cotangent", k))
-    needed = _needed(joint, gradients, values)
-    for k, v in enumerate(joint.inputs()):
-        if v.number in needed and v.number not in values:
-            values[v.number] = graph.copy_value(v, ())
-            sources.append(("input", k))
+    values, used, scalars = {}, [], []
+    needed = _needed(joint, gradients, sources)
+    order = ("saved", "output", "cotangent", "input")
+    for number in sorted(sources, key=lambda n: (order.index(sources[n][0]), sources[n][1])):
+        value = joint.values[number]
+        if number in needed:
+            values[number] = graph.input(value.shape, value.dtype, value.strides if value.op is INPUT else None)
+            used.append(sources[number])
     for k, v in enumerate(joint.scalars()):
         if v.number in needed:
             values[v.number] = graph.copy_value(v, ())
             scalars.append(k)
     _copy_needed(joint, graph, values, gradients)
     graph.outputs = [values[v.number] for v in gradients]
-    return graph, tuple(sources), tuple(scalars)
+    return graph, tuple(used), tuple(scalars)
 
 
 def _needed(joint, results, given):
-    """Numbers of the values that the results need and `given` does not hold."""
+    """Numbers of the values that the results need, down to those that `given` holds."""
     needed, stack = set(), [v.number for v in results]
     while stack:
         number = stack.pop()
-        if number in needed or number in given:
-            continue
-        needed.add(number)
-        stack.extend(o.number for o in joint.values[number].operands)
+        if number not in needed:
+            needed.add(number)
+            if number not in given:
+                stack.extend(o.number for o in joint.values[number].operands)
     return needed

@@ -1,6 +1,7 @@
 """From recorded steps to graphs, and from graphs to IR text: what happens on a miss in the disk cache."""
 
 import json
+from dataclasses import dataclass
 
 from ..compiler import partition
 from ..compiler.autodiff import backward
@@ -13,7 +14,7 @@ from ..compiler.simplify import simplify
 from .description import known_values
 from .dump import watcher
 from .evaluate import strides_in_elements
-from .frame_autograd import reach, readable_values
+from .frame_autograd import reach, readable_values, summed_leaves
 from .modes import state
 from .recording import ASSIGN, BACKWARD, INPUT, NUMBER_DTYPES, UPDATE
 
@@ -175,67 +176,110 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
 
 def build_forward(frame, needed):
     """(meta, IR text) of the program for `needed`."""
+    if needed.differentiable:
+        return _build_joint(frame, needed)
     builder = graph_of(frame, needed)
     _finish(builder, needed)
-    if needed.differentiable:
-        return _build_joint(frame, needed, builder)
     graph, inputs, numbers = _from_memory(frame, builder)
     compiled = compile_graph(graph, watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 
 
 # --- a call whose results are differentiated later ------------------------------------------------------------------
-def _split(frame, needed, builder):
-    """(forward graph with what it saves and backward graph, the joint graph's inputs, its numbers, the leaves reached).
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A forward and its gradients in one graph, simplified. The last inputs are the cotangents of `present` and what
+    has been summed before for `continued`; `inputs` and `numbers` name the others, `reached` the leaves that get
+    gradients."""
 
-    In the sources of the backward, a kept result of the forward is an input like those that were there before.
-    """
+    graph: Graph
+    n_forward: int
+    n_cotangents: int
+    inputs: list
+    numbers: list
+    reached: list
+    readable: list
+    kept: list
+
+    def keys(self, table):
+        """One key per value (partition.value_keys)."""
+        cotangents = [("cotangent", k) for k in range(self.n_cotangents)]
+        names = [*(("input", v) for v in self.inputs), *cotangents, *(("number", p) for p, _ in self.numbers)]
+        return partition.value_keys(self.graph, names, table)
+
+
+def _joint(frame, needed, present, continued):
+    builder = graph_of(frame, needed)
     _finish(builder, needed)
     graph = builder.graph
     n_forward = len(graph.outputs)
-    outputs = [builder.value(v) for v in needed.differentiable]
-    leaves = reach(frame, needed.differentiable)[1]
+    outputs = [builder.value(v) for v in present]
+    leaves = reach(frame, present)[1]
     wanted = [builder.value(v) for v in leaves]
     cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
-    gradients = backward(graph, outputs, cotangents, wanted, frozenset(builder.stopped))
+    sums = {v: graph.input(builder.value(v).shape, builder.value(v).dtype) for v in continued}
+    before = [sums.get(v) for v in leaves]
+    gradients = backward(graph, outputs, cotangents, wanted, frozenset(builder.stopped), before)
     reached = [vid for vid, g in zip(leaves, gradients) if g is not None]
     graph.outputs = graph.outputs + [g for g in gradients if g is not None]
-    graph, inputs, numbers = _from_memory(frame, builder, cotangents)
+    last = [*cotangents, *sums.values()]
+    graph, inputs, numbers = _from_memory(frame, builder, last)
     simple, _ = simplify(decompose(graph)[0])
-    readable = readable_values(frame, [*inputs, *needed.live])
-    positions = [k for k, vid in enumerate(inputs) if vid in readable]
-    kept = [k for k, vid in enumerate(needed.live) if vid in readable]
-    return partition.split(simple, n_forward, len(cotangents), positions, kept), inputs, numbers, reached
+    unchanged = readable_values(frame, [*inputs, *needed.live])
+    readable = [k for k, vid in enumerate(inputs) if vid in unchanged]
+    kept = [k for k, vid in enumerate(needed.live) if vid in unchanged]
+    return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
 
 
-def _build_joint(frame, needed, builder):
-    parts, inputs, numbers, reached = _split(frame, needed, builder)
+def _split(joint):
+    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept)
+
+
+def _build_joint(frame, needed):
+    joint = _joint(frame, needed, needed.differentiable, ())
+    parts = _split(joint)
     compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
     kept = sorted(readable_values(frame, [*needed.live, *known_values(frame)]) - frame.externals.keys())
-    extra = {"reached": reached, "kept": kept, "backward_graph": str(parts.backward)}
-    return _meta(parts.forward, inputs, numbers, len(needed.live), compiled, extra), compiled.text
+    extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
+    extra["summed"] = summed_leaves(frame, needed.differentiable)
+    return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 
 
-def _sources(parts, inputs, needed):
-    """Where the backward's inputs come from: ("input", number of a value), ("saved", k) or ("cotangent", k)."""
-    numbers = {"input": inputs, "output": needed.live}
-    return [["input", numbers[kind][k]] if kind in numbers else [kind, k] for kind, k in parts.sources]
+def build_backward(frame, needed, present, continued):
+    """(meta, IR text) of the program from saved values and cotangents to gradients.
 
-
-def build_backward(frame, needed, present):
-    """(meta, IR text) of the program from saved values and the cotangents of the values `present` to gradients.
-
-    None if some cotangents are missing and the program without them cannot be told from the one with all.
+    present: the results that got a cotangent. continued: the leaves whose gradient goes on from a sum of what came
+    before. None if the values saved for all results are not enough.
     """
-    parts, inputs, numbers, reached = _split(frame, needed, graph_of(frame, needed))
-    if present != needed.differentiable:
-        found = partition.without(parts, [k for k, v in enumerate(needed.differentiable) if v not in present])
+    joint = _joint(frame, needed, needed.differentiable, ())
+    parts = _split(joint)
+    graph, sources, scalars = parts.backward, parts.sources, parts.scalars
+    if present != needed.differentiable or continued:
+        other = _joint(frame, needed, present, continued)
+        found = _backward_of(other, joint, parts)
         if found is None:
             return None
-        parts, kept = found
-        reached = [reached[k] for k in kept]
-    compiled = compile_graph(parts.backward, watch=watcher(parts.backward.name))
-    sources = _sources(parts, inputs, needed)
-    chosen = [numbers[k] for k in parts.scalars]
-    meta = _meta(parts.backward, [], chosen, len(parts.backward.outputs), compiled)
-    return {**meta, "inputs": list(range(len(sources))), "sources": sources, "reached": reached}, compiled.text
+        joint, (graph, sources, scalars) = other, found
+    compiled = compile_graph(graph, watch=watcher(graph.name))
+    sources = [_source(kind, k, joint, needed, present, continued) for kind, k in sources]
+    meta = _meta(graph, [], [joint.numbers[k] for k in scalars], len(graph.outputs), compiled)
+    meta.update(inputs=list(range(len(sources))), sources=sources, reached=joint.reached)
+    return meta, compiled.text
+
+
+def _backward_of(other, joint, parts):
+    """The backward of another joint graph from what the split of the usual one keeps in memory."""
+    table = {}
+    keys = joint.keys(table)
+    given = {keys[number]: source for number, source in parts.given.items()}
+    found = {number: given[key] for number, key in enumerate(other.keys(table)) if key in given}
+    return partition.backward_from(other.graph, other.n_forward, other.n_cotangents, other.readable, found)
+
+
+def _source(kind, k, joint, needed, present, continued):
+    """Where an input of the backward comes from: ("input", value), ("saved", k), ("cotangent", k) or ("sum", value)."""
+    if kind == "cotangent" and k >= len(present):
+        return ["sum", continued[k - len(present)]]
+    if kind == "cotangent":
+        return ["cotangent", needed.differentiable.index(present[k])]
+    return [kind, k] if kind == "saved" else ["input", (joint.inputs if kind == "input" else needed.live)[k]]

@@ -63,6 +63,7 @@ class CallNode(BaseNode):
         "freed_steps",
         "present",
         "rerun_values",
+        "summed",
     )
 
     def __init__(self, frame, needed):
@@ -78,6 +79,8 @@ class CallNode(BaseNode):
         self.freed_steps = set()
         self.present = ()
         self.rerun_values = None
+        # Positions of the edges whose contributions the call adds up itself.
+        self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
 
     def name(self):
         return "CompiledCallBackward"
@@ -96,29 +99,38 @@ class CallNode(BaseNode):
     def run(self, cotangent):
         return self.run_all([cotangent])
 
-    def run_all(self, cotangents, create_graph=None, retain_graph=False):
-        """Cotangents of the inputs, by the compiled program or, where it cannot, by running the steps again."""
+    def run_all(self, cotangents, create_graph=None, retain_graph=False, sums=None):
+        """Cotangents of the inputs, by the compiled program or, where it cannot, by running the steps again.
+
+        sums: position of an edge -> what other nodes have contributed there. Its cotangent goes on from that, so that
+        the order of additions is that of eager mode.
+        """
         if create_graph is None:
             create_graph = state.grad_enabled
         self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
         self._check_freed()
         self._check_unchanged()
         if create_graph:
-            return self._through_nodes(cotangents, True, "backward with create_graph=True")
-        program = self._program()
+            return self._through_nodes(cotangents, sums, True, "backward with create_graph=True")
+        reached = self.frame.last_program.meta["reached"]
+        sums_of = {reached[k]: s for k, s in (sums or {}).items()}
+        program = self._program(tuple(sums_of))
         if program is None:
-            return self._through_nodes(cotangents, False, "backward of some of several results")
+            return self._through_nodes(cotangents, sums, False, "backward of some of several results")
         sources = program.meta["sources"]
         if self.saved is None and any(kind == "saved" for kind, _ in sources):
-            return self._through_nodes(cotangents, False, "second backward of a result that had nothing to free")
-        gradients = program.call([self._source(kind, k, cotangents) for kind, k in sources], self.frame.numbers)
-        found = dict(zip(program.meta["reached"], gradients))
-        return [Tensor(found[v]) if v in found else None for v in self.frame.last_program.meta["reached"]]
+            reason = "second backward of a result that had nothing to free"
+            return self._through_nodes(cotangents, sums, False, reason)
+        arrays = [self._source(kind, k, cotangents, sums_of) for kind, k in sources]
+        found = dict(zip(program.meta["reached"], program.call(arrays, self.frame.numbers)))
+        return [Tensor(found[v]) if v in found else sums_of.get(v) for v in reached]
 
-    def _source(self, kind, k, cotangents):
+    def _source(self, kind, k, cotangents, sums):
         if kind == "saved":
             return self.saved[k]
-        return _contiguous(cotangents[k]) if kind == "cotangent" else self.frame.arrays[k]
+        if kind == "input":
+            return self.frame.arrays[k]
+        return _contiguous(sums[k] if kind == "sum" else cotangents[k])
 
     def _check_unchanged(self):
         """The error of eager mode if a value was changed in place that its nodes would have saved."""
@@ -140,9 +152,9 @@ class CallNode(BaseNode):
             saved.version = self.versions[vid]
             _check_version(saved, "the backward of a compiled call")
 
-    def _program(self):
-        """The program for the results that got a cotangent; None if there is none."""
-        frame, key = self.frame, ("backward", self.needed, self.present)
+    def _program(self, continued):
+        """The program for the results that got a cotangent and the sums that go on; None if there is none."""
+        frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
             from .build import build_backward
@@ -150,8 +162,9 @@ class CallNode(BaseNode):
 
             before, state.frame = state.frame, None
             try:
-                text = f"backward from {self.present} of\n" + describe(frame, self.needed, closed=True)
-                found = load_program(text, lambda: build_backward(frame, self.needed, self.present))
+                text = f"backward from {self.present}, sums {continued}, of\n"
+                text += describe(frame, self.needed, closed=True)
+                found = load_program(text, lambda: build_backward(frame, self.needed, self.present, continued))
             finally:
                 state.frame = before
             programs[key] = found
@@ -183,10 +196,11 @@ class CallNode(BaseNode):
             self.frame.arrays = {}
 
     # --- eager once more ------------------------------------------------------------------------------------------
-    def _through_nodes(self, cotangents, create_graph, reason):
+    def _through_nodes(self, cotangents, sums, create_graph, reason):
         self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
         values = self._rerun()
-        roots = [(edge_of(values[v]), c) for v, c in zip(self.needed.differentiable, cotangents) if c is not None]
+        roots = [(self.edges[k], before) for k, before in (sums or {}).items()]
+        roots += [(edge_of(values[v]), c) for v, c in zip(self.needed.differentiable, cotangents) if c is not None]
         within = {id(x._node) for v, x in values.items() if v not in self.externals}
         return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=self.edges, within=within)
 

@@ -50,7 +50,20 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
             if captured is None:
                 accumulate(node, cotangents[0], create_graph)
             continue
-        _pass_on(pending, heap, node, _run_node(node, cotangents, retain_graph, create_graph), relevant, captured)
+        sums = _sums_before(pending, node) if node.summed else None
+        results = _run_node(node, cotangents, sums, retain_graph, create_graph)
+        _pass_on(pending, heap, node, results, relevant, captured)
+
+
+def _sums_before(pending, node):
+    """What has arrived where a node goes on adding: {position of the edge: sum}. It is taken from there."""
+    sums = {}
+    for k in node.summed:
+        target, index = node.edges[k]
+        slots = pending.get(id(target))
+        if slots is not None and slots[index] is not None:
+            sums[k], slots[index] = slots[index], None
+    return sums
 
 
 def _pass_on(pending, heap, node, cotangents, relevant, captured):
@@ -61,7 +74,7 @@ def _pass_on(pending, heap, node, cotangents, relevant, captured):
             _contribute(pending, heap, *edge, cotangent)
 
 
-def _run_node(node, cotangents, retain_graph, create_graph):
+def _run_node(node, cotangents, sums, retain_graph, create_graph):
     if getattr(node, "released", False):
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -69,7 +82,9 @@ def _run_node(node, cotangents, retain_graph, create_graph):
             ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph a "
             "second time or if you need to access saved tensors after calling backward."
         )
-    if node.n_outputs == 1:
+    if sums:
+        results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph, sums=sums)
+    elif node.n_outputs == 1:
         results = node.run(cotangents[0]) if cotangents[0] is not None else [None] * len(node.edges)
     else:
         results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph)

@@ -6,6 +6,7 @@ custom Functions, create_graph), nodes are built from the recorded steps and the
 ops it applies are recorded like any others.
 """
 
+from collections import Counter
 from sys import getrefcount
 
 from ..compiler.autodiff import has_rule
@@ -92,6 +93,13 @@ def read_by_backward(frame, vids):
     """{number of a value that a backward from vids reads: a step that needs it}."""
     steps = [frame.steps[i] for i in reach(frame, vids)[0]]
     return {vid: step for step in steps for vid in needed_by(frame, step)}
+
+
+def summed_leaves(frame, vids):
+    """Numbers of the leaves that several contributions reach in a backward from vids."""
+    indices, leaves = reach(frame, vids)
+    uses = Counter(k for i in indices for k in flows(frame, frame.steps[i]))
+    return [v for v in leaves if uses[v] > 1]
 
 
 def readable_values(frame, vids):

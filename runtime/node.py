@@ -31,6 +31,7 @@ class BaseNode:
 
     __slots__ = ("edges", "sequence", "hooks", "pre_hooks", "retained", "__weakref__")
     n_outputs = 1
+    summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
 
     def __init__(self, edges):
         self.edges = edges

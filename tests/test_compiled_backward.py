@@ -268,3 +268,15 @@ def test_update_then_loss_outside(compile):
         yield y
         y.backward()
         yield w
+
+
+@twin
+def test_shared_between_calls(compile):
+    # w used twice in each of two calls
+    w = leaf(50)
+    f = compile(lambda x: (w * x).sin() * w)
+    for _ in range(3):
+        y = f(f(randn(50))) + f(randn(50))
+        yield y
+        y.sum().backward()
+        yield w.grad
