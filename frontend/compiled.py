@@ -48,16 +48,17 @@ class CompiledFunction:
         self._recordings = {}
         self._recompiles = []
         self._eager_calls = 0
+        self._usual = None
 
     def __call__(self, *args, **kwargs):
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
-        tensors = []
-        signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
-        recording = self._recordings.get(signature)
-        if recording is None:
-            recording = self._new_recording(signature)
+        if not kwargs and self._usual is not None and self._usual.fits(args):
+            tensors, recording = args, self._usual.recording
+        else:
+            tensors = []
+            recording = self._recording_of(args, kwargs, tensors)
             if recording is None:
                 self._eager_calls += 1
                 return self._function(*args, **kwargs)
@@ -72,6 +73,16 @@ class CompiledFunction:
         state.frame = None
         frame.close()
         return result
+
+    def _recording_of(self, args, kwargs, tensors):
+        """The recording for these arguments, whose tensors are collected; None if there are too many."""
+        signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
+        recording = self._recordings.get(signature)
+        if recording is None:
+            recording = self._new_recording(signature)
+        if recording is not None and args and not kwargs and all(type(a) is Tensor for a in args):
+            self._usual = _UsualArguments(args, recording)
+        return recording
 
     @staticmethod
     def _close_after_error(frame):
@@ -123,6 +134,28 @@ class CompiledFunction:
 
     def __repr__(self):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
+
+
+class _UsualArguments:
+    """The arguments of the last call, if they were tensors only: alike ones need no signature to find the recording."""
+
+    __slots__ = ("metas", "modes", "recording")
+
+    def __init__(self, args, recording):
+        self.metas = [(a.shape, a.dtype.numpy, a._requires_grad) for a in args]
+        self.modes = (state.grad_enabled, state.default_dtype)
+        self.recording = recording
+
+    def fits(self, args):
+        if len(args) != len(self.metas) or self.modes != (state.grad_enabled, state.default_dtype):
+            return False
+        for a, (shape, dtype, flag) in zip(args, self.metas):
+            if type(a) is not Tensor or a._requires_grad is not flag:
+                return False
+            data = a._data
+            if data is None or data.shape != shape or data.dtype != dtype:
+                return False
+        return True
 
 
 def _flatten(x, tensors):

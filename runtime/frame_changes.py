@@ -261,7 +261,8 @@ class UsualUpdate:
         if not all(map(is_, map(_data, targets), self.arrays)) or any(map(_sharers, self.storages)):
             return False
         owners = frame.owners
-        return all(len(owners[o]) == 1 for o in self.owners) and frame.homes.keys().isdisjoint(self.homes)
+        alone = max(map(len, map(owners.__getitem__, self.owners))) == 1
+        return alone and frame.homes.keys().isdisjoint(self.homes)
 
     def apply(self, frame):
         frame.only_update = None if frame.homes else self
