@@ -5,6 +5,7 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 
 import ctypes
 import sys
+import threading
 from math import prod
 from typing import NamedTuple
 
@@ -39,8 +40,13 @@ class Needed(NamedTuple):
     differentiable: tuple
 
 
+# One program runs at a time: its table and the arena are filled for one call. Reentrant, because a finalizer that
+# Python runs in between may read a tensor.
+_running = threading.RLock()
+
+
 class Arena:
-    """Scratch memory for one program at a time. Programs hold the interpreter lock, so one arena serves all."""
+    """Scratch memory for one program at a time: one arena serves all."""
 
     def __init__(self):
         self.size = 0
@@ -92,20 +98,23 @@ class Program:
         """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""
         table = self.table
         arena = _arena
-        table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
-        for slot, (position, code) in enumerate(self.numbers):
-            if code == -3:
-                self.scalars[slot] = numbers[position]
-            else:
-                self.integers[slot] = numbers[position]
         empty = np.empty
         outputs = [
             empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
             for (shape, dtype), pool in zip(self.outputs, self.pools)
         ]
-        table[4:] = list(map(id, arrays + outputs))
-        self.calls += 1
-        return None if self.function(self.table_address) else outputs
+        addresses = list(map(id, arrays + outputs))
+        # The interpreter may switch threads between filling the table and running on it.
+        with _running:
+            table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
+            for slot, (position, code) in enumerate(self.numbers):
+                if code == -3:
+                    self.scalars[slot] = numbers[position]
+                else:
+                    self.integers[slot] = numbers[position]
+            table[4:] = addresses
+            self.calls += 1
+            return None if self.function(self.table_address) else outputs
 
     @staticmethod
     def _output(pool, shape, dtype):

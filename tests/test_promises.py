@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from compiled_twin import look, undecorated
@@ -282,6 +283,35 @@ def test_an_index_out_of_range_changes_no_tensor():
     assert [s["step"] for s in training.optimizer.state.values()] == [k + 1 for k in counts]
     training.usual_step()
     assert training.tensors() != before
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+def test_threads_may_share_a_compiled_function():
+    """A program has one table for its arguments: one thread's number once reached another thread's call."""
+
+    @weft.compile
+    def scaled(x, factor):
+        return (x * factor + 1.0).exp()
+
+    x = weft.randn(500)
+    expected = [(x * float(k) + 1.0).exp().tolist() for k in range(4)]
+    scaled(x, 1.0)
+    wrong = []
+
+    def call(k):
+        wrong.extend(k for _ in range(300) if scaled(x, float(k)).tolist() != expected[k])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
 
 
 # --- the same errors --------------------------------------------------------------------------------------------------
