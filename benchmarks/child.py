@@ -48,7 +48,7 @@ class Session:
         self.program = None
 
     def choose(self, seconds, folder):
-        """Time the forms in turns of equal length; the one of the lowest median stays."""
+        """Time the forms in turns of equal length; the fastest stays."""
         programs, errors = {}, {}
         for form, build in self.forms.items():
             try:
@@ -59,7 +59,7 @@ class Session:
                 errors[form] = f"{type(error).__name__}: {error}"
         if not programs:
             raise RuntimeError("; ".join(f"{form}: {error}" for form, error in errors.items()))
-        milliseconds = {form: 1e3 * s for form, s in median_seconds(programs, self.library.wait, seconds).items()}
+        milliseconds = {form: 1e3 * s for form, s in typical_seconds(programs, self.library.wait, seconds).items()}
         chosen = min(milliseconds, key=milliseconds.get)
         self.program = programs[chosen]
         return {
@@ -118,16 +118,18 @@ def restrict_to_cpus(n):
 
 
 def timed(program, wait, steps):
+    """Seconds for some steps, and the results of the last; those of the others are dropped before the next begins."""
     step = program.step
     began = time.perf_counter()
-    for _ in range(steps):
-        results = step()
+    for _ in range(steps - 1):
+        step()
+    results = step()
     wait(results)
     return time.perf_counter() - began, results
 
 
-def median_seconds(programs, wait, seconds):
-    """Seconds per step of each program, from turns of about 20 ms that alternate."""
+def typical_seconds(programs, wait, seconds):
+    """Seconds per step of each program: the lower quartile of turns of about 20 ms that alternate."""
     steps = {}
     for form, program in programs.items():
         timed(program, wait, 3)
@@ -137,7 +139,7 @@ def median_seconds(programs, wait, seconds):
     while time.perf_counter() < end or not all(samples.values()):
         for form, program in programs.items():
             samples[form].append(timed(program, wait, steps[form])[0] / steps[form])
-    return {form: sorted(s)[len(s) // 2] for form, s in samples.items()}
+    return {form: sorted(s)[len(s) // 4] for form, s in samples.items()}
 
 
 def peak_memory_bytes():

@@ -14,9 +14,11 @@ def lines(results):
     yield from ["", "Brackets: how many times as long as `weft`, median of the rounds [quartiles].", ""]
     yield from best_peer_table(results)
     yield ""
-    yield from ["## First call and memory", ""]
-    yield from first_call_table(results)
-    yield from ["", "## Forms and agreement", ""]
+    if any(record["first_call"] for record in results["workloads"].values()):
+        yield from ["## First call and memory", ""]
+        yield from first_call_table(results)
+        yield ""
+    yield from ["## Forms and agreement", ""]
     for name, record in results["workloads"].items():
         yield from notes(name, record)
 

@@ -80,8 +80,12 @@ def gradient_graph(workload):
         def function(*leaves):
             return workload.function(torch, *leaves, *constants)
 
-        value, pull = torch.func.vjp(function, *leaves)
-        return value, *pull(torch.ones_like(value) if cotangent is None else cotangent)
+        if cotangent is not None:
+            value, pull = torch.func.vjp(function, *leaves)
+            return value, *pull(cotangent)
+        # Not vjp with a cotangent of ones, which makes the gelu chain take 5.1 ms instead of 3.3.
+        gradients, value = torch.func.grad_and_value(function, tuple(range(len(leaves))))(*leaves)
+        return value, *gradients
 
     @torch.no_grad()
     def step():
