@@ -18,13 +18,15 @@ class Expectation:
     """The stable tensors of a path, and how to skip the steps they come in by.
 
     jumps: step -> (the last of the expected input steps that directly follow it, their tensors in order).
+    path: its steps. The numbers mean nothing on another path.
     """
 
-    __slots__ = ("start", "end", "tensors", "arrays", "flags", "numbers", "bound", "owners", "jumps", "known")
+    __slots__ = ("start", "end", "path", "tensors", "arrays", "flags", "numbers", "bound", "owners", "jumps", "known")
 
     def __init__(self, frame, start, stable):
         self.start = start
         self.end = frame.step
+        self.path = frozenset(frame.steps)
         self.tensors = [t for _, t, _ in stable]
         self.arrays = [t._data for t in self.tensors]
         self.flags = [t._requires_grad for t in self.tensors]

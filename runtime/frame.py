@@ -73,7 +73,8 @@ class Frame:
                 ids += (self._number(x),)
         enabled = state.grad_enabled
         jump = None if expected is None else expected.jumps.get(self.step)
-        for step in self.step.following if jump is None else jump[0].following:
+        following = self.step.following if jump is None else jump[0].following
+        for step in following:
             if (
                 step.op is op
                 and step.operands == ids
@@ -81,6 +82,11 @@ class Frame:
                 and step.grad_enabled is enabled
                 and self.expected is expected
             ):
+                if expected is not None and len(following) > 1 and step not in expected.path:
+                    # Another path: what was expected is numbered differently there.
+                    self.forget_expected()
+                    del self.numbers[mark:]
+                    return self.apply(op, operands, attributes)
                 if jump is not None:
                     self.tensors += jump[1]
                 break
@@ -126,14 +132,16 @@ class Frame:
         If it is not, what was expected and not met yet is forgotten, and the operands must be identified again.
         """
         step = self.step.find(op, operands, attributes, enabled)
-        if step is None and self.expected is not None:
+        if self.expected is None:
+            return step
+        met = []
+        if step is None:
             target, met = self.expected.jumps.get(self.step, (None, None))
-            if target is not None:
-                step = target.find(op, operands, attributes, enabled)
-            if step is None:
-                self.forget_expected()
-            else:
-                self.tensors += met
+            step = target.find(op, operands, attributes, enabled) if target is not None else None
+        if step not in self.expected.path:
+            self.forget_expected()
+            return None
+        self.tensors += met
         return step
 
     def forget_expected(self):
@@ -228,6 +236,8 @@ class Frame:
             self.note("a tensor shares memory with one changed earlier in the call")
             self.flush()
         step = self._same_input(tensor, array) or self._input_step(tensor, array)
+        if self.expected is not None and step not in self.expected.path:
+            self.forget_expected()
         vid = len(self.tensors)
         self.step = step
         self.tensors.append(tensor)

@@ -73,8 +73,12 @@ def _inplace_eagerly(frame, reason, target, function, *args):
     vids = _group(frame, target._vid if target._frame is frame else frame.bound[id(target)])
     result = frame.run_eagerly(reason, function, *args)
     frame.overwritten |= vids
-    frame.leave(target)
-    frame.bound.pop(id(target), None)
+    # Whoever sees the memory holds another value now: it comes in anew where it is used next.
+    for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
+        if tensor is not None and tensor._data is not None:
+            if tensor._frame is frame:
+                frame.leave(tensor)
+            frame.bound.pop(id(tensor), None)
     return result
 
 
