@@ -14,7 +14,7 @@ from ..compiler.ops.table import Meta
 from . import engine
 from .gate import apply_inplace
 from .modes import state
-from .node import BaseNode, Edge, Node, listed, named, needs_of
+from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
@@ -116,6 +116,9 @@ def node_for(frame, vid):
     """The autograd node of a recorded value, with those it leads to."""
     if vid in frame.nodes:
         return frame.nodes[vid]
+    # What leads through these nodes and what leads through the steps meets in the same values: from now on all of it
+    # must go through nodes, so that cotangents are complete before they are passed on.
+    frame.hooked = True
     indices, _ = reach(frame, [vid])
     for index in reversed(indices):
         step = frame.steps[index]
@@ -134,8 +137,8 @@ def _make_node(frame, index, step):
     node = Node(step.op, step.attributes, operands, _holder(frame, step.first), tuple(edges))
     if index in frame.freed:
         node.release()
-    for saved in (*node.operands, node.out):
-        if getattr(saved, "tensor", None) is not None and saved.tensor._vid in frame.overwritten:
+    for saved, vid in zip((*node.operands, node.out), (*step.operands, step.first)):
+        if isinstance(saved, Saved) and vid in frame.overwritten:
             saved.version = -1
     return node
 
@@ -175,7 +178,7 @@ class StepNode(BaseNode):
     __slots__ = ("frame", "vid")
 
     def __new__(cls, frame, vid):
-        step = frame.step_of(vid)
+        step = _shown_step(frame, vid)
         name = step.op.node_name
         return object.__new__(
             named(cls, name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes))
@@ -187,7 +190,7 @@ class StepNode(BaseNode):
 
     @property
     def next_functions(self):
-        step = self.frame.step_of(self.vid)
+        step = _shown_step(self.frame, self.vid)
         wanted = set(flows(self.frame, step))
         operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
         return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in operands)
@@ -204,6 +207,11 @@ class StepNode(BaseNode):
         )
 
     register_prehook = register_hook
+
+
+def _shown_step(frame, vid):
+    step = frame.step_of(vid)
+    return step.programs.get("shown", step)
 
 
 def _operand_metas(frame, step):

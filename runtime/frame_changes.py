@@ -42,7 +42,10 @@ def apply_inplace(frame, op, target, operands, attributes):
     new = frame.apply(op, _keep_old_value(op, target, operands, attributes), attributes)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
+        changed = frame.step
         new = frame.apply(cast, (new,), {"dtype": target.dtype})
+        # In eager mode the conversion is part of the change, not an op of its own.
+        frame.step.programs["shown"] = changed
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
     frame.take(ASSIGN, (target, new), None, ())
