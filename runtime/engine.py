@@ -139,6 +139,8 @@ def _leading_to(roots, wanted):
 def accumulate(node, cotangent, create_graph):
     """leaf.grad += cotangent: the first contribution is kept as it is, later ones are added in place."""
     leaf = node.variable
+    if state.frame is not None:
+        state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
     if leaf._grad is None:
         leaf._grad = cotangent if create_graph else _owned(cotangent)
     elif create_graph:

@@ -42,7 +42,8 @@ class Frame:
         self.overwritten = set()
         self.freed = set()  # steps whose saved values a backward has freed
         self.nodes = {}
-        self.hooked = False
+        self.hooked = False  # whether gradients must pass through nodes
+        self.n_with_nodes = 0  # how many steps have their node, if they need one
         self.n_unusual_updates = 0
         self.only_update = None  # the update that made all pending changes in place, if one did
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
@@ -59,6 +60,8 @@ class Frame:
         self.failed = None
         self.last_program = None
         self.saved = []
+        self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
+        self.remembered = []  # (dict, what it held before the call changed it), see runtime/update.py
         self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
@@ -438,12 +441,22 @@ class Frame:
                 learn(self, self.start)
         except BaseException as error:
             self.failed = f"{type(error).__name__}: {error}"
-            for tensor, home, _ in self.homes.values():
-                tensor._data, tensor._frame = home, None
-            self.homes = {}
+            self._undo()
             raise
         finally:
             self._release(needed)
+
+    def _undo(self):
+        """Nothing was computed: what the call has already said about its results is taken back."""
+        for tensor, home, _ in self.homes.values():
+            tensor._data, tensor._frame = home, None
+        self.homes = {}
+        for tensors, gradients in reversed(self.changed_gradients):
+            for tensor, gradient in zip(tensors, gradients):
+                tensor._grad = gradient
+        for mapping, before in reversed(self.remembered):
+            mapping.clear()
+            mapping.update(before)
 
     def _release(self, needed):
         """Tensors that no backward leads through become ordinary ones."""

@@ -113,17 +113,16 @@ def readable_values(frame, vids):
 
 # --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
 def node_for(frame, vid):
-    """The autograd node of a recorded value, with those it leads to."""
-    if vid in frame.nodes:
-        return frame.nodes[vid]
-    # What leads through these nodes and what leads through the steps meets in the same values: from now on all of it
-    # must go through nodes, so that cotangents are complete before they are passed on.
+    """The autograd node of a recorded value. All steps before have nodes then, made in order: the engine's order of
+    additions is the order of creation."""
+    # What leads through nodes and what leads through steps meets in the same values: from now on all gradients must
+    # pass through nodes, so that cotangents are complete before they are passed on.
     frame.hooked = True
-    indices, _ = reach(frame, [vid])
-    for index in reversed(indices):
+    for index in range(frame.n_with_nodes, len(frame.steps)):
         step = frame.steps[index]
-        if step.first not in frame.nodes:
+        if is_op(step) and frame.metas[step.first].history:
             frame.nodes[step.first] = _make_node(frame, index, step)
+    frame.n_with_nodes = len(frame.steps)
     return frame.nodes[vid]
 
 
@@ -325,6 +324,7 @@ def backward(frame, outputs, gradients, retain_graph):
         if all(map(_is_plain, leaves)):
             for leaf, gradient in zip(leaves, found):
                 leaf._grad = gradient
+            frame.changed_gradients.append((leaves, [None] * len(leaves)))
             return
     for vid, gradient in zip(detail.wanted, found):
         if vid in frame.outer_edges:
@@ -362,6 +362,7 @@ def _accumulate(leaf, gradient, edge):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
     elif leaf._grad is None:
         leaf._grad = gradient
+        state.frame.changed_gradients.append(((leaf,), (None,)))
     else:
         enabled, state.grad_enabled = state.grad_enabled, False
         try:

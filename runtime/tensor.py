@@ -177,6 +177,8 @@ class Tensor:
     def grad(self, value):
         if value is not None:
             _check_grad(self, value)
+        if state.frame is not None:
+            state.frame.changed_gradients.append(((self,), (self._grad,)))
         self._grad = value
 
     @grad.deleter

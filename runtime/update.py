@@ -22,6 +22,13 @@ def update(rule, rows, numbers=(), **flags):
         update_eagerly(rule, row, numbers, flags)
 
 
+def remember(mapping):
+    """If the compiled call in flight fails, this dict is to hold again what it holds now (counts, optimizer state)."""
+    frame = state.frame
+    if frame is not None:
+        frame.remembered.append((mapping, dict(mapping)))
+
+
 def update_eagerly(rule, row, numbers, flags):
     new = rule(*row, *numbers, **flags)
     for target, value in zip(row, new):

@@ -20,6 +20,7 @@ from ..creation import zeros_like
 from ..runtime import modes
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
+from ..runtime.update import remember
 
 
 class Optimizer:
@@ -85,7 +86,7 @@ class Optimizer:
             if param._grad is None:
                 continue
             if set_to_none:
-                param._grad = None
+                param.grad = None
             else:
                 param.grad = param.grad.detach()
                 param.grad.zero_()
@@ -131,6 +132,7 @@ def with_gradients(group):
 
 def start_state(state, param, names):
     """No steps so far, and zeros of the parameter's shape under every name."""
+    remember(state)
     state["step"] = 0
     for name in names:
         state[name] = zeros_like(param)
@@ -138,6 +140,7 @@ def start_state(state, param, names):
 
 def count_step(state):
     """Add one to the step count in a parameter's state; returns the new count."""
+    remember(state)
     # A count loaded from a file may be a tensor with one element, as PyTorch keeps it.
     step = state["step"] = int(state["step"]) + 1
     return step

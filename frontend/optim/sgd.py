@@ -2,7 +2,7 @@
 
 from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
-from ..runtime.update import update
+from ..runtime.update import remember, update
 from .optimizer import Optimizer, require, with_gradients
 
 
@@ -53,6 +53,7 @@ class SGD(Optimizer):
             state = self.state[param]
             rows = moving
             if state.get("momentum_buffer") is None:
+                remember(state)
                 state["momentum_buffer"] = zeros_like(param)
                 rows = starting
             rows.append((param, grad, state["momentum_buffer"]))
