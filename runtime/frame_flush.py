@@ -44,9 +44,11 @@ def what_is_needed(frame, closing):
         commits = tuple(
             [(origin, t._vid if t._frame is frame else bound[key]) for key, (t, _, origin) in homes.items()]
         )
-    roots = {frame.roots[v] for v in views}
     if differentiable and not closing:
-        roots |= {frame.roots.get(v, v) for v in frame_autograd.saved_values(frame)}
+        saved = frame_autograd.saved_values(frame)
+        views += [v for v in saved if v in frame.roots and v not in views]
+        live += [v for v in saved if v not in frame.roots and v not in live]
+    roots = {frame.roots[v] for v in views}
     if roots:
         live += sorted(r for r in roots if r not in frame.arrays and r not in live)
     ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
