@@ -6,17 +6,14 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
-import numpy as np
-
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush
+from . import frame_autograd, frame_changes, frame_flush, frame_inputs
 from .closed import FreedNode, close_graph
-from .evaluate import strides_in_elements
 from .expectation import learn
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .recording import INPUT, NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
+from .recording import NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
 
 
@@ -219,75 +216,7 @@ class Frame:
         if tensor._frame is self:
             return tensor._vid
         vid = self.bound.get(id(tensor))
-        return self._enter(tensor) if vid is None else vid
-
-    def _enter(self, tensor):
-        array = tensor._data
-        if array is None:
-            array = tensor.array
-        if self.expected is not None:
-            target, met = self.expected.jumps.get(self.step, (None, None))
-            if target is None or not target.following or target.following[0].op is not INPUT:
-                if not self.step.following or self.step.following[0].op is not INPUT:
-                    self.forget_expected()
-            else:
-                self.step = target
-                self.tensors += met
-        base = array.base
-        owner = id(array) if base is None else id(base)
-        if self.homes and owner in self.owners and self._shares_home(owner, array):
-            self.note("a tensor shares memory with one changed earlier in the call")
-            self.flush()
-        step = self._same_input(tensor, array) or self._input_step(tensor, array)
-        if self.expected is not None and step not in self.expected.path:
-            self.forget_expected()
-        vid = len(self.tensors)
-        self.step = step
-        self.tensors.append(tensor)
-        self.bound[id(tensor)] = vid
-        storage = tensor._storage
-        self.entered.append((vid, tensor, 0 if storage is None else storage.version))
-        self.arrays[vid] = array
-        if owner in self.owners:
-            # A new list: expectations lend theirs to every call.
-            self.owners[owner] = [*self.owners[owner], vid]
-        else:
-            self.owners[owner] = [vid]
-        return vid
-
-    def _same_input(self, tensor, array):
-        """The step that follows, if it is the input of a leaf just like this one (the usual case of an argument)."""
-        following = self.step.following
-        if len(following) != 1 or tensor._node is not None or tensor._frame is not None:
-            return None
-        step = following[0]
-        if step.op is not INPUT:
-            return None
-        shape, dtype, flag, leaf, strides = step.attributes
-        same = array.shape == shape and array.dtype == dtype and tensor._requires_grad is flag and leaf
-        return step if same and strides is None and array.flags.c_contiguous else None
-
-    def _input_step(self, tensor, array):
-        leaf = not tensor.has_history
-        key = (array.shape, array.dtype, tensor._requires_grad, leaf, strides_in_elements(array))
-        step = self.step.find(INPUT, (), key, True)
-        if step is None:
-            meta = ValueMeta(array.shape, tensor.dtype, tensor._requires_grad, False)
-            new = Step(INPUT, (), key, True, (meta,), len(self.tensors), len(self.numbers), user_line())
-            try:
-                step = self.recording.grow(self.step, new)
-            except TooManyPaths:
-                # The input alone runs nothing; whatever follows does so eagerly.
-                self.full = True
-                step = new
-                step.parent, step.depth = self.step, self.step.depth + 1
-        return step
-
-    def _shares_home(self, owner, array):
-        return any(
-            id(self.externals[v]) in self.homes and np.may_share_memory(self.arrays[v], array)
-            for v in self.owners[owner]
-        )
+        return frame_inputs.enter(self, tensor) if vid is None else vid
 
     def forget(self, tensor):
         """A tensor from outside is about to change its flags: where it is used next, it comes in anew."""

@@ -1,0 +1,83 @@
+"""Tensors that come into a compiled call from outside: arguments, parameters, whatever a closure reaches.
+
+Each is an input step of the recording, checked by shape, type, flags and strides; its values are read when the program
+runs.
+"""
+
+import numpy as np
+
+from .evaluate import strides_in_elements
+from .recording import INPUT, Step, TooManyPaths, ValueMeta, user_line
+
+
+def enter(frame, tensor):
+    """Number a tensor that the call meets for the first time: an input step of the recording."""
+    array = tensor._data
+    if array is None:
+        array = tensor.array
+    if frame.expected is not None:
+        target, met = frame.expected.jumps.get(frame.step, (None, None))
+        if target is None or not target.following or target.following[0].op is not INPUT:
+            if not frame.step.following or frame.step.following[0].op is not INPUT:
+                frame.forget_expected()
+        else:
+            frame.step = target
+            frame.tensors += met
+    base = array.base
+    owner = id(array) if base is None else id(base)
+    if frame.homes and owner in frame.owners and _shares_home(frame, owner, array):
+        frame.note("a tensor shares memory with one changed earlier in the call")
+        frame.flush()
+    step = _same_input(frame, tensor, array) or _input_step(frame, tensor, array)
+    if frame.expected is not None and step not in frame.expected.path:
+        frame.forget_expected()
+    vid = len(frame.tensors)
+    frame.step = step
+    frame.tensors.append(tensor)
+    frame.bound[id(tensor)] = vid
+    storage = tensor._storage
+    frame.entered.append((vid, tensor, 0 if storage is None else storage.version))
+    frame.arrays[vid] = array
+    if owner in frame.owners:
+        # A new list: expectations lend theirs to every call.
+        frame.owners[owner] = [*frame.owners[owner], vid]
+    else:
+        frame.owners[owner] = [vid]
+    return vid
+
+
+def _same_input(frame, tensor, array):
+    """The step that follows, if it is the input of a leaf just like this one (the usual case of an argument)."""
+    following = frame.step.following
+    if len(following) != 1 or tensor._node is not None or tensor._frame is not None:
+        return None
+    step = following[0]
+    if step.op is not INPUT:
+        return None
+    shape, dtype, flag, leaf, strides = step.attributes
+    same = array.shape == shape and array.dtype == dtype and tensor._requires_grad is flag and leaf
+    return step if same and strides is None and array.flags.c_contiguous else None
+
+
+def _input_step(frame, tensor, array):
+    leaf = not tensor.has_history
+    key = (array.shape, array.dtype, tensor._requires_grad, leaf, strides_in_elements(array))
+    step = frame.step.find(INPUT, (), key, True)
+    if step is None:
+        meta = ValueMeta(array.shape, tensor.dtype, tensor._requires_grad, False)
+        new = Step(INPUT, (), key, True, (meta,), len(frame.tensors), len(frame.numbers), user_line())
+        try:
+            step = frame.recording.grow(frame.step, new)
+        except TooManyPaths:
+            # The input alone runs nothing; whatever follows does so eagerly.
+            frame.full = True
+            step = new
+            step.parent, step.depth = frame.step, frame.step.depth + 1
+    return step
+
+
+def _shares_home(frame, owner, array):
+    return any(
+        id(frame.externals[v]) in frame.homes and np.may_share_memory(frame.arrays[v], array)
+        for v in frame.owners[owner]
+    )
