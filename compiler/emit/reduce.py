@@ -50,13 +50,16 @@ def combine_lanes(b, op, vectors, count=None):
         vectors = [x if y is None else op.lower.step(b, x, y) for x, y in pairs]
     (x,) = vectors
     lanes = x.type.lanes
-    distance = lanes // 2
-    while distance:
-        if count is None or count > distance:
-            moved = b.shuffle(x, x, [(k + distance) % lanes for k in range(lanes)])
-            x = op.lower.step(b, x, moved)
-        distance //= 2
-    return broadcast_lane(b, x)
+    # The upper half onto the lower one, in ever narrower vectors. (Rotating a whole vector onto itself gives the same
+    # lane 0, but LLVM 22 gets it wrong for f64 on AVX-512 where the result is scaled and spread: it adds lane 0 twice.)
+    while x.type.lanes > 1:
+        half = x.type.lanes // 2
+        lower = b.shuffle(x, x, range(half))
+        if count is None or count > half:
+            x = op.lower.step(b, lower, b.shuffle(x, x, range(half, 2 * half)))
+        else:
+            x = lower
+    return b.shuffle(x, x, [0] * lanes)
 
 
 def broadcast_lane(b, x):
