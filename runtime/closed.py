@@ -5,6 +5,8 @@ cotangent. Whatever a program cannot do (create_graph, hooks on inner nodes) is 
 more in eager mode, which gives the same bits and a graph of ordinary nodes.
 """
 
+import weakref
+
 from . import engine, frame_autograd
 from .gate import apply_eagerly
 from .modes import state
@@ -15,10 +17,16 @@ from .tensor import Storage, Tensor
 
 def close_graph(frame, needed):
     """Give the results that require gradients their place in the autograd graph."""
+    tensors = frame.tensors
     if needed.differentiable:
-        frame.graph_node = CallNode(frame, needed)
+        node = CallNode(frame, needed)
+        # The results keep the node and the node keeps the call, which must not keep the node: memory is freed when
+        # the last result goes, not when the garbage collector comes.
+        frame.graph_node = weakref.ref(node)
+        frame.saved = []
+        for vid in needed.differentiable:
+            tensors[vid]._call_node = node
     else:
-        tensors = frame.tensors
         frame.ends_freed = any(tensors[v]._meta.history for v in needed.live + needed.views)
 
 
@@ -27,7 +35,6 @@ class FreedNode(BaseNode):
 
     __slots__ = ("frame",)
     released = True
-    keeps_values = False
 
     def __init__(self, frame):
         super().__init__(())
@@ -48,8 +55,6 @@ class FreedNode(BaseNode):
 
 class CallNode(BaseNode):
     """One call: output k is needed.differentiable[k]; edges lead to the inputs that get gradients."""
-
-    keeps_values = True
 
     __slots__ = (
         "frame",

@@ -52,7 +52,7 @@ class Frame:
         self.full = False  # no room for more paths: ops run eagerly from here on
         self.closed = False
         self.closing = False
-        self.graph_node = None
+        self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
         self.last_program = None
@@ -403,7 +403,7 @@ class Frame:
             if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
                 tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
-        if self.graph_node is None or not self.graph_node.keeps_values:
+        if self.graph_node is None:
             # A result keeps its call alive; it must not keep the call's arguments alive with it.
             self.arrays = {}
             self.entered = [e for e in self.entered if e[1]._requires_grad] if self.ends_freed else []

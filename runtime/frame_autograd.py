@@ -166,9 +166,8 @@ def edge_of(frame, tensor):
 
 def _closed_node(frame):
     """The node of a finished call. A call that ran its own backward gets one only when somebody asks."""
-    if frame.graph_node is None:
-        frame.graph_node = frame.freed_node()
-    return frame.graph_node
+    node = frame.graph_node and frame.graph_node()
+    return frame.freed_node() if node is None else node
 
 
 class StepNode(BaseNode):

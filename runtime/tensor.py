@@ -54,6 +54,7 @@ class Tensor:
         "_storage",
         "_base",
         "_meta",
+        "_call_node",
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not
