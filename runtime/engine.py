@@ -51,8 +51,8 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
                 accumulate(node, cotangents[0], create_graph)
             continue
         sums = _sums_before(pending, node) if node.summed else None
-        results = _run_node(node, cotangents, sums, retain_graph, create_graph)
-        _pass_on(pending, heap, node, results, relevant, captured)
+        # No name for the results: what a name holds too, a leaf would have to copy.
+        _pass_on(pending, heap, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured)
 
 
 def _sums_before(pending, node):
