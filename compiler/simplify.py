@@ -101,7 +101,9 @@ def remove_dead(graph):
 
 def _without_broadcasts(graph, value, operands):
     """Operands of one element without the view that spreads them, as long as the others give the shape."""
-    if len(operands) < 2:
+    types = {o.dtype for o in operands if not o.weak and o.dtype is not dtypes.bool_}
+    if len(operands) < 2 or len(types) > 1:
+        # Where types still differ, one without dimensions counts less than one with dimensions.
         return operands
     small = [_one_element(graph, o) for o in operands]
     same_shape = np.broadcast_shapes(*(s.shape for s in small)) == value.shape

@@ -176,7 +176,7 @@ class StepNode(BaseNode):
     __slots__ = ("frame", "vid")
 
     def __new__(cls, frame, vid):
-        step = _shown_step(frame, vid)
+        step = frame.step_of(vid)
         name = step.op.node_name
         return object.__new__(
             named(cls, name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes))
@@ -188,7 +188,7 @@ class StepNode(BaseNode):
 
     @property
     def next_functions(self):
-        step = _shown_step(self.frame, self.vid)
+        step = self.frame.step_of(self.vid)
         wanted = set(flows(self.frame, step))
         operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
         return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in operands)
@@ -205,11 +205,6 @@ class StepNode(BaseNode):
         )
 
     register_prehook = register_hook
-
-
-def _shown_step(frame, vid):
-    step = frame.step_of(vid)
-    return step.programs.get("shown", step)
 
 
 def _operand_metas(frame, step):

@@ -42,10 +42,11 @@ def apply_inplace(frame, op, target, operands, attributes):
     new = frame.apply(op, _keep_old_value(op, target, operands, attributes), attributes)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
-        changed = frame.step
+        if new._requires_grad:
+            # In eager mode the conversion is no op of its own, and cotangents have the target's type throughout.
+            reason = f"{op.name}: in-place change by operands of another type"
+            return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
         new = frame.apply(cast, (new,), {"dtype": target.dtype})
-        # In eager mode the conversion is part of the change, not an op of its own.
-        frame.step.programs["shown"] = changed
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
     frame.take(ASSIGN, (target, new), None, ())

@@ -215,3 +215,29 @@ def test_in_place_with_another_type(compile):
     y = f(randn(3, dtype=weft.float64))
     y.sum().backward()
     yield y, w
+
+
+@twin
+def test_constant_without_dimensions_keeps_types(compile):
+    # A float64 constant of shape (1, 1) decides the type beside float32 operands; without dimensions it does not.
+    def f(x):
+        y = x @ x
+        y.fill_(1.5)
+        return weft.atan2(y, weft.eye(3).sigmoid() + 0.5), weft.ones(x.shape, dtype=x.dtype) - weft.ones(5, 3)
+
+    yield compile(f)(randn(1, 1, dtype=weft.float64))
+
+
+@twin
+def test_gradient_of_an_in_place_change_by_another_type(compile):
+    # Eager mode multiplies the float32 cotangent as it is; a recorded conversion made it float64 first.
+    w = randn(5, dtype=weft.float64).requires_grad_()
+
+    def f():
+        y = w.erf()
+        z = y.float()
+        z.mul_(y)
+        (z @ z).backward()
+        return z
+
+    yield compile(f)(), w
