@@ -1,5 +1,6 @@
 """weft.compile: the decorator. A call replays its recording (runtime/frame.py) and runs native programs."""
 
+import copy
 import functools
 import inspect
 
@@ -125,6 +126,13 @@ class CompiledFunction:
         if instance is None:
             return self
         return functools.partial(self, instance)
+
+    def __deepcopy__(self, memo):
+        return CompiledFunction(copy.deepcopy(self._function, memo))
+
+    def __reduce__(self):
+        # Programs are found again, or compiled again, where it is loaded.
+        return CompiledFunction, (self._function,)
 
     def __getattr__(self, name):
         # Reached for attributes of a compiled module.

@@ -1,7 +1,9 @@
 """In-place changes and shared memory inside compiled calls."""
 
+import numpy as np
 from compiled_twin import error_of, leaf, twin
 
+import weft
 from weft import randn
 
 
@@ -188,3 +190,76 @@ def test_overlapping(compile):
     f = compile(f)
     for _ in range(3):
         yield f(), w
+
+
+@twin
+def test_numpy_memory(compile):
+    a = np.ones(3, np.float32)
+    t = weft.from_numpy(a)
+    f = compile(lambda x: x * t)
+    for k in range(3):
+        a[:] = k
+        yield f(randn(3))
+    g = compile(lambda x: (x * 2).numpy())
+    yield g(randn(3)), g(randn(3))
+    h = compile(lambda x: weft.tensor(np.arange(3.0) * a[0]) + weft.from_numpy(a) + x)
+    for k in range(3):
+        a[:] = k
+        yield h(randn(3))
+
+    def u(x):
+        t.add_(1.0)
+        b = a.copy()
+        return x + t, b
+
+    u = compile(u)
+    for _ in range(3):
+        yield u(randn(3)), a
+
+    def v(x):
+        n = t.numpy()
+        t.add_(1.0)
+        return n.copy(), x + t
+
+    v = compile(v)
+    for _ in range(3):
+        yield v(randn(3)), a
+
+
+@twin
+def test_numpy_view_of_pending(compile):
+    def f(x):
+        y = x * 2
+        n = y.numpy()
+        y.add_(1.0)
+        return n.copy(), y, n
+
+    f = compile(f)
+    for _ in range(3):
+        yield f(randn(3))
+
+
+def test_borrowed_memory_is_said_in_explain():
+    array = np.ones(3, np.float32)
+    w = weft.from_numpy(array)
+
+    @weft.compile
+    def change():
+        w.add_(1.0)
+        return array.sum()
+
+    assert change() == 6.0
+    assert "in-place change of the memory of a NumPy array" in change.explain()
+
+
+def test_memory_nobody_else_holds_is_changed_in_the_program():
+    w = weft.from_numpy(np.ones(3, np.float32))
+    w.numpy().sum()
+
+    @weft.compile
+    def change():
+        w.add_(1.0)
+
+    change()
+    assert w.tolist() == [2.0, 2.0, 2.0]
+    assert "nothing ran outside the programs" in change.explain()

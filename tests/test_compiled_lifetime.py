@@ -1,0 +1,264 @@
+"""What compiled calls keep alive, how many recordings they make, threads, copies."""
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+
+import pytest
+from compiled_twin import leaf
+
+import weft
+from weft import nn, optim, randn
+from weft.runtime.modes import state
+from weft.runtime.recording import MAX_BRANCHES
+
+
+@pytest.fixture
+def without_gc():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def n_programs(function):
+    return sum(len(r.programs) for r in function.recordings)
+
+
+def trained(module):
+    optimizer = optim.Adam(module.parameters(), lr=0.01)
+
+    @weft.compile
+    def step(x):
+        loss = module(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+# --- lifetime -------------------------------------------------------------------------------------------------------
+def test_results_and_arguments_die_without_the_garbage_collector(without_gc):
+    w = leaf(3)
+    f = weft.compile(lambda x: (w * x).exp())
+    for _ in range(2):
+        x = randn(3)
+        y = f(x)
+        argument, result = weakref.ref(x), weakref.ref(y)
+        del x
+        assert argument() is not None  # w's gradient needs it
+        del y
+        assert argument() is None and result() is None
+
+
+def test_a_backward_lets_go_of_what_was_saved(without_gc):
+    w = leaf(3)
+    f = weft.compile(lambda x: (w * x).exp().sum())
+    for _ in range(2):
+        x = randn(3)
+        argument = weakref.ref(x)
+        y = f(x)
+        del x
+        y.backward()
+        assert y._frame is None or not y._frame.arrays
+        del y
+        assert argument() is None
+
+
+def test_intermediate_values_die(without_gc):
+    seen = []
+
+    def f(x):
+        y = x * 2
+        seen.append(weakref.ref(y))
+        return (y + 1).sum()
+
+    f = weft.compile(f)
+    for _ in range(3):
+        f(randn(3))
+    assert [r() for r in seen] == [None] * 3
+
+
+def test_a_module_dies_with_its_step():
+    module = nn.Linear(3, 2)
+    step = trained(module)
+    for _ in range(3):
+        step(randn(4, 3))
+    weight = weakref.ref(module.weight)
+    del module, step
+    gc.collect()
+    assert weight() is None
+
+
+def test_repeated_calls_make_no_new_objects():
+    step = trained(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)))
+    w = leaf(3)
+    outside = weft.compile(lambda x: (w * x).exp().sum())
+    x = randn(8, 4)
+
+    def work():
+        step(x)
+        outside(x[0, :3]).backward()
+        w.grad = None
+
+    for _ in range(5):
+        work()
+    gc.collect()
+    before, programs = len(gc.get_objects()), (n_programs(step), n_programs(outside))
+    for _ in range(50):
+        work()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 50
+    assert (n_programs(step), n_programs(outside)) == programs
+
+
+# --- how often something is recorded ---------------------------------------------------------------------------------
+def test_floats_are_run_time_values():
+    f = weft.compile(lambda x, a: x * a + a)
+    for k in range(10):
+        assert f(weft.ones(2), 0.5 * k).tolist() == [k, k]
+    assert len(f.recordings) == 1 and f.recordings[0].n_branches == 1 and n_programs(f) == 1
+
+
+def test_a_learning_rate_schedule_does_not_compile_again():
+    w = leaf(3)
+    optimizer = optim.SGD([w], lr=0.1, momentum=0.9)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    @weft.compile
+    def step(x):
+        loss = (w * x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for k in range(10):
+        step(randn(3))
+        scheduler.step()
+        if k == 2:
+            warm = n_programs(step)
+    assert n_programs(step) == warm and len(step.recordings) == 1
+
+
+def test_shapes_types_and_modes_are_signatures():
+    f = weft.compile(lambda x: x * 2)
+    for x in (randn(3), randn(4), randn(3, dtype=weft.float64), leaf(3), randn(3)):
+        f(x)
+    with weft.no_grad():
+        f(leaf(3))
+    assert len(f.recordings) == 5
+    assert "x: float32[3] -> float32[4]" in f.explain()
+
+
+def test_paths_are_capped_and_the_rest_runs_eagerly():
+    x = randn(2 * MAX_BRANCHES, 3)
+    f = weft.compile(lambda k: x[k] * 2)
+    for k in range(2 * MAX_BRANCHES):
+        assert weft.equal(f(k), x[k] * 2)
+    assert f.recordings[0].n_branches == MAX_BRANCHES
+    assert f"more than {MAX_BRANCHES} paths were recorded" in f.explain()
+
+
+def test_two_branches_are_two_paths():
+    f = weft.compile(lambda x: x * 2 if x.sum() > 0 else x - 1)
+    for _ in range(3):
+        assert f(weft.ones(2)).tolist() == [2, 2]
+        assert f(-weft.ones(2)).tolist() == [-2, -2]
+    assert f.recordings[0].n_branches == 2
+    assert "a value was read before the call ended" in f.explain()
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+def test_an_exception_leaves_no_open_call():
+    f = weft.compile(lambda x: x.no_such_thing)
+    with pytest.raises(AttributeError):
+        f(randn(2))
+    assert state.frame is None
+    assert (randn(2) * 2).shape == (2,)
+
+
+def test_a_bad_index_raises_as_in_eager_mode_and_changes_nothing():
+    w, n = randn(4), weft.zeros(())
+
+    def f(i):
+        n.add_(1.0)
+        return w[i] * 2
+
+    f = weft.compile(f)
+    for i in ([0], [3], [-4]):
+        assert weft.equal(f(weft.tensor(i)), w[i] * 2)
+    for i in ([4], [-5]):
+        with pytest.raises(IndexError):
+            f(weft.tensor(i))
+    assert n.item() == 3.0
+    assert weft.equal(f(weft.tensor([1])), w[[1]] * 2)
+
+
+# --- threads --------------------------------------------------------------------------------------------------------
+def in_threads(work, count=4):
+    errors = []
+
+    def guarded(k):
+        try:
+            work(k)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert errors == []
+
+
+def test_threads_call_functions_of_their_own():
+    functions = [weft.compile(lambda x, k=k: (x * k).exp().sum()) for k in range(4)]
+    x = randn(20, 20)
+
+    def work(k):
+        for _ in range(50):
+            assert weft.equal(functions[k](x), (x * k).exp().sum())
+
+    in_threads(work)
+
+
+def test_threads_call_the_same_function():
+    w = randn(30, 30)
+    shared = weft.compile(lambda x, scale: ((x * scale).tanh() @ w).sum())
+
+    def work(k):
+        x = randn(30, 30)
+        expected = ((x * float(k)).tanh() @ w).sum()
+        for n in range(50):
+            assert weft.equal(shared(x, float(k)), expected)
+            if n % 10 == 0:
+                shared(randn(n + 1, 30), 1.0)
+
+    in_threads(work)
+
+
+# --- copies ---------------------------------------------------------------------------------------------------------
+def test_a_compiled_module_is_copied_with_its_module():
+    compiled = weft.compile(nn.Linear(2, 2))
+    x = randn(1, 2)
+    before = compiled(x)
+    twin = copy.deepcopy(compiled)
+    with weft.no_grad():
+        twin.weight.zero_()
+    assert weft.equal(compiled(x), before)
+    assert twin(x).tolist() == [twin.bias.tolist()]
+
+
+def module_level(x):
+    return x * 2
+
+
+def test_a_compiled_function_is_pickled_by_name():
+    f = weft.compile(module_level)
+    f(randn(2))
+    assert pickle.loads(pickle.dumps(f))(weft.ones(1)).tolist() == [2.0]
