@@ -158,3 +158,12 @@ def test_numbers_of_a_workload_are_the_same_in_every_process(name):
         return [a.tobytes() for a in parts]
 
     assert flat(WORKLOADS[name].arrays()) == flat(WORKLOADS[name].arrays())
+
+
+def test_documented_rows_are_in_a_record():
+    records = (ROOT / "benchmarks" / "results").glob("*.md")
+    recorded = {line for record in records for line in record.read_text().splitlines()}
+    page = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
+    rows = [line for line in page if line.startswith(tuple(f"| {name} |" for name in WORKLOADS))]
+    assert len(rows) >= len(WORKLOADS)
+    assert set(rows) <= recorded
