@@ -193,7 +193,7 @@ def _numpy(self):
     """The values as an array sharing memory with the tensor."""
     if self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    return self.array.view()
+    return self.lend()
 
 
 def _array(self, dtype=None, copy=None):

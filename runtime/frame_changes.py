@@ -101,16 +101,24 @@ def alias_reason(frame, target, vid):
                 return "in-place change of a tensor that has living views (or is one)"
     if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
+    storage = target._storage
+    if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
+        return "in-place change of a tensor whose memory another living tensor or a NumPy array shares"
     if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
+    if _is_borrowed(array):
+        return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
         return "in-place change of memory that another tensor of the call shares"
-    storage = target._storage
-    if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
-        return "in-place change of a tensor whose memory another living tensor shares"
     return None
+
+
+def _is_borrowed(array):
+    """Whether the array is a view of another one that the user still holds (from_numpy)."""
+    base = array.base
+    return type(base) is np.ndarray and getrefcount(base) > _UNUSED_REFERENCES
 
 
 def owner_of(array):
@@ -291,7 +299,7 @@ def _update_reason(frame, step, rows):
     for row in rows:
         for position in step.detail.targets:
             x = row[position]
-            if x._frame is not frame and not views:
+            if x._frame is not frame and not views and not _is_borrowed(x._data):
                 # alias_reason, for the usual case of memory of its own.
                 storage, data = x._storage, x._data
                 base = data.base

@@ -18,8 +18,24 @@ from ..compiler.ops.table import OpError
 from .modes import state
 
 
+class LentMemory:
+    """The base of an array a user got from a tensor: alive as long as any array that shows the tensor's memory is."""
+
+    __slots__ = ("array", "__weakref__")
+    _base = None
+    _requires_grad = False
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
+
+
 class Storage:
-    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are."""
+    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are. Arrays of the
+    user that share it count among them."""
 
     __slots__ = ("version", "sharers")
 
@@ -127,6 +143,17 @@ class Tensor:
             storage.shared_by(other)
         storage.shared_by(self)
         self._storage = storage
+
+    def lend(self):
+        """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
+        call: the user may look at any time."""
+        lent = LentMemory(self.array)
+        if self._storage is None:
+            self._storage = Storage()
+        if self._storage.sharers is None:
+            self._storage.shared_by(self)
+        self._storage.shared_by(lent)
+        return np.asarray(lent)
 
     # --- autograd -----------------------------------------------------------------------------------------------
     @property
