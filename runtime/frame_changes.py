@@ -74,15 +74,18 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = _group(frame, target._vid if target._frame is frame else frame.bound[id(target)])
+    vids = _group(frame, frame.identify(target))
     result = frame.run_eagerly(reason, function, *args)
     frame.overwritten |= vids
-    # Whoever sees the memory holds another value now: it comes in anew where it is used next.
+    # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
+    # keep views alive that nobody else does.
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
                 frame.leave(tensor)
             frame.bound.pop(id(tensor), None)
+    for vid in vids:
+        frame.tensors[vid] = None
     return result
 
 

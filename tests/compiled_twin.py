@@ -23,7 +23,7 @@ def look(x):
         return (type(x).__name__, [look(v) for v in x])
     if isinstance(x, dict):
         return ("dict", {k: look(v) for k, v in x.items()})
-    return x
+    return repr(x) if isinstance(x, float) else x
 
 
 def _one_nan(array):

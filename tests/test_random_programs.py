@@ -241,3 +241,34 @@ def test_gradient_of_an_in_place_change_by_another_type(compile):
         return z
 
     yield compile(f)(), w
+
+
+@twin
+def test_views_of_an_eager_change_do_not_outlive_it(compile):
+    # The call's own list kept the view alive, and changing its base with a history is refused while views live.
+    w = leaf(())
+
+    def f():
+        y = weft.randn(2)
+        y.view(-1)[0] = -1.25
+        y.copy_(w + 1.5)
+        return y
+
+    y = compile(f)()
+    y.sum().backward()
+    yield y, w
+
+
+@twin
+def test_tensors_with_views_outside_are_changed_in_every_call(compile):
+    w = weft.ones(3)
+    seen = w.detach()
+
+    def f(x):
+        y = x * w
+        w.add_(1.0)
+        return y + w, seen * 2
+
+    f = compile(f)
+    for _ in range(4):
+        yield f(weft.ones(3)), w, seen
