@@ -74,7 +74,7 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = _group(frame, frame.identify(target))
+    vids = _group(frame, frame.identify(target)) | _neighbours(frame, target)
     result = frame.run_eagerly(reason, function, *args)
     frame.overwritten |= vids
     # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
@@ -87,6 +87,14 @@ def _inplace_eagerly(frame, reason, target, function, *args):
     for vid in vids:
         frame.tensors[vid] = None
     return result
+
+
+def _neighbours(frame, target):
+    """Numbers of the tensors from outside that see the memory of one of them."""
+    if target._frame is frame or target._data is None:
+        return set()
+    array = target._data
+    return {v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)}
 
 
 def _group(frame, vid):

@@ -11,6 +11,7 @@ import numpy as np
 from . import frame_autograd
 from .program import Needed, program_for, run_steps_eagerly
 from .recording import INPUT, UPDATE
+from .tensor import Storage
 
 
 def _references_in_list():
@@ -110,6 +111,9 @@ def _settle(frame, needed):
         if np.may_share_memory(tensor._data, frame.array_of(frame.roots[vid])):
             tensor.share_storage(tensor._base)
         else:
+            # A copy, of the version its base has.
+            tensor._storage = Storage()
+            tensor._storage.version = tensor._base._version
             tensor._base = None
 
 

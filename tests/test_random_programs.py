@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 import pytest
-from compiled_twin import assert_same, leaf, look, twin
+from compiled_twin import assert_same, error_of, leaf, look, twin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
@@ -272,3 +272,42 @@ def test_tensors_with_views_outside_are_changed_in_every_call(compile):
     f = compile(f)
     for _ in range(4):
         yield f(weft.ones(3)), w, seen
+
+
+@twin
+def test_a_change_through_another_tensor_of_the_memory_is_noticed(compile):
+    # Both came in from outside after an eager change; only the changed one was marked.
+    w = leaf(2)
+
+    def f():
+        y = w * 1.0
+        other = y.detach()
+        y *= 2
+        largest = y.max()
+        other[0] = 3.0
+        largest.backward()
+        return y
+
+    f = compile(f)
+    for _ in range(2):
+        yield error_of(f), w
+
+
+@twin
+def test_a_saved_view_has_the_version_of_its_base(compile):
+    # The node of atan2 was made while its operand, a view of a changed tensor, was still pending.
+    def f(x):
+        y = (x * 2).exp()
+        z = y.detach()
+        with weft.no_grad():
+            noise = x.detach().clone()
+            noise.mul_(-1.25)
+        y.fill_(0.5)
+        return weft.atan2(noise.t(), x.abs() + 0.5), z
+
+    f = compile(f)
+    for _ in range(2):
+        x = leaf(2, 2)
+        a, z = f(x)
+        a.sum().backward()
+        yield a, z, x
