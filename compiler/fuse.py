@@ -241,7 +241,7 @@ def _place_small(merged, big, small, edges, small_feeds):
         level, expected = "column", big.outer * big.row
     else:
         level = "row"
-        if not big.row and (big.size % small.size or small.size == 1):
+        if not big.row and (small.size < 2 or big.size % small.size):
             return f"{small.size} elements against {big.size}"
         merged.row = big.row or big.size // small.size
         expected = big.size // merged.row

@@ -66,10 +66,13 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     gradients = _as_tuple(grad_tensors) if grad_tensors is not None else None
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
-    if frame is not None and frame.can_differentiate(outputs, create_graph, inputs):
-        _check_cotangents(outputs, gradients)
-        frame.backward(outputs, gradients, retain)
-        return
+    if frame is not None:
+        if frame.backward_again(outputs, gradients, retain, create_graph, inputs):
+            return
+        if frame.can_differentiate(outputs, create_graph, inputs):
+            _check_cotangents(outputs, gradients)
+            frame.backward(outputs, gradients, retain)
+            return
     roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
     if inputs is None:
         engine.run(roots, retain_graph=retain, create_graph=create_graph)

@@ -6,6 +6,7 @@ import inspect
 
 from .explain import explain
 from .runtime.frame import Frame
+from .runtime.frame_usual import usual_frame
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
@@ -49,29 +50,40 @@ class CompiledFunction:
         self._recordings = {}
         self._recompiles = []
         self._eager_calls = 0
-        self._usual = None
+        self._last = None  # the recording of the last call
 
     def __call__(self, *args, **kwargs):
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
-        if not kwargs and self._usual is not None and self._usual.fits(args):
-            tensors, recording = args, self._usual.recording
-        else:
-            tensors = []
-            recording = self._recording_of(args, kwargs, tensors)
-            if recording is None:
-                self._eager_calls += 1
-                return self._function(*args, **kwargs)
-        recording.calls += 1
-        frame = state.frame = Frame(recording)
+        usual = None if self._last is None or kwargs else self._last.usual
+        if usual is not None and usual.start(args):
+            return self._run(usual, args, kwargs)
+        tensors = []
+        recording = self._last = self._recording_of(args, kwargs, tensors)
+        if recording is None:
+            self._eager_calls += 1
+            return self._function(*args, **kwargs)
+        if recording.usual not in (None, usual) and not kwargs and recording.usual.start(args):
+            return self._run(recording.usual, args, kwargs)
+        frame = Frame(recording)
+        result = self._run(frame, args, kwargs, tensors)
+        recording.usual = None if kwargs else usual_frame(frame, args)
+        return result
+
+    def _run(self, frame, args, kwargs, tensors=None):
+        """The call in a frame; `tensors` are the arguments a Frame begins with, a UsualFrame has begun already."""
+        frame.recording.calls += 1
+        state.frame = frame
         try:
-            frame.begin(tensors)
+            if tensors is not None:
+                frame.begin(tensors)
             result = self._function(*args, **kwargs)
         except BaseException:
-            self._close_after_error(frame)
+            self._close_after_error(state.frame)
             raise
-        state.frame = None
+        # A UsualFrame may have been replaced by a Frame on the way.
+        frame, state.frame = state.frame, None
         frame.close()
         return result
 
@@ -81,8 +93,6 @@ class CompiledFunction:
         recording = self._recordings.get(signature)
         if recording is None:
             recording = self._new_recording(signature)
-        if recording is not None and args and not kwargs and all(type(a) is Tensor for a in args):
-            self._usual = _UsualArguments(args, recording)
         return recording
 
     @staticmethod
@@ -142,28 +152,6 @@ class CompiledFunction:
 
     def __repr__(self):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
-
-
-class _UsualArguments:
-    """The arguments of the last call, if they were tensors only: alike ones need no signature to find the recording."""
-
-    __slots__ = ("metas", "modes", "recording")
-
-    def __init__(self, args, recording):
-        self.metas = [(a.shape, a.dtype.numpy, a._requires_grad) for a in args]
-        self.modes = (state.grad_enabled, state.default_dtype)
-        self.recording = recording
-
-    def fits(self, args):
-        if len(args) != len(self.metas) or self.modes != (state.grad_enabled, state.default_dtype):
-            return False
-        for a, (shape, dtype, flag) in zip(args, self.metas):
-            if type(a) is not Tensor or a._requires_grad is not flag:
-                return False
-            data = a._data
-            if data is None or data.shape != shape or data.dtype != dtype:
-                return False
-        return True
 
 
 def _flatten(x, tensors):

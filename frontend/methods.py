@@ -14,6 +14,7 @@ from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
 from .runtime.gate import apply_inplace
+from .runtime.modes import state
 from .runtime.node import Handle, edge_of
 from .runtime.tensor import Tensor, _apply
 
@@ -301,7 +302,10 @@ def _detach(self):
 
 def _set_data(self, value):
     """Replace the values; shape and dtype may change. Autograd does not see it."""
-    self._frame and self._frame.leave(self)
+    if self._frame is not None:
+        self._frame.leave(self)
+    elif state.frame is not None:
+        state.frame.forget(self)
     self._data = value.array
     self._storage = value._storage
     self.bump_version()

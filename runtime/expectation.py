@@ -10,8 +10,7 @@ from operator import attrgetter, is_
 
 from .recording import INPUT
 
-_data, _node, _frame = attrgetter("_data"), attrgetter("_node"), attrgetter("_frame")
-_flag = attrgetter("_requires_grad")
+_data, _autograd = attrgetter("_data"), attrgetter("_requires_grad", "_node", "_frame")
 
 
 class Expectation:
@@ -21,7 +20,7 @@ class Expectation:
     path: its steps. The numbers mean nothing on another path.
     """
 
-    __slots__ = ("start", "end", "path", "tensors", "arrays", "flags", "numbers", "bound", "owners", "jumps", "known")
+    __slots__ = ("start", "end", "path", "tensors", "arrays", "leaves", "numbers", "bound", "owners", "jumps", "known")
 
     def __init__(self, frame, start, stable):
         self.start = start
@@ -29,7 +28,7 @@ class Expectation:
         self.path = frozenset(frame.steps)
         self.tensors = [t for _, t, _ in stable]
         self.arrays = [t._data for t in self.tensors]
-        self.flags = [t._requires_grad for t in self.tensors]
+        self.leaves = [(t._requires_grad, None, None) for t in self.tensors]
         self.numbers = [vid for vid, _, _ in stable]
         self.bound = {id(t): vid for vid, t, _ in stable}
         self.known = dict(zip(self.numbers, self.arrays))
@@ -56,12 +55,7 @@ class Expectation:
     def holds(self):
         """Whether every tensor is still the leaf it was, on the same array (whose shape and strides never change)."""
         tensors = self.tensors
-        return (
-            all(map(is_, map(_data, tensors), self.arrays))
-            and list(map(_flag, tensors)) == self.flags
-            and not any(map(_node, tensors))
-            and not any(map(_frame, tensors))
-        )
+        return all(map(is_, map(_data, tensors), self.arrays)) and list(map(_autograd, tensors)) == self.leaves
 
     def enter(self, frame):
         """Number the tensors in the frame. False if one shares memory with an argument of the call."""
@@ -95,9 +89,14 @@ def learn(frame, start):
     entered = [e for e in frame.entered if e[0] >= start.metas_count()]
     recording.last_entered = {vid: (id(t), id(t._data)) for vid, t, _ in entered}
     times = Counter(id(t) for _, t, _ in frame.entered)
-    stable = [
-        e
-        for e in entered
-        if before.get(e[0]) == (id(e[1]), id(e[1]._data)) and not e[1].has_history and times[id(e[1])] == 1
-    ]
-    recording.expectation = Expectation(frame, start, stable) if stable else None
+
+    def is_stable(vid, tensor):
+        same = before.get(vid) == (id(tensor), id(tensor._data)) and times[id(tensor)] == 1
+        # Flags and memory may have changed since the tensor came in.
+        unchanged = tensor._requires_grad is frame.metas[vid].requires_grad and tensor._data is frame.arrays[vid]
+        return same and unchanged and not tensor.has_history
+
+    stable = [e for e in entered if is_stable(e[0], e[1])]
+    # Where the same ones come in anew every time, there is nothing more to learn.
+    known = stable or before.keys() == recording.last_entered.keys()
+    recording.expectation = Expectation(frame, start, stable) if known else None

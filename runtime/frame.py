@@ -46,6 +46,10 @@ class Frame:
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
         self.flushed = 0
         self.first_pending = 0
+        self.confirmed = None  # the expectation that the whole call met
+        self.needed = None  # what the end of the call made the program compute
+        self.noted = False  # whether anything was reported for explain
+        self.n_arguments = 0
         self.expected = None  # expectation.py
         self.met_expected = None  # the same, also when all of it has been met
         self.start = recording.root
@@ -208,6 +212,7 @@ class Frame:
             state.frame = self
 
     def note(self, reason):
+        self.noted = True
         self.recording.note(reason, user_line())
 
     # --- tensors from outside -------------------------------------------------------------------------------------
@@ -343,19 +348,24 @@ class Frame:
         return self.steps[low]
 
     # --- the end ----------------------------------------------------------------------------------------------------
-    def begin(self, arguments):
-        """Number the arguments of the call, and what it is expected to meet."""
+    def begin(self, arguments, expected=None):
+        """Number the arguments of the call, and what it is expected to meet (`expected` if that is known to hold)."""
         for t in arguments:
             self.identify(t)
         self.start = self.step
-        expected = self.recording.expectation
-        if expected is not None and expected.start is self.step and expected.holds():
-            expected.enter(self)
+        self.n_arguments = len(arguments)
+        if expected is None:
+            expected = self.recording.expectation
+            if expected is None or expected.start is not self.step or not expected.holds():
+                return
+        expected.enter(self)
 
     def close(self):
         """Compute what is alive, and connect it to the autograd graph outside."""
         met = self.expected is not None and self.expected.end is self.step
-        if not met:
+        if met:
+            self.confirmed = self.expected
+        else:
             self.forget_expected()
         needed = None
         try:
@@ -366,6 +376,7 @@ class Frame:
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
             frame_flush.run(self, needed)
             close_graph(self, needed)
+            self.needed = needed
             if not met:
                 learn(self, self.start)
         except BaseException as error:
@@ -425,6 +436,14 @@ class Frame:
 
     def can_differentiate(self, outputs, create_graph, inputs):
         return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
+
+    def before_gradient(self, tensor):
+        """A user is about to assign .grad: if the call fails, it is to be what it was."""
+        self.changed_gradients.append(((tensor,), (tensor._grad,)))
+
+    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """Whether backward() is the one expected here, and has been done. Only a UsualFrame expects any."""
+        return False
 
     def backward(self, outputs, gradients, retain_graph):
         frame_autograd.backward(self, outputs, gradients, retain_graph)

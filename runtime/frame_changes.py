@@ -211,6 +211,7 @@ def update(frame, rule, rows, numbers, flags):
             frame.numbers += map(float, numbers)
             frame.step = step
             usual.apply(frame)
+            usual.bump_versions()
             return
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
@@ -298,6 +299,8 @@ class UsualUpdate:
         frame.overwritten.update(self.old)
         frame.changed_leaves.update(self.leaves)
         frame.tensors += self.targets
+
+    def bump_versions(self):
         for storage in self.storages:
             storage.version += 1
 

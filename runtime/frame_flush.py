@@ -28,6 +28,8 @@ def what_is_needed(frame, closing):
     """What must exist after a flush; at the end of the call also what a backward may start from."""
     live, views = [], []
     tensors, homes, bound = frame.tensors, frame.homes, frame.bound
+    if closing and frame.roots:
+        _drop_unused_views(frame)
     for vid in _computed(frame):
         if getrefcount(tensors[vid]) > _UNUSED_REFERENCES:
             t = tensors[vid]
@@ -54,6 +56,13 @@ def what_is_needed(frame, closing):
         live += sorted(r for r in roots if r not in frame.arrays and r not in live)
     ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
     return Needed(tuple(live), tuple(views), commits, ends)
+
+
+def _drop_unused_views(frame):
+    """A view that nobody holds must not keep its base alive, which would then be computed into memory."""
+    for vid in frame.roots:
+        if getrefcount(frame.tensors[vid]) <= _UNUSED_REFERENCES and frame.tensors[vid] is not None:
+            frame.tensors[vid]._base = None
 
 
 def _computed(frame):

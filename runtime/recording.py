@@ -127,6 +127,8 @@ class Recording:
     programs: list = field(default_factory=list)
     last_entered: dict = field(default_factory=dict)
     expectation: object = None
+    usual: object = None  # frame_usual.py: what the next call can use if it does the same again
+    last_end: object = None  # where the last call ended, and what was needed there
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""

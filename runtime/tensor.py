@@ -206,7 +206,7 @@ class Tensor:
         if value is not None:
             _check_grad(self, value)
         if state.frame is not None:
-            state.frame.changed_gradients.append(((self,), (self._grad,)))
+            state.frame.before_gradient(self)
         self._grad = value
 
     @grad.deleter

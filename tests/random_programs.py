@@ -91,8 +91,16 @@ BLOCKS = (
     "{t} = {x}\nfor k in range(3):\n    {t} = {t} * 0.5 + k",
     "{t} = {x}\nwhile ({t}.detach().abs() > 2.0).any():\n    {t} = {t} * 0.25",
     "{t} = sum([{x}, {x} * 2.0, {x}.tanh()])",
-    "{t} = {x} * scale",
     "{t} = {x} + (calls[0] if calls[0] % 2 else 0.5)",
+)
+STEADY_BLOCKS = (
+    "{t} = {x} * scale",
+    "with weft.no_grad():\n    {t} = {x} * 0.5 + {n}",
+    "{t} = {x}\nfor k in range(3):\n    {t} = {t} * 0.5 + k",
+    "{t} = sum([{x}, {x} * 2.0, {x}.tanh()])",
+    "{t} = {x} - 1.0 if calls[0] == 6 else {x} * 2.0",
+    "{t} = {x}.cos()\nif calls[0] == 6:\n    kept.append({t})",
+    "{t} = {x}.exp()\nif calls[0] == 6:\n    seen.append({t}.sum().item())",
 )
 
 
@@ -101,9 +109,16 @@ class RandomProgram:
 
     def __init__(self, seed, n_statements=12):
         self.seed = seed
+        # Calls like the ones before take a way of their own (runtime/frame_usual.py). Steady programs get there: they
+        # are called more often, and hold little that has to run in the middle of a call.
+        self.steady = seed % 2 == 1
+        self.n_calls = 8 if self.steady else 3
         self.rng = np.random.default_rng(seed)
         self.dtype = self.pick(["float32", "float32", "float64"])
         self.mode = self.pick(["outside", "outside", "inside", "step", "none"])
+        if self.steady:
+            self.mode = self.pick(["inside", "step", "step", "none", self.mode])
+        self.optimizer = self.mode == "step" and ("SGD", "Adam", None)[seed // 2 % 3]
         shape = tuple(self.pick([1, 2, 3, 5, 17]) for _ in range(self.rng.integers(1, 4)))
         self.leaves = [f"w{k}" for k in range(self.rng.integers(1, 3))]
         self.arguments = [f"x{k}" for k in range(self.rng.integers(1, 3))]
@@ -137,14 +152,15 @@ class RandomProgram:
         words = {"x": self.recent(), "y": self.recent(), "t": target, "n": self.pick(["0.5", "2", "-1.25", "1.5"])}
         ndim = self.env[words["x"]].ndim
         words["d"] = str(int(self.rng.integers(-ndim, ndim))) if ndim else "0"
+        rare = [INPLACE] * 2 + [BLOCKS] * 2 + [INDEXING]
         kind = self.pick(
             [UNARY] * 4 + [BINARY] * 6 + [NUMBERS] * 2 + [ANY_VIEW, AXIS_VIEW, AXIS_VIEW] + [REDUCTIONS] * 3
-            + [INDEXING] * 2 + [PRODUCTS] * 2 + [INPLACE] * 2 + [CREATION] * 2 + [BLOCKS] * 3
+            + [INDEXING] + [PRODUCTS] * 2 + [CREATION] * 2 + [STEADY_BLOCKS] + rare * (not self.steady)
         )  # fmt: skip
         text = self.pick(kind).format(**words)
         if kind is INPLACE and words["x"] in self.made:
             return
-        if kind not in (INPLACE, BLOCKS):
+        if kind not in (INPLACE, BLOCKS, STEADY_BLOCKS):
             text = f"{target} = {text}"
         self.try_statement(text, target)
 
@@ -177,7 +193,9 @@ class RandomProgram:
         if self.mode in ("inside", "step"):
             lines += [f"loss = sum([(o * 1.5).sum() for o in ({', '.join(self.outputs)},) if o.requires_grad])"]
             lines += ["if isinstance(loss, weft.Tensor):", "    loss.backward()"]
-        if self.mode == "step":
+        if self.optimizer and self.trained:
+            lines += ["optimizer.step()", "optimizer.zero_grad()"] if self.chance(0.5) else ["optimizer.step()"]
+        elif self.mode == "step":
             lines += ["with weft.no_grad():"]
             for name in self.leaves:
                 lines += [f"    if {name}.grad is not None:", f"        {name}.sub_(0.1 * {name}.grad)"]
@@ -189,9 +207,12 @@ class RandomProgram:
         lines = [HEADER.format(seed=self.seed).rstrip("\n")]
         for k, name in enumerate(self.leaves):
             lines.append(f"    {name} = {self.maker(name, k)}")
+        if self.optimizer and self.trained:
+            options = {"SGD": "lr=0.1, momentum=0.9", "Adam": "lr=0.05"}[self.optimizer]
+            lines.append(f"    optimizer = weft.optim.{self.optimizer}([{', '.join(self.trained)}], {options})")
         lines += ["    seen, kept, calls = [], [], [0]", "", f"    def f({', '.join(self.arguments)}, scale):"]
         lines += [f"        {line}" for line in self.body()]
-        lines += ["", "    f = compile(f)", "    for call in range(3):", "        calls[0] += 1"]
+        lines += ["", "    f = compile(f)", f"    for call in range({self.n_calls}):", "        calls[0] += 1"]
         for k, name in enumerate(self.arguments):
             lines.append(f"        {name} = {self.maker(name, f'{50 + 10 * k} + call')}")
         given = ", ".join(self.arguments)
@@ -206,6 +227,10 @@ class RandomProgram:
             f"        yield [p.grad for p in ({', '.join(self.made)},)], [{', '.join(self.leaves)}]",
         ]
         return "\n".join(lines) + "\n" + FOOTER
+
+    @property
+    def trained(self):
+        return [name for name in self.leaves if self.made[name][2]]
 
     def maker(self, name, seed):
         shape, dtype, flag = self.made[name]

@@ -262,3 +262,10 @@ def test_a_compiled_function_is_pickled_by_name():
     f = weft.compile(module_level)
     f(randn(2))
     assert pickle.loads(pickle.dumps(f))(weft.ones(1)).tolist() == [2.0]
+
+
+def test_a_view_that_nobody_holds_does_not_keep_its_base():
+    f = weft.compile(lambda x: (x * 2).reshape(-1).sum())
+    f(weft.ones(3, 3))
+    (program,) = f.recordings[0].programs
+    assert [tuple(shape) for shape, _ in program.meta["outputs"]] == [()]

@@ -195,6 +195,18 @@ def test_a_view_is_saved_across_a_read(compile):
 
 
 @twin
+def test_empty_beside_a_selection_from_it(compile):
+    # Fusing divided by the number of elements.
+    def f(x):
+        y = x.abs().exp()
+        z = y.index_select(0, weft.tensor([0, 0, 0]))
+        return y.sum() + z.sum()
+
+    f = compile(f)
+    yield f(weft.ones(2)), error_of(f, weft.ones(0))
+
+
+@twin
 def test_mean_and_sum_in_one_kernel(compile):
     # LLVM 22 adds lane 0 twice where a sum made by rotating a vector is scaled and spread (f64, AVX-512).
     f = compile(lambda x: (x.sum(), x - x.mean(-1, keepdim=True), F.layer_norm(x, x.shape)))

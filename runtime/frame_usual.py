@@ -1,0 +1,419 @@
+"""The usual call: one that does what the last call did, with all that does not change from call to call made ready.
+
+    UsualFrame   entries   what the call does at weft's door, in order: ops, backward, updates
+                 tensors   the tensor of every value: results are made before they are asked for
+                 program   what computes them, with the addresses of all memory that stays the same filled in
+
+Replaying compares each op with the next entry and hands out the tensor made for it. At the end the program runs if the
+same results are alive as usual. At the first thing that is different the call *departs*: a Frame takes over, in the
+state it would have had, and finds out what that means. A UsualFrame knows nothing else, so there is nothing it can get
+wrong but the comparison.
+"""
+
+import threading
+from operator import attrgetter, is_, itemgetter
+from sys import getrefcount
+from weakref import getweakrefcount
+
+from . import frame_inputs
+from .frame import Frame
+from .modes import state
+from .recording import BACKWARD, INPUT, NUMBER_CODES, UPDATE
+from .tensor import Tensor, pending_tensor
+
+_grad, _accumulator, _sharers = attrgetter("_grad"), attrgetter("_accumulator"), attrgetter("sharers")
+
+
+def _references_when_picked():
+    items = [object(), object()]
+    picked = itemgetter(0, 1)(items)
+    return list(map(getrefcount, picked))[0]
+
+
+def _picker(numbers):
+    """A function that picks these items of a list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return itemgetter(slice(numbers[0], numbers[0] + 1) if numbers else slice(0))
+
+
+# References to a tensor that only a UsualFrame holds, as its close() counts them.
+_UNUSED_REFERENCES = _references_when_picked()
+
+
+def usual_frame(frame, arguments):
+    """After a call with these arguments: what the next one can use if this one was like the one before. None if it was
+    not, or if anything happened that only a Frame can follow."""
+    recording, needed = frame.recording, frame.needed
+    end, recording.last_end = recording.last_end, (frame.step, needed)
+    if end != recording.last_end or not _is_plain(frame, needed):
+        return None
+    if any(isinstance(a, (list, tuple, dict)) for a in arguments):
+        return None
+    known = frame.step.programs.get("usual")
+    if known is None or known[:2] != (needed, frame.confirmed):
+        entries = _entries(frame)
+        found = None if entries is None else UsualFrame(frame, needed, entries, arguments)
+        known = frame.step.programs["usual"] = (needed, frame.confirmed, found)
+    return known[2]
+
+
+def _is_plain(frame, needed):
+    return (
+        frame.confirmed is not None
+        and frame.last_program is not None
+        and len(frame.start.path()) == frame.n_arguments
+        and all(_is_usual_key(step.attributes) for step in frame.start.path())
+        and not (frame.failed or frame.noted or frame.hooked or frame.full or frame.flushed_at_close)
+        and not (frame.changed_metas or frame.changed_singly or frame.outer_edges or frame.n_unusual_updates)
+        and not (needed.differentiable or needed.views)
+    )
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+class Entry:
+    """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
+    with it. `root`: of a view, the number of its base."""
+
+    __slots__ = ("op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update")
+
+    def __init__(self, step, fresh, root):
+        self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
+        self.grad_enabled, self.step, self.fresh, self.root = step.grad_enabled, step, fresh, root
+        self.vid = step.first
+        self.numbers = range(step.first, step.first + len(step.metas))
+        self.update = step.detail.usual if step.op is UPDATE else None
+
+
+class _End:
+    """Stands after the last entry: equal to no step."""
+
+    op = None
+
+
+def _entries(frame):
+    """The entries of the path after the arguments, or None if there is a step they cannot express."""
+    entries, fresh, changed = [], [], set()
+    expected = set(frame.confirmed.numbers)
+    for step in frame.steps[frame.start.depth :]:
+        if step.op is INPUT:
+            if step.first not in expected:
+                fresh.append((step.first, step.attributes))
+            continue
+        entry = _entry(frame, step, fresh, changed)
+        if entry is None:
+            return None
+        entries.append(entry)
+        fresh = []
+    return None if fresh else entries
+
+
+def _entry(frame, step, fresh, changed):
+    root = None
+    if step.op is UPDATE:
+        usual = step.detail.usual
+        if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
+            return None
+        changed.update(usual.old)
+        if not changed.isdisjoint(frame.roots.values()):
+            return None
+    elif isinstance(step.op, str) and step.op is not BACKWARD:
+        return None
+    elif step.detail is not None and step.op is not BACKWARD:
+        root = frame.roots[step.first]
+    if any(vid not in step.operands or not _is_usual_key(key) for vid, key in fresh):
+        return None
+    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root)
+
+
+def _is_usual_key(key):
+    """Whether an input is a leaf with contiguous elements."""
+    _, _, _, leaf, strides = key
+    return leaf and strides is None
+
+
+# --- the frame --------------------------------------------------------------------------------------------------------
+class UsualFrame:
+    """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
+
+    It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
+    """
+
+    def __init__(self, frame, needed, entries, arguments):
+        self.recording, self.expectation = frame.recording, frame.confirmed
+        self.modes = frame.recording.signature[2:]
+        keys = iter([step.attributes for step in frame.start.path()])
+        self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
+        self.entries = [*entries, _End]
+        self.needed, self.program = needed, frame.last_program
+        self.metas = frame.step.metas_so_far()
+        self.tensors = [None] * len(self.metas)
+        for vid, tensor in zip(self.expectation.numbers, self.expectation.tensors):
+            self.tensors[vid] = tensor
+        computed = [vid for entry in entries if entry.op is not UPDATE for vid in entry.numbers]
+        for vid in computed:
+            self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
+        for entry in entries:
+            if entry.op is UPDATE:
+                self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
+        self._pick = _picker(computed)
+        self._alive = [vid in needed.live for vid in computed]
+        self._views = [entry.vid for entry in entries if entry.root is not None]
+        self._counts = None
+        changing = [vid for vid in self.program.inputs if vid not in self.expectation.known]
+        self._changing = [(self.program.inputs.index(vid), vid) for vid in changing]
+        self._lock = threading.Lock()
+        self._real = None
+
+    def start(self, arguments):
+        """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
+        if len(arguments) != len(self.argument_keys) or self.modes != (state.grad_enabled, state.default_dtype):
+            return False
+        if not self._lock.acquire(blocking=False):
+            return False
+        self.owners, self.arguments = set(), []
+        if not (all(map(self._takes, arguments, self.argument_keys)) and self.expectation.holds()):
+            self.arguments = ()
+            self._lock.release()
+            return False
+        self.k = 0
+        self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], {}
+        self._real = None
+        return True
+
+    def _takes(self, argument, key):
+        if key is None:
+            return not isinstance(argument, (Tensor, list, tuple, dict))
+        vid = len(self.arguments)
+        self.arguments.append(argument)
+        return isinstance(argument, Tensor) and self._enter(vid, argument, key)
+
+    def _enter(self, vid, tensor, key):
+        """Whether a tensor from outside is like the one that came in here last time; then it has this number."""
+        array = tensor._data
+        if array is None or tensor._node is not None or tensor._frame is not None:
+            return False
+        shape, dtype, flag, _, _ = key
+        if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
+            return False
+        base = array.base
+        owner = id(array) if base is None else id(base)
+        if owner in self.owners or owner in self.expectation.owners or not array.flags.c_contiguous:
+            return False
+        self.owners.add(owner)
+        self.tensors[vid] = tensor
+        return True
+
+    def _enter_fresh(self, entry, operands):
+        for vid, position, key in entry.fresh:
+            tensor = operands[position]
+            if not isinstance(tensor, Tensor) or not self._enter(vid, tensor, key):
+                return False
+        return True
+
+    # --- what a call does -----------------------------------------------------------------------------------------
+    def apply(self, op, operands, attributes):
+        entry = self.entries[self.k]
+        if (
+            entry.op is op
+            and entry.attributes == attributes
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+        ):
+            tensors, numbers = self.tensors, self.numbers
+            n = len(numbers)
+            for x, number in zip(operands, entry.operands):
+                if number >= 0:
+                    if tensors[number] is not x:
+                        break
+                elif NUMBER_CODES.get(type(x)) == number:
+                    numbers.append(x)
+                else:
+                    break
+            else:
+                self.k += 1
+                tensor = tensors[entry.vid]
+                if entry.root is not None:
+                    tensor._base = tensors[entry.root]
+                return tensor
+            del numbers[n:]
+        return self.depart().apply(op, operands, attributes)
+
+    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
+        entry = self.entries[self.k]
+        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
+            return False
+        if entry.grad_enabled is not state.grad_enabled:
+            return False
+        operands = outputs + (gradients or (None,) * len(outputs))
+        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
+            return False
+        tensors = self.tensors
+        for x, number in zip(operands, entry.operands):
+            if x is not (tensors[number] if number >= 0 else None):
+                return False
+        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
+        for leaf in leaves:
+            if leaf._grad is not None or leaf._accumulator is not None and leaf._accumulator() is not None:
+                return False
+        for leaf, vid in zip(leaves, entry.numbers):
+            leaf._grad = tensors[vid]
+        self.changed_gradients.append((leaves, [None] * len(leaves)))
+        self.k += 1
+        return True
+
+    def before_gradient(self, tensor):
+        if tensor._frame is self:
+            # A tensor made here could not be used again as it is.
+            self.depart().before_gradient(tensor)
+        else:
+            self.changed_gradients.append(((tensor,), (tensor._grad,)))
+
+    def update(self, rule, rows, numbers, flags):
+        entry = self.entries[self.k]
+        if entry.op is UPDATE:
+            expected_rule, n_rows, expected_flags = entry.attributes
+            flat = [x for row in rows for x in row]
+            if (
+                expected_rule is rule
+                and n_rows == len(rows)
+                and expected_flags == tuple(flags.items())
+                and entry.grad_enabled is state.grad_enabled
+                and len(flat) == len(entry.operands)
+                and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
+                and not any(map(_sharers, entry.update.storages))
+            ):
+                self.numbers += map(float, numbers)
+                self.homes = {**self.homes, **entry.update.homes} if self.homes else entry.update.homes
+                entry.update.bump_versions()
+                self.k += 1
+                return
+        self.depart().update(rule, rows, numbers, flags)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+    def close(self):
+        if self.entries[self.k] is not _End or self._real is not None or not self._same_are_alive():
+            self.depart().close()
+            return
+        program, tensors = self.program, self.tensors
+        arrays = [(k, tensors[vid]._data) for k, vid in self._changing]
+        outputs = program.call_again(self, self.expectation.known, arrays, self.numbers)
+        if outputs is None:
+            # An index was out of range; nothing was written. A Frame finds out which.
+            self.depart().close()
+            return
+        ended = None
+        for vid, array in zip(self.needed.live, outputs):
+            tensor, meta = tensors[vid], self.metas[vid]
+            tensor._data = array
+            if meta.history:
+                ended = ended or EndedCall(self)
+            tensor._frame = ended if meta.history else None
+            tensors[vid] = pending_tensor(self, vid, meta)
+        self._finish()
+
+    def _same_are_alive(self):
+        """Whether the results that somebody holds are those of the last call."""
+        for vid in self._views:
+            self.tensors[vid]._base = None
+        results = self._pick(self.tensors)
+        if any(map(getweakrefcount, results)):
+            # Whoever watches a tensor would take the next call's for it.
+            return False
+        counts = list(map(getrefcount, results))
+        del results
+        if counts != self._counts:
+            if [c > _UNUSED_REFERENCES for c in counts] != self._alive:
+                return False
+            self._counts = counts
+        return True
+
+    def _finish(self):
+        """Hold nothing of the call that is over."""
+        for vid in range(len(self.arguments)):
+            self.tensors[vid] = None
+        self.arguments = self.changed_gradients = self.remembered = self.owners = ()
+        self._lock.release()
+
+    # --- departing ------------------------------------------------------------------------------------------------
+    def depart(self):
+        """The Frame that goes on with the call from here."""
+        if self._real is None:
+            frame = Frame(self.recording)
+            frame.begin(self.arguments, self.expectation)
+            for entry in self.entries[: self.k]:
+                self._redo(frame, entry)
+            frame.numbers, frame.changed_gradients, frame.remembered = (
+                self.numbers,
+                self.changed_gradients,
+                self.remembered,
+            )
+            self._real = frame
+            self.k = len(self.entries) - 1
+            # Only calls that are alike twice in a row are worth another try.
+            self.recording.usual = self.recording.last_end = None
+            self._finish()
+            if state.frame is self:
+                state.frame = frame
+        return self._real
+
+    def _redo(self, frame, entry):
+        """What a Frame notes down when it meets this step."""
+        for vid, _, _ in entry.fresh:
+            frame_inputs.enter(frame, self.tensors[vid])
+        jump = frame.expected.jumps.get(frame.step)
+        if jump is not None:
+            frame.tensors += jump[1]
+        frame.step = entry.step
+        if entry.op is UPDATE:
+            entry.update.apply(frame)
+            return
+        for vid in entry.numbers:
+            tensor = self.tensors[vid]
+            tensor._frame = frame
+            frame.tensors.append(tensor)
+            self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
+        if entry.op is BACKWARD:
+            frame.freed.update(entry.step.detail.frees)
+        elif entry.root is not None:
+            frame._note_view(tensor, entry.operands[0])
+
+    def __getattr__(self, name):
+        # Whatever else is asked of a frame, a Frame answers.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.depart(), name)
+
+
+class EndedCall:
+    """The frame of results whose history their call's own backward has freed. It answers what is asked of such results
+    (grad_fn, the error of a second backward) through a closed Frame, made when the first question comes.
+    """
+
+    closed = True
+
+    def __init__(self, usual):
+        self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
+        self.leaves = [(vid, t, 0) for vid, t in enumerate(usual.arguments) if t._requires_grad]
+
+    def _frame_of(self, tensor):
+        frame = Frame(self.recording)
+        frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
+        frame.freed = {k for step in frame.steps if step.op is BACKWARD for k in step.detail.frees}
+        frame.closed = frame.ends_freed = True
+        tensor._frame = frame
+        return frame
+
+    def node_of(self, tensor):
+        return self._frame_of(tensor).node_of(tensor)
+
+    def edge_of(self, tensor):
+        return self._frame_of(tensor).edge_of(tensor)
+
+    def use_nodes(self, tensor):
+        self._frame_of(tensor).use_nodes(tensor)
+
+    def leave(self, tensor):
+        self._frame_of(tensor).leave(tensor)
