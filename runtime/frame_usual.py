@@ -15,7 +15,7 @@ from operator import attrgetter, is_, itemgetter
 from sys import getrefcount
 from weakref import getweakrefcount
 
-from . import frame_inputs
+from . import frame_inputs, native
 from .frame import Frame
 from .modes import state
 from .recording import BACKWARD, INPUT, NUMBER_CODES, UPDATE
@@ -75,7 +75,9 @@ class Entry:
     """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
     with it. `root`: of a view, the number of its base."""
 
-    __slots__ = ("op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update")
+    __slots__ = (
+        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes"
+    )  # fmt: skip
 
     def __init__(self, step, fresh, root):
         self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
@@ -83,6 +85,7 @@ class Entry:
         self.vid = step.first
         self.numbers = range(step.first, step.first + len(step.metas))
         self.update = step.detail.usual if step.op is UPDATE else None
+        self.homes = None  # of an update: what is in memory that the program has not written yet, after it
 
 
 class _End:
@@ -93,7 +96,7 @@ class _End:
 
 def _entries(frame):
     """The entries of the path after the arguments, or None if there is a step they cannot express."""
-    entries, fresh, changed = [], [], set()
+    entries, fresh, changed, homes = [], [], set(), {}
     expected = set(frame.confirmed.numbers)
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
@@ -103,6 +106,8 @@ def _entries(frame):
         entry = _entry(frame, step, fresh, changed)
         if entry is None:
             return None
+        if entry.op is UPDATE:
+            entry.homes = homes = {**homes, **entry.update.homes}
         entries.append(entry)
         fresh = []
     return None if fresh else entries
@@ -157,13 +162,25 @@ class UsualFrame:
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
         self._pick = _picker(computed)
-        self._alive = [vid in needed.live for vid in computed]
+        self.results = [(vid, vid in needed.live) for vid in computed]
         self._views = [entry.vid for entry in entries if entry.root is not None]
         self._counts = None
+        self._ends_freed = any(self.metas[vid].history for vid in needed.live)
+        self._holds = self.expectation.holds
         changing = [vid for vid in self.program.inputs if vid not in self.expectation.known]
         self._changing = [(self.program.inputs.index(vid), vid) for vid in changing]
         self._lock = threading.Lock()
         self._real = None
+        self.numbers = []
+        self.position = native.Position()
+        if native.layout() is not None:
+            self._use_native_methods()
+
+    def _use_native_methods(self):
+        methods = [self.apply, self.update, self.expectation.holds, self._same_are_alive, self._give_results]
+        self._native = native.NativeReplay(self, methods)
+        self.position = self._native.position
+        self.apply, self.update, self._holds, self._same_are_alive, self._give_results = self._native.functions
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
@@ -172,12 +189,13 @@ class UsualFrame:
         if not self._lock.acquire(blocking=False):
             return False
         self.owners, self.arguments = set(), []
-        if not (all(map(self._takes, arguments, self.argument_keys)) and self.expectation.holds()):
+        if not (all(map(self._takes, arguments, self.argument_keys)) and self._holds()):
             self.arguments = ()
             self._lock.release()
             return False
-        self.k = 0
-        self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], {}
+        self.position.value = 0
+        self.numbers.clear()
+        self.changed_gradients, self.remembered, self.homes = [], [], {}
         self._real = None
         return True
 
@@ -213,7 +231,7 @@ class UsualFrame:
 
     # --- what a call does -----------------------------------------------------------------------------------------
     def apply(self, op, operands, attributes):
-        entry = self.entries[self.k]
+        entry = self.entries[self.position.value]
         if (
             entry.op is op
             and entry.attributes == attributes
@@ -232,7 +250,7 @@ class UsualFrame:
                 else:
                     break
             else:
-                self.k += 1
+                self.position.value += 1
                 tensor = tensors[entry.vid]
                 if entry.root is not None:
                     tensor._base = tensors[entry.root]
@@ -242,7 +260,7 @@ class UsualFrame:
 
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
-        entry = self.entries[self.k]
+        entry = self.entries[self.position.value]
         if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
             return False
         if entry.grad_enabled is not state.grad_enabled:
@@ -261,7 +279,7 @@ class UsualFrame:
         for leaf, vid in zip(leaves, entry.numbers):
             leaf._grad = tensors[vid]
         self.changed_gradients.append((leaves, [None] * len(leaves)))
-        self.k += 1
+        self.position.value += 1
         return True
 
     def before_gradient(self, tensor):
@@ -272,7 +290,7 @@ class UsualFrame:
             self.changed_gradients.append(((tensor,), (tensor._grad,)))
 
     def update(self, rule, rows, numbers, flags):
-        entry = self.entries[self.k]
+        entry = self.entries[self.position.value]
         if entry.op is UPDATE:
             expected_rule, n_rows, expected_flags = entry.attributes
             flat = [x for row in rows for x in row]
@@ -286,15 +304,17 @@ class UsualFrame:
                 and not any(map(_sharers, entry.update.storages))
             ):
                 self.numbers += map(float, numbers)
-                self.homes = {**self.homes, **entry.update.homes} if self.homes else entry.update.homes
+                self.homes = entry.homes
                 entry.update.bump_versions()
-                self.k += 1
+                self.position.value += 1
                 return
         self.depart().update(rule, rows, numbers, flags)
 
     # --- the end --------------------------------------------------------------------------------------------------
     def close(self):
-        if self.entries[self.k] is not _End or self._real is not None or not self._same_are_alive():
+        for vid in self._views:
+            self.tensors[vid]._base = None
+        if self._real is not None or not self._same_are_alive():
             self.depart().close()
             return
         program, tensors = self.program, self.tensors
@@ -304,20 +324,21 @@ class UsualFrame:
             # An index was out of range; nothing was written. A Frame finds out which.
             self.depart().close()
             return
-        ended = None
-        for vid, array in zip(self.needed.live, outputs):
-            tensor, meta = tensors[vid], self.metas[vid]
-            tensor._data = array
-            if meta.history:
-                ended = ended or EndedCall(self)
-            tensor._frame = ended if meta.history else None
-            tensors[vid] = pending_tensor(self, vid, meta)
+        self._give_results(outputs, EndedCall(self) if self._ends_freed else None)
         self._finish()
 
+    def _give_results(self, arrays, ended):
+        """The results get their arrays; new tensors stand in their places for the next call."""
+        for vid, array in zip(self.needed.live, arrays):
+            tensor, meta = self.tensors[vid], self.metas[vid]
+            tensor._data = array
+            tensor._frame = ended if meta.history else None
+            self.tensors[vid] = pending_tensor(self, vid, meta)
+
     def _same_are_alive(self):
-        """Whether the results that somebody holds are those of the last call."""
-        for vid in self._views:
-            self.tensors[vid]._base = None
+        """Whether the call is at its end, and the results that somebody holds are those of the last call."""
+        if self.entries[self.position.value] is not _End:
+            return False
         results = self._pick(self.tensors)
         if any(map(getweakrefcount, results)):
             # Whoever watches a tensor would take the next call's for it.
@@ -325,7 +346,7 @@ class UsualFrame:
         counts = list(map(getrefcount, results))
         del results
         if counts != self._counts:
-            if [c > _UNUSED_REFERENCES for c in counts] != self._alive:
+            if [c > _UNUSED_REFERENCES for c in counts] != [alive for _, alive in self.results]:
                 return False
             self._counts = counts
         return True
@@ -343,15 +364,12 @@ class UsualFrame:
         if self._real is None:
             frame = Frame(self.recording)
             frame.begin(self.arguments, self.expectation)
-            for entry in self.entries[: self.k]:
+            for entry in self.entries[: self.position.value]:
                 self._redo(frame, entry)
-            frame.numbers, frame.changed_gradients, frame.remembered = (
-                self.numbers,
-                self.changed_gradients,
-                self.remembered,
-            )
+            frame.numbers, frame.remembered = list(self.numbers), self.remembered
+            frame.changed_gradients = self.changed_gradients
             self._real = frame
-            self.k = len(self.entries) - 1
+            self.position.value = len(self.entries) - 1
             # Only calls that are alike twice in a row are worth another try.
             self.recording.usual = self.recording.last_end = None
             self._finish()

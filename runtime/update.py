@@ -29,6 +29,15 @@ def remember(mapping):
         frame.remembered.append((mapping, dict(mapping)))
 
 
+def drop_gradients(tensors):
+    """.grad = None for leaves that have one."""
+    frame = state.frame
+    if frame is not None:
+        frame.changed_gradients.append((tensors, [t._grad for t in tensors]))
+    for t in tensors:
+        t._grad = None
+
+
 def update_eagerly(rule, row, numbers, flags):
     new = rule(*row, *numbers, **flags)
     for target, value in zip(row, new):

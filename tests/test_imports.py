@@ -27,6 +27,7 @@ CTYPES = {
     "runtime/elf.py": "maps machine code",
     "runtime/jit.py": "keeps linked code alive",
     "runtime/kernels.py": "calls eager kernels through their address",
+    "runtime/native.py": "makes builtin functions and looks at the layout of objects",
     "runtime/program.py": "calls programs through their address",
 }
 LINES = 500

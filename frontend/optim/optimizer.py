@@ -20,7 +20,7 @@ from ..creation import zeros_like
 from ..runtime import modes
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
-from ..runtime.update import remember
+from ..runtime.update import drop_gradients, remember
 
 
 class Optimizer:
@@ -82,14 +82,13 @@ class Optimizer:
 
     def zero_grad(self, set_to_none=True):
         """Drop all gradients, or fill them with 0."""
-        for param in chain.from_iterable(g["params"] for g in self.param_groups):
-            if param._grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-            else:
-                param.grad = param.grad.detach()
-                param.grad.zero_()
+        params = [param for g in self.param_groups for param in g["params"] if param._grad is not None]
+        if set_to_none:
+            drop_gradients(params)
+            return
+        for param in params:
+            param.grad = param.grad.detach()
+            param.grad.zero_()
 
     def state_dict(self):
         """State and options, with parameters numbered in order: {"state": {number: {...}}, "param_groups": [...]}."""

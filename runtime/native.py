@@ -1,0 +1,190 @@
+"""Replaying in native code: the comparisons of a usual call as builtin functions on CPython's objects.
+
+Python takes about a microsecond to compare an op with what is expected; this takes a tenth of it. Where objects lie
+otherwise than we look for them (`layout` is None: another interpreter, or one without the interpreter lock) or with
+WEFT_NATIVE_REPLAY=0 the Python methods of frame_usual.py do the same.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+
+import numpy as np
+
+from . import kernels, native_text
+from .modes import state
+from .native_text import Layout
+from .recording import BACKWARD, UPDATE
+from .tensor import Storage, Tensor
+
+_METH_FASTCALL = 0x80
+
+Position = ctypes.c_int64  # of a call among its entries: a number that native code can count up
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
+    ]  # fmt: skip
+
+
+# --- where things are -------------------------------------------------------------------------------------------------
+@functools.cache
+def layout():
+    """The Layout of this interpreter, each offset found by looking for a known value; None if any is not found."""
+    if os.environ.get("WEFT_NATIVE_REPLAY") == "0" or sys.implementation.name != "cpython":
+        return None
+    if not getattr(sys, "_is_gil_enabled", lambda: True)() or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        return _find_layout()
+    except _NotFound:
+        return None
+
+
+class _NotFound(Exception):
+    pass
+
+
+def _find_layout():
+    items = (object(), object())
+    listed = list(items)
+    slots = {name: object() for name in Tensor.__slots__ if not name.startswith("__")}
+    tensor, storage = Tensor(None), Storage()
+    for name, value in slots.items():
+        setattr(tensor, name, value)
+    storage.version, storage.sharers = object(), object()
+    array = np.zeros(3)
+    found = {
+        "type": _place(items, id(tuple)),
+        "size": _place((None,) * 1234, 1234),
+        "tuple_items": _place(items, id(items[0])),
+        "list_items": _place_of_items(listed),
+        "dict_used": _place({k: k for k in range(4321)}, 4321),
+        "array_data": _place(array, array.ctypes.data),
+        "weak_references": Tensor.__weakrefoffset__,
+        "version": _place(storage, id(storage.version)),
+        "sharers": _place(storage, id(storage.sharers)),
+    }
+    names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
+    found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
+    same_size = _words([None] * 777)[found["size"] // 8] == 777
+    if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1 or found["weak_references"] <= 0:
+        raise _NotFound
+    return Layout(**found)
+
+
+def _words(x):
+    size = max(type(x).__basicsize__, 24)
+    return (ctypes.c_size_t * (size // 8 + isinstance(x, tuple))).from_address(id(x))
+
+
+def _place(x, value):
+    """Offset of the one word of an object that holds a value."""
+    places = [8 * k for k, word in enumerate(_words(x)) if word == value]
+    if len(places) != 1:
+        raise _NotFound
+    return places[0]
+
+
+def _place_of_items(x):
+    """Offset of a list's pointer to its items."""
+    first, second = (ctypes.c_size_t * 2).from_address(_words(x)[3])
+    if (first, second) != (id(x[0]), id(x[1])):
+        raise _NotFound
+    return 24
+
+
+def _reference_count(x):
+    """As the object holds it, less the reference of this function."""
+    return ctypes.c_int32.from_address(id(x)).value - 1
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+@functools.cache
+def _library():
+    key = f"replay {layout()}"
+    return kernels.library(key, lambda: native_text.text(layout()))
+
+
+@functools.cache
+def _definition(name):
+    address = _library().address(f"weft_{name}")
+    return _MethodDef(name.encode(), address, _METH_FASTCALL, None)
+
+
+_new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+@functools.cache
+def _constants():
+    t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
+    fixed = {
+        t.STATE: state, t.MODE_NAME: _MODE_NAME, t.HOMES_NAME: _HOMES_NAME, t.NONE: None, t.TRUE: True,
+        t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
+        t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+    }  # fmt: skip
+    for k, value in fixed.items():
+        words[k] = id(value)
+    for k, name in enumerate(t.FUNCTIONS):
+        words[t.API + k] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    return words
+
+
+_MODE_NAME, _HOMES_NAME = sys.intern("grad_enabled"), sys.intern("homes")
+
+
+class NativeReplay:
+    """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
+
+    def __init__(self, frame, methods):
+        """methods: the Python methods, in the order of native_text.METHODS."""
+        t = native_text
+        self.words = words = _constants().copy()
+        self.held = [methods]
+        self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
+        words[t.N_ENTRIES] = len(frame.entries) - 1
+        expected = frame.expectation
+        leaves = zip(expected.tensors, expected.arrays, expected.leaves)
+        words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
+        words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
+        words[t.N_LIVE] = self.fill(t.LIVE, [_live(self.held, v, frame.metas[v]) for v in frame.needed.live], 5)
+        words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        for k, method in enumerate(methods):
+            words[t.SLOW + k] = id(method)
+        self.position = ctypes.c_int64.from_buffer(words)
+        self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
+
+    def fill(self, word, rows, width):
+        """The rows as a table whose address is put into a word. Returns how many there are."""
+        table = np.zeros((len(rows) + 1, width), np.int64)
+        for k, row in enumerate(rows):
+            table[k, : len(row)] = row
+        self.held.append(table)
+        self.words[word] = table.ctypes.data
+        return len(rows)
+
+
+def _entry(held, entry):
+    """The words of an entry; none of one that Python compares."""
+    if entry.op is None or entry.fresh or entry.root is not None or entry.op is BACKWARD:
+        return ()
+    codes = np.array(entry.operands, np.int64)
+    held.append(codes)
+    row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    if entry.op is not UPDATE:
+        return [*row, entry.vid, any(c < 0 for c in entry.operands)]
+    rule, n_rows, flags = entry.attributes
+    storages = np.array([id(s) for s in entry.update.storages], np.int64)
+    flags = dict(flags)
+    held += [storages, flags]
+    row[:2] = id(rule), id(flags)
+    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), id(entry.homes)]
+
+
+def _live(held, number, meta):
+    held.append(number)
+    return number, id(number), id(meta), id(meta.requires_grad), meta.history

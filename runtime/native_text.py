@@ -1,0 +1,287 @@
+"""The IR text of what a usual call does with Python objects: native.py binds it, frame_usual.py says what it means.
+
+Each function is a builtin method of CPython (METH_FASTCALL) whose `self` is a NumPy array of words:
+
+    PyObject *weft_apply(PyObject *self, PyObject **args, Py_ssize_t n)
+
+It does the whole thing or nothing: where a comparison fails it calls the Python method that does the same, with the
+same arguments (a word from SLOW on). References are counted by calls into CPython, because some objects count none.
+"""
+
+from typing import NamedTuple
+
+from ..compiler.emit.builder import I32, I64, PTR, Builder, Module, Reg
+
+
+class Layout(NamedTuple):
+    """Where CPython and NumPy keep things, in bytes from an object's start."""
+
+    type: int
+    size: int
+    tuple_items: int
+    list_items: int
+    dict_used: int
+    array_data: int
+    weak_references: int
+    data: int
+    frame: int
+    vid: int
+    requires_grad: int
+    grad: int
+    node: int
+    accumulator: int
+    storage: int
+    base: int
+    meta: int
+    version: int
+    sharers: int
+
+
+# The words of a function's `self`.
+K, ENTRIES, N_ENTRIES, TENSORS, NUMBERS, STATE, MODE_NAME, HOMES_NAME, FRAME = range(9)
+EXPECTED, N_EXPECTED, RESULTS, N_RESULTS, LIVE, N_LIVE = range(9, 15)
+NONE, TRUE, TUPLE, LIST, DICT, TENSOR = range(15, 21)
+KINDS = 21  # and two more: the types of Python numbers, bool, int, float
+SLOW = 24  # and more: per function the Python method that does the same
+API = 29
+FUNCTIONS = (
+    "PyObject_GetAttr", "PyObject_SetAttr", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
+    "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
+)  # fmt: skip
+N_WORDS = API + len(FUNCTIONS)
+METHODS = ("apply", "update", "holds", "same_are_alive", "give_results")
+
+# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule.
+OP, ATTRIBUTES, MODE, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, HOMES = range(11)
+ENTRY_WORDS = 16
+EXPECTED_WORDS = 3  # tensor, array, flag
+RESULT_WORDS = 2  # number, whether it is alive
+LIVE_WORDS = 5  # number, vid as an object, meta, flag, what _frame becomes: 0 for None, 1 for the ended call
+_NULL = Reg("null", PTR)
+
+
+class Function:
+    """One builtin while it is written."""
+
+    def __init__(self, module, name, layout):
+        arguments = [("self", PTR), ("args", PTR), ("count", I64)]
+        self.b = b = Builder(module, f"weft_{name}", arguments, result="ptr")
+        self.name, self.layout = name, layout
+        self.words = b.load(b.offset(b.arguments[0], layout.array_data, 1), PTR)
+        self.slow = b.label("slow")
+
+    def word(self, k, type=PTR):
+        return self.load(self.words, 8 * k, type)
+
+    def load(self, pointer, offset, type=PTR):
+        return self.b.load(self.b.offset(pointer, offset, 1), type)
+
+    def store(self, value, pointer, offset):
+        self.b.store(value, self.b.offset(pointer, offset, 1))
+
+    def item(self, items, index, type=PTR):
+        return self.b.load(self.b.offset(items, index, 8), type)
+
+    def argument(self, k):
+        return self.load(self.b.arguments[1], 8 * k)
+
+    def require(self, condition):
+        """Go the slow way unless the condition holds."""
+        following = self.b.label("following")
+        self.b.branch_if(condition, following, self.slow)
+        self.b.start(following)
+
+    def same(self, x, y):
+        self.require(self.b.cmp("eq", x, y))
+
+    def require_type(self, x, word):
+        self.same(self.load(x, self.layout.type), self.word(word))
+
+    def python(self, name, operands, result=PTR):
+        """Call a function of CPython."""
+        return self.b.call(result, self.word(API + FUNCTIONS.index(name)), operands)
+
+    def keep(self, x):
+        self.python("Py_IncRef", [x], "void")
+        return x
+
+    def assign(self, x, pointer, offset):
+        """A reference to x in a slot, in place of what is there."""
+        before = self.load(pointer, offset)
+        self.store(self.keep(x), pointer, offset)
+        self.python("Py_DecRef", [before], "void")
+
+    def tensor_items(self):
+        return self.load(self.word(TENSORS), self.layout.list_items)
+
+    def entry(self):
+        return self.b.offset(self.word(ENTRIES), self.word(K, I64), 8 * ENTRY_WORDS)
+
+    def require_mode(self, entry):
+        """Gradient mode is what it was."""
+        mode = self.python("PyObject_GetAttr", [self.word(STATE), self.word(MODE_NAME)])
+        self.require(self.b.cmp("ne", mode, _NULL))
+        self.python("Py_DecRef", [mode], "void")
+        self.same(mode, self.load(entry, 8 * MODE))
+
+    def require_equal_dicts(self, x, y):
+        self.require_type(x, DICT)
+        b, used = self.b, self.layout.dict_used
+        sizes = b.or_(self.load(x, used, I64), self.load(y, used, I64))
+        with b.when(b.cmp("ne", sizes, b.i64(0))):
+            equal = self.python("PyObject_RichCompareBool", [x, y, b.const(2, I32)], I32)  # 2: Py_EQ
+            self.same(equal, b.const(1, I32))
+
+    def require_operands(self, items, codes, n, tensors):
+        """n tensors or numbers are those of the codes."""
+        b = self.b
+        with b.loop(0, n, 1) as i:
+            code, x = self.item(codes, i, I64), self.item(items, i)
+            is_number = b.cmp("lt", code, b.i64(0))
+            kind = self.item(self.words, b.add(b.select(is_number, b.neg(code), b.i64(1)), b.i64(KINDS - 1)))
+            expected = self.item(tensors, b.select(is_number, b.i64(0), code))
+            found = b.select(is_number, self.load(x, self.layout.type), x)
+            self.same(found, b.select(is_number, kind, expected))
+
+    def advance(self):
+        self.store(self.b.add(self.word(K, I64), self.b.i64(1)), self.words, 8 * K)
+
+    def finish(self, result):
+        """Return `result`; and the slow way."""
+        b = self.b
+        b.lines.append(f"  ret {result}")
+        b.start(self.slow)
+        self.python("PyErr_Clear", [], "void")
+        method = self.word(SLOW + METHODS.index(self.name))
+        b.finish(self.python("PyObject_VectorcallDict", [method, b.arguments[1], b.arguments[2], _NULL]))
+
+
+def text(layout):
+    """The module with all functions."""
+    module = Module()
+    for write in (_apply, _update, _holds, _same_are_alive, _give_results):
+        write(module, layout)
+    return str(module)
+
+
+def _apply(module, layout):
+    """apply(op, operands, attributes): the tensor made for the result, if the op is the expected one."""
+    f = Function(module, "apply", layout)
+    b = f.b
+    entry, operands, attributes = f.entry(), f.argument(1), f.argument(2)
+    f.same(f.argument(0), f.load(entry, 8 * OP))
+    f.require_type(operands, TUPLE)
+    n = f.load(operands, layout.size, I64)
+    f.same(n, f.load(entry, 8 * N_OPERANDS, I64))
+    f.require_equal_dicts(attributes, f.load(entry, 8 * ATTRIBUTES))
+    f.require_mode(entry)
+    items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * OPERANDS), f.tensor_items()
+    f.require_operands(items, codes, n, tensors)
+    with b.when(b.cmp("ne", f.load(entry, 8 * HAS_NUMBERS, I64), b.i64(0))), b.loop(0, n, 1) as i:
+        with b.when(b.cmp("lt", f.item(codes, i, I64), b.i64(0))):
+            _append_number(f, f.item(items, i))
+    f.advance()
+    f.finish(f.keep(f.item(tensors, f.load(entry, 8 * VID, I64))))
+
+
+def _append_number(f, x):
+    failed = f.b.cmp("ne", f.python("PyList_Append", [f.word(NUMBERS), x], I32), f.b.const(0, I32))
+    with f.b.when(failed):
+        f.b.lines.append("  ret ptr null")
+        f.b.start(f.b.label("unreachable"))
+
+
+def _update(module, layout):
+    """update(rule, rows, numbers, flags): whether it is the expected one is checked row by row; then versions go up."""
+    f = Function(module, "update", layout)
+    b = f.b
+    entry, rows, numbers = f.entry(), f.argument(1), f.argument(2)
+    f.same(f.argument(0), f.load(entry, 8 * OP))
+    f.require_type(rows, LIST)
+    f.require_type(numbers, TUPLE)
+    n_rows, length = f.load(rows, layout.size, I64), f.load(entry, 8 * ROW_LENGTH, I64)
+    f.same(b.mul(n_rows, length), f.load(entry, 8 * N_OPERANDS, I64))
+    f.require_equal_dicts(f.argument(3), f.load(entry, 8 * ATTRIBUTES))
+    f.require_mode(entry)
+    tensors, row_items = f.tensor_items(), f.load(rows, layout.list_items)
+    with b.loop(0, n_rows, 1) as i:
+        row = f.item(row_items, i)
+        f.require_type(row, TUPLE)
+        f.same(f.load(row, layout.size, I64), length)
+        codes = b.offset(f.load(entry, 8 * OPERANDS), b.mul(i, length), 8)
+        f.require_operands(b.offset(row, layout.tuple_items, 1), codes, length, tensors)
+    n_numbers, number_items = f.load(numbers, layout.size, I64), b.offset(numbers, layout.tuple_items, 1)
+    with b.loop(0, n_numbers, 1) as i:
+        f.require_type(f.item(number_items, i), KINDS + 2)
+    storages, n_storages = f.load(entry, 8 * STORAGES), f.load(entry, 8 * N_STORAGES, I64)
+    with b.loop(0, n_storages, 1) as i:
+        f.same(f.load(f.item(storages, i), layout.sharers), f.word(NONE))
+    set = f.python("PyObject_SetAttr", [f.word(FRAME), f.word(HOMES_NAME), f.load(entry, 8 * HOMES)], I32)
+    f.same(set, b.const(0, I32))
+    with b.loop(0, n_numbers, 1) as i:
+        _append_number(f, f.item(number_items, i))
+    with b.loop(0, n_storages, 1) as i:
+        storage = f.item(storages, i)
+        version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
+        following = f.python("PyLong_FromLongLong", [b.add(version, b.i64(1))])
+        before = f.load(storage, layout.version)
+        f.store(following, storage, layout.version)
+        f.python("Py_DecRef", [before], "void")
+    f.advance()
+    f.finish(f.keep(f.word(NONE)))
+
+
+def _holds(module, layout):
+    """holds(): every expected tensor is a leaf with the array and the flag it had."""
+    f = Function(module, "holds", layout)
+    records = f.word(EXPECTED)
+    with f.b.loop(0, f.word(N_EXPECTED, I64), 1) as i:
+        record = f.b.offset(records, i, 8 * EXPECTED_WORDS)
+        tensor = f.load(record, 0)
+        f.same(f.load(tensor, layout.data), f.load(record, 8))
+        f.same(f.load(tensor, layout.requires_grad), f.load(record, 16))
+        f.same(f.load(tensor, layout.node), f.word(NONE))
+        f.same(f.load(tensor, layout.frame), f.word(NONE))
+    f.finish(f.keep(f.word(TRUE)))
+
+
+def _same_are_alive(module, layout):
+    """same_are_alive(): the call is at its end, and the same results have a reference besides the list's."""
+    f = Function(module, "same_are_alive", layout)
+    b = f.b
+    f.same(f.word(K, I64), f.word(N_ENTRIES, I64))
+    records, tensors = f.word(RESULTS), f.tensor_items()
+    with b.loop(0, f.word(N_RESULTS, I64), 1) as i:
+        record = b.offset(records, i, 8 * RESULT_WORDS)
+        tensor = f.item(tensors, f.load(record, 0, I64))
+        alive = b.convert(b.cmp("lt", b.const(1, I32), f.load(tensor, 0, I32)), "i64")
+        f.same(alive, f.load(record, 8, I64))
+        f.same(f.load(tensor, layout.weak_references), _NULL)
+    f.finish(f.keep(f.word(TRUE)))
+
+
+def _give_results(module, layout):
+    """give_results(arrays, ended): results get their arrays, and new tensors are made for the next call."""
+    f = Function(module, "give_results", layout)
+    b = f.b
+    records, tensors, none = f.word(LIVE), f.tensor_items(), f.word(NONE)
+    arrays = f.load(f.argument(0), layout.list_items)
+    with b.loop(0, f.word(N_LIVE, I64), 1) as i:
+        record = b.offset(records, i, 8 * LIVE_WORDS)
+        number = f.load(record, 0, I64)
+        new = f.python("PyType_GenericAlloc", [f.word(TENSOR), b.i64(0)])
+        with b.when(b.cmp("eq", new, _NULL)):
+            b.lines.append("  ret ptr null")
+            b.start(b.label("unreachable"))
+        for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
+            f.store(f.keep(none), new, getattr(layout, slot))
+        f.store(f.keep(f.word(FRAME)), new, layout.frame)
+        for k, slot in enumerate(("vid", "meta", "requires_grad")):
+            f.store(f.keep(f.load(record, 8 * (k + 1))), new, getattr(layout, slot))
+        tensor = f.item(tensors, number)
+        f.assign(f.item(arrays, i), tensor, layout.data)
+        is_ended = b.cmp("ne", f.load(record, 32, I64), b.i64(0))
+        f.assign(b.select(is_ended, f.argument(1), none), tensor, layout.frame)
+        b.store(new, b.offset(tensors, number, 8))
+        f.python("Py_DecRef", [tensor], "void")
+    f.finish(f.keep(none))

@@ -1,0 +1,140 @@
+"""Replaying in native code (runtime/native.py): that it is used where it can be, and that Python does the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.runtime import frame_usual, native
+
+HERE = Path(__file__).parent
+needs_native = pytest.mark.skipif(native.layout() is None, reason="this interpreter's objects have another layout")
+
+
+def usual_frame_of(f):
+    found = f.recordings[0].usual
+    assert isinstance(found, frame_usual.UsualFrame)
+    return found
+
+
+def compiled_and_usual(function, *arguments):
+    f = weft.compile(function)
+    for _ in range(6):
+        f(*arguments)
+    return f
+
+
+def training():
+    w = weft.ones(3, requires_grad=True)
+    optimizer = weft.optim.SGD([w], lr=0.5, momentum=0.5)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (x * w).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, w, optimizer
+
+
+@needs_native
+def test_python_is_not_asked_where_all_is_as_usual(monkeypatch):
+    def fail(*_):
+        raise AssertionError("the Python method was called")
+
+    monkeypatch.setattr(frame_usual.UsualFrame, "apply", fail)
+    monkeypatch.setattr(frame_usual.UsualFrame, "update", fail)
+    monkeypatch.setattr(frame_usual.UsualFrame, "_same_are_alive", fail)
+    monkeypatch.setattr(frame_usual.UsualFrame, "_give_results", fail)
+    step, w, optimizer = training()
+    f = weft.compile(step)
+    for k in range(10):
+        optimizer.param_groups[0]["lr"] = 0.5 / (k + 1)
+        f(weft.ones(3))
+    assert usual_frame_of(f).position.value == 4
+
+
+@needs_native
+def test_references_are_counted():
+    step, w, optimizer = training()
+    f = compiled_and_usual(step, weft.ones(3))
+    x, buffer = weft.ones(3), optimizer.state[w]["momentum_buffer"]
+    frame = usual_frame_of(f)
+    fixed = [x, w, w._data, buffer, w._storage, frame, frame.metas, 0.5, True, None, *frame.metas, *frame.tensors[:2]]
+    f(x)
+    before = [sys.getrefcount(v) for v in fixed]
+    for _ in range(3000):
+        f(x)
+    after = [sys.getrefcount(v) for v in fixed]
+    # Others use None and True too; one reference lost or kept per call would make 3000.
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500
+
+
+@needs_native
+def test_memory_does_not_grow():
+    import tracemalloc
+
+    step, w, optimizer = training()
+    f, x = compiled_and_usual(step, weft.ones(3)), weft.ones(3)
+    tracemalloc.start()
+    for _ in range(50):
+        f(x)
+    start = tracemalloc.get_traced_memory()[0]
+    for _ in range(500):
+        f(x)
+    grown = tracemalloc.get_traced_memory()[0] - start
+    tracemalloc.stop()
+    assert grown < 5000
+
+
+@needs_native
+def test_other_argument_types_go_the_python_way():
+    frame = usual_frame_of(compiled_and_usual(lambda x: x * 2.0, weft.ones(3)))
+    x = weft.ones(3)
+    for wrong in ((), (1,), (None, None, None), (weft.ones, [x, 2.0], {}), (1, 2, 3, 4)):
+        assert frame.start((x,))
+        with pytest.raises((TypeError, AttributeError)):
+            frame.apply(*wrong)
+        frame.depart().close()
+
+
+@needs_native
+def test_a_version_is_counted_up():
+    step, w, _ = training()
+    f, x = compiled_and_usual(step, weft.ones(3)), weft.ones(3)
+    before = w._version
+    for _ in range(300):
+        f(x)
+    assert w._version == before + 300
+
+
+def test_python_does_the_same():
+    """The tests of usual calls once more, without native code."""
+    environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "test_compiled_usual.py",
+    ]
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_the_layout_is_not_guessed(monkeypatch):
+    monkeypatch.setattr(native, "_place", lambda x, value: (_ for _ in ()).throw(native._NotFound))
+    native.layout.cache_clear()
+    try:
+        assert native.layout() is None
+        assert weft.compile(lambda x: x * 2)(weft.ones(2)).tolist() == [2.0, 2.0]
+    finally:
+        native.layout.cache_clear()
