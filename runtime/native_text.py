@@ -177,11 +177,15 @@ def _apply(module, layout):
     f.require_mode(entry)
     items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * OPERANDS), f.tensor_items()
     f.require_operands(items, codes, n, tensors)
-    with b.when(b.cmp("ne", f.load(entry, 8 * HAS_NUMBERS, I64), b.i64(0))), b.loop(0, n, 1) as i:
-        with b.when(b.cmp("lt", f.item(codes, i, I64), b.i64(0))):
-            _append_number(f, f.item(items, i))
+    with b.when(b.cmp("ne", f.load(entry, 8 * HAS_NUMBERS, I64), b.i64(0))):
+        _append_numbers(f, items, codes, n)
     f.advance()
     f.finish(f.keep(f.item(tensors, f.load(entry, 8 * VID, I64))))
+
+
+def _append_numbers(f, items, codes, n):
+    with f.b.loop(0, n, 1) as i, f.b.when(f.b.cmp("lt", f.item(codes, i, I64), f.b.i64(0))):
+        _append_number(f, f.item(items, i))
 
 
 def _append_number(f, x):
