@@ -30,6 +30,9 @@ def _references_when_picked():
     return list(map(getrefcount, picked))[0]
 
 
+_NO_HOMES = {}
+
+
 def _picker(numbers):
     """A function that picks these items of a list."""
     if len(numbers) > 1:
@@ -76,7 +79,8 @@ class Entry:
     with it. `root`: of a view, the number of its base."""
 
     __slots__ = (
-        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes"
+        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
+        "undo",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root):
@@ -85,6 +89,7 @@ class Entry:
         self.vid = step.first
         self.numbers = range(step.first, step.first + len(step.metas))
         self.update = step.detail.usual if step.op is UPDATE else None
+        self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.homes = None  # of an update: what is in memory that the program has not written yet, after it
 
 
@@ -106,6 +111,11 @@ def _entries(frame):
         entry = _entry(frame, step, fresh, changed)
         if entry is None:
             return None
+        if entry.op is BACKWARD:
+            wanted = step.detail.wanted
+            if expected.issuperset(wanted):
+                leaves = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
+                entry.undo = ([leaves[vid] for vid in wanted], [None] * len(wanted))
         if entry.op is UPDATE:
             entry.homes = homes = {**homes, **entry.update.homes}
         entries.append(entry)
@@ -149,6 +159,7 @@ class UsualFrame:
         self.modes = frame.recording.signature[2:]
         keys = iter([step.attributes for step in frame.start.path()])
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
+        self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, _End]
         self.needed, self.program = needed, frame.last_program
         self.metas = frame.step.metas_so_far()
@@ -163,70 +174,77 @@ class UsualFrame:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
         self._pick = _picker(computed)
         self.results = [(vid, vid in needed.live) for vid in computed]
+        self._fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self._views = [entry.vid for entry in entries if entry.root is not None]
         self._counts = None
         self._ends_freed = any(self.metas[vid].history for vid in needed.live)
-        self._holds = self.expectation.holds
         changing = [vid for vid in self.program.inputs if vid not in self.expectation.known]
         self._changing = [(self.program.inputs.index(vid), vid) for vid in changing]
         self._lock = threading.Lock()
         self._real = None
-        self.numbers = []
+        self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], _NO_HOMES
         self.position = native.Position()
         if native.layout() is not None:
             self._use_native_methods()
 
     def _use_native_methods(self):
-        methods = [self.apply, self.update, self.expectation.holds, self._same_are_alive, self._give_results]
+        methods = [
+            self._begin, self.apply, self.backward_again, self.update, self._same_are_alive, self._give_results
+        ]  # fmt: skip
         self._native = native.NativeReplay(self, methods)
         self.position = self._native.position
-        self.apply, self.update, self._holds, self._same_are_alive, self._give_results = self._native.functions
+        self._begin, self.apply, self.backward_again, *others = self._native.functions
+        self.update, self._same_are_alive, self._give_results = others
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
-        if len(arguments) != len(self.argument_keys) or self.modes != (state.grad_enabled, state.default_dtype):
+        if len(arguments) != len(self.argument_keys) or not self._lock.acquire(blocking=False):
             return False
-        if not self._lock.acquire(blocking=False):
-            return False
-        self.owners, self.arguments = set(), []
-        if not (all(map(self._takes, arguments, self.argument_keys)) and self._holds()):
-            self.arguments = ()
+        self.owners = set()
+        if not self._begin(arguments):
             self._lock.release()
             return False
-        self.position.value = 0
-        self.numbers.clear()
-        self.changed_gradients, self.remembered, self.homes = [], [], {}
         self._real = None
+        return True
+
+    def _begin(self, arguments):
+        if self.modes != (state.grad_enabled, state.default_dtype):
+            return False
+        if not all(map(self._takes, arguments, self.argument_keys)) or not self.expectation.holds():
+            return False
+        tensors = [a for a, key in zip(arguments, self.argument_keys) if key is not None]
+        self.tensors[: len(tensors)] = tensors
+        self.position.value = 0
         return True
 
     def _takes(self, argument, key):
         if key is None:
             return not isinstance(argument, (Tensor, list, tuple, dict))
-        vid = len(self.arguments)
-        self.arguments.append(argument)
-        return isinstance(argument, Tensor) and self._enter(vid, argument, key)
+        return isinstance(argument, Tensor) and self._is_usual(argument, key)
 
-    def _enter(self, vid, tensor, key):
-        """Whether a tensor from outside is like the one that came in here last time; then it has this number."""
+    def _is_usual(self, tensor, key):
+        """Whether a tensor from outside is like the one that came in here last time."""
         array = tensor._data
         if array is None or tensor._node is not None or tensor._frame is not None:
             return False
         shape, dtype, flag, _, _ = key
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
-        base = array.base
-        owner = id(array) if base is None else id(base)
+        owner = _owner(array)
         if owner in self.owners or owner in self.expectation.owners or not array.flags.c_contiguous:
             return False
         self.owners.add(owner)
-        self.tensors[vid] = tensor
         return True
 
     def _enter_fresh(self, entry, operands):
+        """Number the tensors from outside that come in with this entry, if they are as usual."""
+        if not self.owners:
+            self.owners = {_owner(tensor._data) for tensor in self.tensors[: self.n_tensors]}
         for vid, position, key in entry.fresh:
             tensor = operands[position]
-            if not isinstance(tensor, Tensor) or not self._enter(vid, tensor, key):
+            if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):
                 return False
+            self.tensors[vid] = tensor
         return True
 
     # --- what a call does -----------------------------------------------------------------------------------------
@@ -353,9 +371,13 @@ class UsualFrame:
 
     def _finish(self):
         """Hold nothing of the call that is over."""
-        for vid in range(len(self.arguments)):
-            self.tensors[vid] = None
-        self.arguments = self.changed_gradients = self.remembered = self.owners = ()
+        self.tensors[: self.n_tensors] = [None] * self.n_tensors
+        for entered in self._fresh:
+            self.tensors[entered] = None
+        self.numbers.clear()
+        self.changed_gradients.clear()
+        self.remembered.clear()
+        self.homes, self.owners = _NO_HOMES, ()
         self._lock.release()
 
     # --- departing ------------------------------------------------------------------------------------------------
@@ -363,11 +385,11 @@ class UsualFrame:
         """The Frame that goes on with the call from here."""
         if self._real is None:
             frame = Frame(self.recording)
-            frame.begin(self.arguments, self.expectation)
+            frame.begin(self.tensors[: self.n_tensors], self.expectation)
             for entry in self.entries[: self.position.value]:
                 self._redo(frame, entry)
-            frame.numbers, frame.remembered = list(self.numbers), self.remembered
-            frame.changed_gradients = self.changed_gradients
+            frame.numbers, frame.remembered = list(self.numbers), list(self.remembered)
+            frame.changed_gradients = list(self.changed_gradients)
             self._real = frame
             self.position.value = len(self.entries) - 1
             # Only calls that are alike twice in a row are worth another try.
@@ -405,6 +427,11 @@ class UsualFrame:
         return getattr(self.depart(), name)
 
 
+def _owner(array):
+    base = array.base
+    return id(array) if base is None else id(base)
+
+
 class EndedCall:
     """The frame of results whose history their call's own backward has freed. It answers what is asked of such results
     (grad_fn, the error of a second backward) through a closed Frame, made when the first question comes.
@@ -414,7 +441,8 @@ class EndedCall:
 
     def __init__(self, usual):
         self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
-        self.leaves = [(vid, t, 0) for vid, t in enumerate(usual.arguments) if t._requires_grad]
+        arguments = enumerate(usual.tensors[: usual.n_tensors])
+        self.leaves = [(vid, t, 0) for vid, t in arguments if t._requires_grad]
 
     def _frame_of(self, tensor):
         frame = Frame(self.recording)

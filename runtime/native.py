@@ -55,14 +55,12 @@ def _find_layout():
     for name, value in slots.items():
         setattr(tensor, name, value)
     storage.version, storage.sharers = object(), object()
-    array = np.zeros(3)
-    found = {
+    found = _array_layout() | {
         "type": _place(items, id(tuple)),
         "size": _place((None,) * 1234, 1234),
         "tuple_items": _place(items, id(items[0])),
         "list_items": _place_of_items(listed),
         "dict_used": _place({k: k for k in range(4321)}, 4321),
-        "array_data": _place(array, array.ctypes.data),
         "weak_references": Tensor.__weakrefoffset__,
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
@@ -73,6 +71,22 @@ def _find_layout():
     if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1 or found["weak_references"] <= 0:
         raise _NotFound
     return Layout(**found)
+
+
+def _array_layout():
+    """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags."""
+    whole = np.zeros((3, 5, 7))
+    array = whole[1:]
+    data = _place(array, array.ctypes.data)
+    ndim, shape, _, base, dtype, flags = _words(array)[data // 8 + 1 : data // 8 + 7]
+    shape = tuple((ctypes.c_int64 * 3).from_address(shape))
+    contiguous = _words(whole)[data // 8 + 6] & 1, _words(whole.T)[data // 8 + 6] & 1
+    if (ndim & 0xFFFFFFFF, shape, base, dtype) != (3, (2, 5, 7), id(whole), id(array.dtype)) or contiguous != (1, 0):
+        raise _NotFound
+    names = ("array_data", "array_ndim", "array_shape", "strides", "array_base", "array_dtype", "array_flags")
+    found = {name: data + 8 * k for k, name in enumerate(names)}
+    del found["strides"]
+    return found
 
 
 def _words(x):
@@ -123,8 +137,9 @@ _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), c
 def _constants():
     t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
     fixed = {
-        t.STATE: state, t.MODE_NAME: _MODE_NAME, t.HOMES_NAME: _HOMES_NAME, t.NONE: None, t.TRUE: True,
-        t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
+        t.STATE: state, t.MODE_NAME: _NAMES[0], t.DTYPE_NAME: _NAMES[1], t.HOMES_NAME: _NAMES[2],
+        t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
+        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
     }  # fmt: skip
     for k, value in fixed.items():
@@ -134,7 +149,7 @@ def _constants():
     return words
 
 
-_MODE_NAME, _HOMES_NAME = sys.intern("grad_enabled"), sys.intern("homes")
+_NAMES = tuple(map(sys.intern, ("grad_enabled", "default_dtype", "homes")))
 
 
 class NativeReplay:
@@ -150,9 +165,14 @@ class NativeReplay:
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
         words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
+        arguments = [_argument(self.held, key) for key in frame.argument_keys]
+        words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
+        words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
+        words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
         words[t.N_LIVE] = self.fill(t.LIVE, [_live(self.held, v, frame.metas[v]) for v in frame.needed.live], 5)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
         for k, method in enumerate(methods):
             words[t.SLOW + k] = id(method)
         self.position = ctypes.c_int64.from_buffer(words)
@@ -168,10 +188,21 @@ class NativeReplay:
         return len(rows)
 
 
+def _argument(held, key):
+    if key is None:
+        return ()
+    shape, dtype, flag, _, _ = key
+    shape = np.array(shape, np.int64)
+    held.append(shape)
+    return id(dtype), id(flag), len(shape), shape.ctypes.data
+
+
 def _entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh or entry.root is not None or entry.op is BACKWARD:
+    if entry.op is None or entry.fresh or entry.root is not None:
         return ()
+    if entry.op is BACKWARD:
+        return _backward_entry(held, entry)
     codes = np.array(entry.operands, np.int64)
     held.append(codes)
     row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
@@ -183,6 +214,16 @@ def _entry(held, entry):
     held += [storages, flags]
     row[:2] = id(rule), id(flags)
     return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), id(entry.homes)]
+
+
+def _backward_entry(held, entry):
+    if entry.undo is None or any(number >= 0 for number in entry.operands[entry.attributes[0] :]):
+        return ()
+    codes = np.array(entry.operands[: entry.attributes[0]], np.int64)
+    pairs = np.array(list(zip(entry.step.detail.wanted, entry.numbers)), np.int64)
+    held += [codes, pairs]
+    row = [id(BACKWARD), id(entry.attributes[1]), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
 
 
 def _live(held, number, meta):

@@ -22,6 +22,11 @@ class Layout(NamedTuple):
     list_items: int
     dict_used: int
     array_data: int
+    array_ndim: int
+    array_shape: int
+    array_base: int
+    array_dtype: int
+    array_flags: int
     weak_references: int
     data: int
     frame: int
@@ -38,22 +43,25 @@ class Layout(NamedTuple):
 
 
 # The words of a function's `self`.
-K, ENTRIES, N_ENTRIES, TENSORS, NUMBERS, STATE, MODE_NAME, HOMES_NAME, FRAME = range(9)
-EXPECTED, N_EXPECTED, RESULTS, N_RESULTS, LIVE, N_LIVE = range(9, 15)
-NONE, TRUE, TUPLE, LIST, DICT, TENSOR = range(15, 21)
-KINDS = 21  # and two more: the types of Python numbers, bool, int, float
-SLOW = 24  # and more: per function the Python method that does the same
-API = 29
+K, ENTRIES, N_ENTRIES, TENSORS, NUMBERS, CHANGED_GRADIENTS, FRAME = range(7)
+ARGUMENTS, N_ARGUMENTS, OWNERS, N_OWNERS, EXPECTED, N_EXPECTED, RESULTS, N_RESULTS, LIVE, N_LIVE = range(7, 17)
+STATE, MODE_NAME, DTYPE_NAME, HOMES_NAME, MODE_AT_START, DTYPE_AT_START, BACKWARD = range(17, 24)
+NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY = range(24, 32)
+KINDS = 32  # and two more: the types of Python numbers, bool, int, float
+SLOW = 35  # and more: per function the Python method that does the same
+API = 42
 FUNCTIONS = (
     "PyObject_GetAttr", "PyObject_SetAttr", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
     "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
 )  # fmt: skip
 N_WORDS = API + len(FUNCTIONS)
-METHODS = ("apply", "update", "holds", "same_are_alive", "give_results")
+METHODS = ("begin", "apply", "backward_again", "update", "same_are_alive", "give_results")
 
-# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule.
+# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward the word
+# for it. STORAGES and N_STORAGES of a backward are the (leaf, gradient) numbers, HOMES what undoes it.
 OP, ATTRIBUTES, MODE, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, HOMES = range(11)
 ENTRY_WORDS = 16
+ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 LIVE_WORDS = 5  # number, vid as an object, meta, flag, what _frame becomes: 0 for None, 1 for the ended call
@@ -117,12 +125,27 @@ class Function:
     def entry(self):
         return self.b.offset(self.word(ENTRIES), self.word(K, I64), 8 * ENTRY_WORDS)
 
-    def require_mode(self, entry):
-        """Gradient mode is what it was."""
-        mode = self.python("PyObject_GetAttr", [self.word(STATE), self.word(MODE_NAME)])
+    def require_state(self, name, expected):
+        """The thread's gradient mode or default dtype is what it was."""
+        mode = self.python("PyObject_GetAttr", [self.word(STATE), self.word(name)])
         self.require(self.b.cmp("ne", mode, _NULL))
         self.python("Py_DecRef", [mode], "void")
-        self.same(mode, self.load(entry, 8 * MODE))
+        self.same(mode, expected)
+
+    def require_mode(self, entry):
+        self.require_state(MODE_NAME, self.load(entry, 8 * MODE))
+
+    def require_leaf(self, tensor, flag):
+        self.same(self.load(tensor, self.layout.requires_grad), flag)
+        self.same(self.load(tensor, self.layout.node), self.word(NONE))
+        self.same(self.load(tensor, self.layout.frame), self.word(NONE))
+
+    def append(self, word, x):
+        """Append to a list; an error is passed on."""
+        failed = self.b.cmp("ne", self.python("PyList_Append", [self.word(word), x], I32), self.b.const(0, I32))
+        with self.b.when(failed):
+            self.b.lines.append("  ret ptr null")
+            self.b.start(self.b.label("unreachable"))
 
     def require_equal_dicts(self, x, y):
         self.require_type(x, DICT)
@@ -159,9 +182,68 @@ class Function:
 def text(layout):
     """The module with all functions."""
     module = Module()
-    for write in (_apply, _update, _holds, _same_are_alive, _give_results):
+    for write in (_begin, _apply, _backward_again, _update, _same_are_alive, _give_results):
         write(module, layout)
     return str(module)
+
+
+def _begin(module, layout):
+    """begin(arguments): they are like those of the last call, and what is expected from outside is as it was."""
+    f = Function(module, "begin", layout)
+    b = f.b
+    f.require_state(MODE_NAME, f.word(MODE_AT_START))
+    f.require_state(DTYPE_NAME, f.word(DTYPE_AT_START))
+    items = b.offset(f.argument(0), layout.tuple_items, 1)
+    records, n = f.word(ARGUMENTS), f.word(N_ARGUMENTS, I64)
+    with b.loop(0, n, 1) as i:
+        record, x = b.offset(records, i, 8 * ARGUMENT_WORDS), f.item(items, i)
+        is_tensor = b.cmp("ne", f.load(record, 0, I64), b.i64(0))
+        with b.when(is_tensor):
+            _require_argument(f, record, x, records, i)
+        with b.when(b.not_(is_tensor)):
+            kind = f.load(x, layout.type)
+            simple = [b.cmp("eq", kind, f.word(KINDS + k)) for k in range(3)] + [b.cmp("eq", x, f.word(NONE))]
+            f.require(b.or_(b.or_(simple[0], simple[1]), b.or_(simple[2], simple[3])))
+    expected = f.word(EXPECTED)
+    with b.loop(0, f.word(N_EXPECTED, I64), 1) as i:
+        record = b.offset(expected, i, 8 * EXPECTED_WORDS)
+        tensor = f.load(record, 0)
+        f.same(f.load(tensor, layout.data), f.load(record, 8))
+        f.require_leaf(tensor, f.load(record, 16))
+    tensors = f.tensor_items()
+    with b.loop(0, n, 1, [b.i64(0)]) as (i, place):
+        (number,) = place.values
+        is_tensor = b.cmp("ne", f.load(b.offset(records, i, 8 * ARGUMENT_WORDS), 0, I64), b.i64(0))
+        with b.when(is_tensor):
+            f.assign(f.item(items, i), b.offset(tensors, number, 8), 0)
+        place.next([b.add(number, b.convert(is_tensor, "i64"))])
+    f.store(b.i64(0), f.words, 8 * K)
+    f.finish(f.keep(f.word(TRUE)))
+
+
+def _require_argument(f, record, x, records, i):
+    """A leaf on a contiguous array of its own of the shape and dtype in the record."""
+    b, layout = f.b, f.layout
+    f.require_type(x, TENSOR)
+    array = f.load(x, layout.data)
+    f.require_type(array, ARRAY)
+    f.require_leaf(x, f.load(record, 8))
+    f.same(f.load(array, layout.array_dtype), f.load(record, 0))
+    contiguous = b.and_(f.load(array, layout.array_flags, I32), b.const(1, I32))  # 1: NPY_ARRAY_C_CONTIGUOUS
+    f.same(contiguous, b.const(1, I32))
+    ndim = b.convert(f.load(array, layout.array_ndim, I32), "i64")
+    f.same(ndim, f.load(record, 16, I64))
+    shape, expected = f.load(array, layout.array_shape), f.load(record, 24)
+    with b.loop(0, ndim, 1) as axis:
+        f.same(f.item(shape, axis, I64), f.item(expected, axis, I64))
+    base = f.load(array, layout.array_base)
+    owner = b.select(b.cmp("eq", base, _NULL), array, base)
+    f.store(owner, record, 32)
+    with b.loop(0, i, 1) as k:
+        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * ARGUMENT_WORDS), 32)))
+    owners = f.word(OWNERS)
+    with b.loop(0, f.word(N_OWNERS, I64), 1) as k:
+        f.require(b.cmp("ne", owner, f.item(owners, k)))
 
 
 def _apply(module, layout):
@@ -185,14 +267,37 @@ def _apply(module, layout):
 
 def _append_numbers(f, items, codes, n):
     with f.b.loop(0, n, 1) as i, f.b.when(f.b.cmp("lt", f.item(codes, i, I64), f.b.i64(0))):
-        _append_number(f, f.item(items, i))
+        f.append(NUMBERS, f.item(items, i))
 
 
-def _append_number(f, x):
-    failed = f.b.cmp("ne", f.python("PyList_Append", [f.word(NUMBERS), x], I32), f.b.const(0, I32))
-    with f.b.when(failed):
-        f.b.lines.append("  ret ptr null")
-        f.b.start(f.b.label("unreachable"))
+def _backward_again(module, layout):
+    """backward_again(outputs, gradients, retain_graph, create_graph, inputs): True if it is the expected one, to leaves
+    that have no gradient; they get theirs."""
+    f = Function(module, "backward_again", layout)
+    b = f.b
+    entry, outputs = f.entry(), f.argument(0)
+    f.same(f.load(entry, 8 * OP), f.word(BACKWARD))
+    f.same(f.argument(1), f.word(NONE))
+    f.same(f.argument(2), f.load(entry, 8 * ATTRIBUTES))
+    f.same(f.argument(3), f.word(FALSE))
+    f.same(f.argument(4), f.word(NONE))
+    f.require_mode(entry)
+    f.require_type(outputs, TUPLE)
+    n, tensors = f.load(outputs, layout.size, I64), f.tensor_items()
+    f.same(n, f.load(entry, 8 * N_OPERANDS, I64))
+    f.require_operands(b.offset(outputs, layout.tuple_items, 1), f.load(entry, 8 * OPERANDS), n, tensors)
+    pairs, n_pairs = f.load(entry, 8 * STORAGES), f.load(entry, 8 * N_STORAGES, I64)
+    with b.loop(0, n_pairs, 1) as i:
+        leaf = f.item(tensors, f.item(pairs, b.add(i, i), I64))
+        f.same(f.load(leaf, layout.grad), f.word(NONE))
+        f.same(f.load(leaf, layout.accumulator), f.word(NONE))
+    f.append(CHANGED_GRADIENTS, f.load(entry, 8 * HOMES))
+    with b.loop(0, n_pairs, 1) as i:
+        at = b.add(i, i)
+        leaf, gradient = f.item(tensors, f.item(pairs, at, I64)), f.item(pairs, b.add(at, b.i64(1)), I64)
+        f.assign(f.item(tensors, gradient), leaf, layout.grad)
+    f.advance()
+    f.finish(f.keep(f.word(TRUE)))
 
 
 def _update(module, layout):
@@ -223,7 +328,7 @@ def _update(module, layout):
     set = f.python("PyObject_SetAttr", [f.word(FRAME), f.word(HOMES_NAME), f.load(entry, 8 * HOMES)], I32)
     f.same(set, b.const(0, I32))
     with b.loop(0, n_numbers, 1) as i:
-        _append_number(f, f.item(number_items, i))
+        f.append(NUMBERS, f.item(number_items, i))
     with b.loop(0, n_storages, 1) as i:
         storage = f.item(storages, i)
         version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
@@ -233,20 +338,6 @@ def _update(module, layout):
         f.python("Py_DecRef", [before], "void")
     f.advance()
     f.finish(f.keep(f.word(NONE)))
-
-
-def _holds(module, layout):
-    """holds(): every expected tensor is a leaf with the array and the flag it had."""
-    f = Function(module, "holds", layout)
-    records = f.word(EXPECTED)
-    with f.b.loop(0, f.word(N_EXPECTED, I64), 1) as i:
-        record = f.b.offset(records, i, 8 * EXPECTED_WORDS)
-        tensor = f.load(record, 0)
-        f.same(f.load(tensor, layout.data), f.load(record, 8))
-        f.same(f.load(tensor, layout.requires_grad), f.load(record, 16))
-        f.same(f.load(tensor, layout.node), f.word(NONE))
-        f.same(f.load(tensor, layout.frame), f.word(NONE))
-    f.finish(f.keep(f.word(TRUE)))
 
 
 def _same_are_alive(module, layout):

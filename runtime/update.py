@@ -5,13 +5,12 @@ from .modes import state
 
 
 def update(rule, rows, numbers=(), **flags):
-    """For every row of tensors compute rule(*row, *numbers, **flags) and write the results in place.
+    """For every row (a tuple of tensors) compute rule(*row, *numbers, **flags) and write the results in place.
 
     rule: a pure function written with ops; returns one new value per element of the row, None where it stays. Numbers
     are run-time Python floats that the rule may combine with tensors only; flags are fixed parts of the rule. All new
     values of a row are computed before any is written. Call it under no_grad.
     """
-    rows = [tuple(row) for row in rows]
     if not rows:
         return
     frame = state.frame

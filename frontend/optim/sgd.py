@@ -49,14 +49,16 @@ class SGD(Optimizer):
     def _rows(self, group):
         """(parameter, gradient, buffer) with buffers made now, and with buffers that hold a direction already."""
         starting, moving = [], []
+        states = self.state
         for param, grad in with_gradients(group):
-            state = self.state[param]
-            rows = moving
-            if state.get("momentum_buffer") is None:
+            state = states[param]
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
                 remember(state)
-                state["momentum_buffer"] = zeros_like(param)
-                rows = starting
-            rows.append((param, grad, state["momentum_buffer"]))
+                buffer = state["momentum_buffer"] = zeros_like(param)
+                starting.append((param, grad, buffer))
+            else:
+                moving.append((param, grad, buffer))
         return starting, moving
 
 
