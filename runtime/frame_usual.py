@@ -30,7 +30,7 @@ def _references_when_picked():
     return list(map(getrefcount, picked))[0]
 
 
-_NO_HOMES = {}
+_NO_HOMES, _MADE_PER_CALL = {}, object()
 
 
 def _picker(numbers):
@@ -177,9 +177,12 @@ class UsualFrame:
         self._fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self._views = [entry.vid for entry in entries if entry.root is not None]
         self._counts = None
-        self._ends_freed = any(self.metas[vid].history for vid in needed.live)
+        self._ended = EndedCall(self) if any(self.metas[vid].history for vid in needed.live) else None
+        if self._ended is not None and any(key is not None and key[2] for key in self.argument_keys):
+            # Its leaves are arguments.
+            self._ended = _MADE_PER_CALL
         changing = [vid for vid in self.program.inputs if vid not in self.expectation.known]
-        self._changing = [(self.program.inputs.index(vid), vid) for vid in changing]
+        self.changing = [(self.program.inputs.index(vid), vid) for vid in changing]
         self._lock = threading.Lock()
         self._real = None
         self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], _NO_HOMES
@@ -189,12 +192,11 @@ class UsualFrame:
 
     def _use_native_methods(self):
         methods = [
-            self._begin, self.apply, self.backward_again, self.update, self._same_are_alive, self._give_results
+            self._begin, self.apply, self.backward_again, self.update, self._run
         ]  # fmt: skip
         self._native = native.NativeReplay(self, methods)
         self.position = self._native.position
-        self._begin, self.apply, self.backward_again, *others = self._native.functions
-        self.update, self._same_are_alive, self._give_results = others
+        self._begin, self.apply, self.backward_again, self.update, self._run = self._native.functions
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
@@ -332,29 +334,30 @@ class UsualFrame:
     def close(self):
         for vid in self._views:
             self.tensors[vid]._base = None
-        if self._real is not None or not self._same_are_alive():
+        if self._real is None and self._run(EndedCall(self) if self._ended is _MADE_PER_CALL else self._ended):
+            self.program.calls += 1
+            self._finish()
+        else:
             self.depart().close()
-            return
-        program, tensors = self.program, self.tensors
-        arrays = [(k, tensors[vid]._data) for k, vid in self._changing]
-        outputs = program.call_again(self, self.expectation.known, arrays, self.numbers)
+
+    def _run(self, ended):
+        """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
+        if not self._same_are_alive():
+            return False
+        arrays = [(k, self.tensors[vid]._data) for k, vid in self.changing]
+        outputs = self.program.call_again(self, self.expectation.known, arrays, self.numbers)
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
-            self.depart().close()
-            return
-        self._give_results(outputs, EndedCall(self) if self._ends_freed else None)
-        self._finish()
-
-    def _give_results(self, arrays, ended):
-        """The results get their arrays; new tensors stand in their places for the next call."""
-        for vid, array in zip(self.needed.live, arrays):
+            return False
+        for vid, array in zip(self.needed.live, outputs):
             tensor, meta = self.tensors[vid], self.metas[vid]
             tensor._data = array
             tensor._frame = ended if meta.history else None
+            # For the next call.
             self.tensors[vid] = pending_tensor(self, vid, meta)
+        return True
 
     def _same_are_alive(self):
-        """Whether the call is at its end, and the results that somebody holds are those of the last call."""
         if self.entries[self.position.value] is not _End:
             return False
         results = self._pick(self.tensors)
@@ -442,7 +445,7 @@ class EndedCall:
     def __init__(self, usual):
         self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
         arguments = enumerate(usual.tensors[: usual.n_tensors])
-        self.leaves = [(vid, t, 0) for vid, t in arguments if t._requires_grad]
+        self.leaves = [(vid, t, 0) for vid, t in arguments if t is not None and t._requires_grad]
 
     def _frame_of(self, tensor):
         frame = Frame(self.recording)

@@ -170,13 +170,31 @@ class NativeReplay:
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
-        words[t.N_LIVE] = self.fill(t.LIVE, [_live(self.held, v, frame.metas[v]) for v in frame.needed.live], 5)
+        self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
         for k, method in enumerate(methods):
             words[t.SLOW + k] = id(method)
         self.position = ctypes.c_int64.from_buffer(words)
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
+
+    def _take_program(self, frame):
+        t, words, program = native_text, self.words, frame.program
+        table, scalars = program.own_table(frame.expectation.known)
+        words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
+        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
+        words[t.NEW_ARRAY] = _new_array_address()
+        scalars_from = [(position, code == -3) for position, code in program.numbers]
+        words[t.N_SCALARS] = self.fill(t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
+        changing = [(program.first_array + k, vid) for k, vid in frame.changing]
+        words[t.N_CHANGING] = self.fill(t.CHANGING, changing, t.CHANGING_WORDS)
+        first = program.first_array + len(program.inputs)
+        live = [
+            _live(self.held, number, frame.metas[number], first + k, output)
+            for k, (number, output) in enumerate(zip(frame.needed.live, program.outputs))
+        ]
+        words[t.N_LIVE] = self.fill(t.LIVE, live, t.LIVE_WORDS)
+        self.held += [program, table, scalars]
 
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
@@ -226,6 +244,19 @@ def _backward_entry(held, entry):
     return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
 
 
-def _live(held, number, meta):
-    held.append(number)
-    return number, id(number), id(meta), id(meta.requires_grad), meta.history
+def _live(held, number, meta, word, output):
+    shape, dtype = output
+    dims, pool = np.array(shape, np.int64), [None, None]
+    held += [number, dims, dtype, pool]
+    words = [number, id(number), id(meta), id(meta.requires_grad), meta.history, word, id(dtype), len(shape)]
+    return [*words, dims.ctypes.data, id(pool)]
+
+
+@functools.cache
+def _new_array_address():
+    """NumPy's table of functions for extensions keeps PyArray_NewFromDescr in its place 94, in every version."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
+    return (ctypes.c_size_t * 95).from_address(get(core.multiarray._ARRAY_API, None))[94]

@@ -10,7 +10,7 @@ same arguments (a word from SLOW on). References are counted by calls into CPyth
 
 from typing import NamedTuple
 
-from ..compiler.emit.builder import I32, I64, PTR, Builder, Module, Reg
+from ..compiler.emit.builder import F64, I32, I64, PTR, Builder, Module, Reg
 
 
 class Layout(NamedTuple):
@@ -49,13 +49,16 @@ STATE, MODE_NAME, DTYPE_NAME, HOMES_NAME, MODE_AT_START, DTYPE_AT_START, BACKWAR
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY = range(24, 32)
 KINDS = 32  # and two more: the types of Python numbers, bool, int, float
 SLOW = 35  # and more: per function the Python method that does the same
-API = 42
+PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(40, 49)
+NEW_ARRAY = 49  # NumPy's PyArray_NewFromDescr
+API = 50
 FUNCTIONS = (
     "PyObject_GetAttr", "PyObject_SetAttr", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
     "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
+    "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask",
 )  # fmt: skip
 N_WORDS = API + len(FUNCTIONS)
-METHODS = ("begin", "apply", "backward_again", "update", "same_are_alive", "give_results")
+METHODS = ("begin", "apply", "backward_again", "update", "run")
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward the word
 # for it. STORAGES and N_STORAGES of a backward are the (leaf, gradient) numbers, HOMES what undoes it.
@@ -64,7 +67,12 @@ ENTRY_WORDS = 16
 ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
-LIVE_WORDS = 5  # number, vid as an object, meta, flag, what _frame becomes: 0 for None, 1 for the ended call
+SCALAR_WORDS = 2  # position among the numbers, whether it is a float
+CHANGING_WORDS = 2  # word of the program's table, number
+# The words of a result: its number, also as an object, meta, flag; whether its frame becomes the ended call, not None;
+# its word in the table; its array's dtype and shape; a list of the last two arrays, and the one chosen now.
+IS_ENDED, TABLE_WORD, DTYPE, NDIM, SHAPE, POOL, CHOSEN = range(4, 11)
+LIVE_WORDS = 11
 _NULL = Reg("null", PTR)
 
 
@@ -140,6 +148,10 @@ class Function:
         self.same(self.load(tensor, self.layout.node), self.word(NONE))
         self.same(self.load(tensor, self.layout.frame), self.word(NONE))
 
+    def is_unshared(self, x):
+        """Whether an object has one reference."""
+        return self.b.cmp("eq", self.load(x, 0, I32), self.b.const(1, I32))
+
     def append(self, word, x):
         """Append to a list; an error is passed on."""
         failed = self.b.cmp("ne", self.python("PyList_Append", [self.word(word), x], I32), self.b.const(0, I32))
@@ -182,7 +194,7 @@ class Function:
 def text(layout):
     """The module with all functions."""
     module = Module()
-    for write in (_begin, _apply, _backward_again, _update, _same_are_alive, _give_results):
+    for write in (_begin, _apply, _backward_again, _update, _run):
         write(module, layout)
     return str(module)
 
@@ -340,43 +352,101 @@ def _update(module, layout):
     f.finish(f.keep(f.word(NONE)))
 
 
-def _same_are_alive(module, layout):
-    """same_are_alive(): the call is at its end, and the same results have a reference besides the list's."""
-    f = Function(module, "same_are_alive", layout)
+def _run(module, layout):
+    """run(ended): at the end of the call, with the same results alive as usual, run the program and hand them out."""
+    f = Function(module, "run", layout)
     b = f.b
     f.same(f.word(K, I64), f.word(N_ENTRIES, I64))
+    _require_same_alive(f)
+    arena, table = f.word(ARENA), f.word(TABLE)
+    f.require(b.cmp("le", f.word(ARENA_BYTES, I64), f.load(arena, 8, I64)))
+    f.store(f.load(arena, 0), table, 0)
+    _fill_numbers(f)
+    changing, tensors = f.word(CHANGING), f.tensor_items()
+    with b.loop(0, f.word(N_CHANGING, I64), 1) as i:
+        record = b.offset(changing, i, 8 * CHANGING_WORDS)
+        tensor = f.item(tensors, f.load(record, 8, I64))
+        b.store(f.load(tensor, layout.data), b.offset(table, f.load(record, 0, I64), 8))
+    live = f.word(LIVE)
+    with b.loop(0, f.word(N_LIVE, I64), 1) as i:
+        record = b.offset(live, i, 8 * LIVE_WORDS)
+        _choose_array(f, record)
+        b.store(f.load(record, 8 * CHOSEN), b.offset(table, f.load(record, 8 * TABLE_WORD, I64), 8))
+    f.same(b.call(I64, f.word(PROGRAM), [table]), b.i64(0))
+    with b.loop(0, f.word(N_LIVE, I64), 1) as i:
+        _give_result(f, b.offset(live, i, 8 * LIVE_WORDS), tensors)
+    f.finish(f.keep(f.word(TRUE)))
+
+
+def _require_same_alive(f):
+    """The same results as usual have a reference besides the list's, and nobody watches one."""
+    b, layout = f.b, f.layout
     records, tensors = f.word(RESULTS), f.tensor_items()
     with b.loop(0, f.word(N_RESULTS, I64), 1) as i:
         record = b.offset(records, i, 8 * RESULT_WORDS)
         tensor = f.item(tensors, f.load(record, 0, I64))
-        alive = b.convert(b.cmp("lt", b.const(1, I32), f.load(tensor, 0, I32)), "i64")
+        alive = b.convert(b.not_(f.is_unshared(tensor)), "i64")
         f.same(alive, f.load(record, 8, I64))
         f.same(f.load(tensor, layout.weak_references), _NULL)
-    f.finish(f.keep(f.word(TRUE)))
 
 
-def _give_results(module, layout):
-    """give_results(arrays, ended): results get their arrays, and new tensors are made for the next call."""
-    f = Function(module, "give_results", layout)
+def _fill_numbers(f):
+    """The run-time numbers into the program's table of scalars."""
     b = f.b
-    records, tensors, none = f.word(LIVE), f.tensor_items(), f.word(NONE)
-    arrays = f.load(f.argument(0), layout.list_items)
-    with b.loop(0, f.word(N_LIVE, I64), 1) as i:
-        record = b.offset(records, i, 8 * LIVE_WORDS)
-        number = f.load(record, 0, I64)
-        new = f.python("PyType_GenericAlloc", [f.word(TENSOR), b.i64(0)])
+    records, scalars = f.word(SCALARS_FROM), f.word(SCALARS)
+    numbers = f.load(f.word(NUMBERS), f.layout.list_items)
+    with b.loop(0, f.word(N_SCALARS, I64), 1) as i:
+        record, place = b.offset(records, i, 8 * SCALAR_WORDS), b.offset(scalars, i, 8)
+        x, is_float = f.item(numbers, f.load(record, 0, I64)), b.cmp("ne", f.load(record, 8, I64), b.i64(0))
+        with b.when(is_float):
+            b.store(f.python("PyFloat_AsDouble", [x], F64), place)
+        with b.when(b.not_(is_float)):
+            b.store(f.python("PyLong_AsUnsignedLongLongMask", [x], I64), place)
+
+
+def _choose_array(f, record):
+    """An array for a result: one of the two made before if nobody holds it any more, else a new one in its place."""
+    b = f.b
+    pool = f.load(f.load(record, 8 * POOL), f.layout.list_items)
+    f.store(_NULL, record, 8 * CHOSEN)
+    for k in (1, 0):
+        array = f.load(pool, 8 * k)
+        with b.when(f.is_unshared(array)):
+            f.store(array, record, 8 * CHOSEN)
+    with b.when(b.cmp("eq", f.load(record, 8 * CHOSEN), _NULL)):
+        dtype, ndim, shape = f.load(record, 8 * DTYPE), f.load(record, 8 * NDIM, I64), f.load(record, 8 * SHAPE)
+        flags = b.const(0, I32)
+        new = b.call(
+            PTR,
+            f.word(NEW_ARRAY),
+            [f.word(ARRAY), f.keep(dtype), b.convert(ndim, "i32"), shape, _NULL, _NULL, flags, _NULL],
+        )
         with b.when(b.cmp("eq", new, _NULL)):
             b.lines.append("  ret ptr null")
             b.start(b.label("unreachable"))
-        for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
-            f.store(f.keep(none), new, getattr(layout, slot))
-        f.store(f.keep(f.word(FRAME)), new, layout.frame)
-        for k, slot in enumerate(("vid", "meta", "requires_grad")):
-            f.store(f.keep(f.load(record, 8 * (k + 1))), new, getattr(layout, slot))
-        tensor = f.item(tensors, number)
-        f.assign(f.item(arrays, i), tensor, layout.data)
-        is_ended = b.cmp("ne", f.load(record, 32, I64), b.i64(0))
-        f.assign(b.select(is_ended, f.argument(1), none), tensor, layout.frame)
-        b.store(new, b.offset(tensors, number, 8))
-        f.python("Py_DecRef", [tensor], "void")
-    f.finish(f.keep(none))
+        before = f.load(pool, 8)
+        f.store(f.load(pool, 0), pool, 8)
+        f.store(new, pool, 0)
+        f.store(new, record, 8 * CHOSEN)
+        f.python("Py_DecRef", [before], "void")
+
+
+def _give_result(f, record, tensors):
+    """A result gets its array, and a new tensor stands in its place for the next call."""
+    b, layout, none = f.b, f.layout, f.word(NONE)
+    number = f.load(record, 0, I64)
+    new = f.python("PyType_GenericAlloc", [f.word(TENSOR), b.i64(0)])
+    with b.when(b.cmp("eq", new, _NULL)):
+        b.lines.append("  ret ptr null")
+        b.start(b.label("unreachable"))
+    for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
+        f.store(f.keep(none), new, getattr(layout, slot))
+    f.store(f.keep(f.word(FRAME)), new, layout.frame)
+    for k, slot in enumerate(("vid", "meta", "requires_grad")):
+        f.store(f.keep(f.load(record, 8 * (k + 1))), new, getattr(layout, slot))
+    tensor = f.item(tensors, number)
+    f.assign(f.load(record, 8 * CHOSEN), tensor, layout.data)
+    is_ended = b.cmp("ne", f.load(record, 8 * IS_ENDED, I64), b.i64(0))
+    f.assign(b.select(is_ended, f.argument(0), none), tensor, layout.frame)
+    b.store(new, b.offset(tensors, number, 8))
+    f.python("Py_DecRef", [tensor], "void")

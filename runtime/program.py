@@ -46,18 +46,21 @@ _running = threading.RLock()
 
 
 class Arena:
-    """Scratch memory for one program at a time: one arena serves all."""
+    """Scratch memory for one program at a time: one arena serves all. `words` are its address and size for native
+    code."""
 
     def __init__(self):
         self.size = 0
         self.address = 0
         self.memory = None
+        self.words = np.zeros(2, np.uint64)
 
     def reserve(self, size):
         if size > self.size:
             self.memory = np.empty(size + 64, np.uint8)
             self.address = (self.memory.ctypes.data + 63) & ~63
             self.size = size
+            self.words[:] = self.address, size
         return self.address
 
 
@@ -67,9 +70,14 @@ _arena = Arena()
 class Program:
     """Loaded code and how to call it.
 
+    A program may be run by its address on a table of one's own while the interpreter lock is held.
+
     meta (also stored on disk): "inputs" numbers of values, "numbers" (position, kind) of run-time numbers, "outputs"
     (shape, dtype name), "n_live", "arena", "gemm" element kinds, "plan" what explain shows.
     """
+
+    first_array = 4  # words of a table before its arrays: compiler/emit/program.py
+    arena_words = _arena.words
 
     def __init__(self, meta, library):
         self.meta = meta
@@ -79,7 +87,8 @@ class Program:
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
         self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
         self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
-        self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("weft_program"))
+        self.address = library.address("weft_program")
+        self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
         self.integers = (ctypes.c_int64 * max(len(self.numbers), 1)).from_buffer(self.scalars)
         self.table = (ctypes.c_size_t * (4 + len(self.inputs) + len(self.outputs)))()
@@ -101,6 +110,7 @@ class Program:
         addresses = list(map(id, arrays + outputs))
         # The interpreter may switch threads between filling the table and running on it.
         with _running:
+            self.calls += 1
             self.prepared_for = None
             self.table[4:] = addresses
             return self._run(outputs, numbers)
@@ -121,6 +131,15 @@ class Program:
             table[4 + n_inputs :] = list(map(id, outputs))
             return self._run(outputs, numbers)
 
+    def own_table(self, stable):
+        """(table, its scalars) for a caller that fills and runs it by itself; the inputs in `stable` are filled in."""
+        table, scalars = np.array(self.table, np.uint64), np.zeros(max(len(self.numbers), 1), np.uint64)
+        table[1] = scalars.ctypes.data
+        for k, vid in enumerate(self.inputs):
+            if vid in stable:
+                table[self.first_array + k] = id(stable[vid])
+        return table, scalars
+
     def _new_outputs(self):
         empty = np.empty
         return [
@@ -136,7 +155,6 @@ class Program:
                 self.scalars[slot] = numbers[position]
             else:
                 self.integers[slot] = numbers[position]
-        self.calls += 1
         return None if self.function(self.table_address) else outputs
 
     @staticmethod

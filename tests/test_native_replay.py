@@ -46,10 +46,8 @@ def test_python_is_not_asked_where_all_is_as_usual(monkeypatch):
     def fail(*_):
         raise AssertionError("the Python method was called")
 
-    monkeypatch.setattr(frame_usual.UsualFrame, "apply", fail)
-    monkeypatch.setattr(frame_usual.UsualFrame, "update", fail)
-    monkeypatch.setattr(frame_usual.UsualFrame, "_same_are_alive", fail)
-    monkeypatch.setattr(frame_usual.UsualFrame, "_give_results", fail)
+    for method in ("_begin", "apply", "backward_again", "update", "_run"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, fail)
     step, w, optimizer = training()
     f = weft.compile(step)
     for k in range(10):
