@@ -77,18 +77,18 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is None:
         engine.run(roots, retain_graph=retain, create_graph=create_graph)
         return
-    wanted = _wanted(_as_tuple(inputs))
+    _check_inputs(_as_tuple(inputs))
+    wanted = [edge_of(x) for x in _as_tuple(inputs)]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     for x, g in zip(_as_tuple(inputs), found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
 
 
-def _wanted(inputs):
+def _check_inputs(inputs):
     for x in inputs:
         if not x.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    return [edge_of(x) for x in inputs]
 
 
 def grad(
@@ -111,9 +111,14 @@ def grad(
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
     gradients = _as_tuple(grad_outputs) if grad_outputs is not None else None
     retain = create_graph if retain_graph is None else retain_graph
-    wanted = _wanted(inputs)
-    roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
-    found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+    _check_inputs(inputs)
+    _check_cotangents(outputs, gradients)
+    frame = state.frame
+    found = None if frame is None else frame.gradients(outputs, gradients, inputs, retain, create_graph)
+    if found is None:
+        wanted = [edge_of(x) for x in inputs]
+        roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
+        found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     for k, g in enumerate(found):
         if g is None and materialize_grads:
             found[k] = inputs[k].new_zeros(inputs[k].shape)

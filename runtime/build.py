@@ -16,7 +16,7 @@ from .dump import watcher
 from .evaluate import strides_in_elements
 from .frame_autograd import reach, readable_values, summed_leaves
 from .modes import state
-from .recording import ASSIGN, BACKWARD, INPUT, NUMBER_DTYPES, UPDATE
+from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 
 
 class GraphBuilder:
@@ -60,7 +60,7 @@ class GraphBuilder:
     def add(self, step):
         if step.op in (INPUT, ASSIGN):
             return
-        if step.op == BACKWARD:
+        if step.op in (BACKWARD, GRADIENTS):
             self._backward(step)
         elif step.op == UPDATE:
             self._update(step)
@@ -81,7 +81,7 @@ class GraphBuilder:
         outputs = [self.value(v) for v in step.operands[:n]]
         cotangents = [
             self.graph.apply(full, (1,), {"shape": out.shape, "dtype": out.dtype}) if k < 0 else self.value(k)
-            for out, k in zip(outputs, step.operands[n:])
+            for out, k in zip(outputs, step.operands[n : 2 * n])
         ]
         wanted = [self.value(v) for v in step.detail.wanted]
         for offset, gradient in enumerate(backward(self.graph, outputs, cotangents, wanted, frozenset(self.stopped))):
@@ -103,7 +103,7 @@ class GraphBuilder:
 def graph_of(frame, needed):
     """The graph of the pending steps, or of the whole call if a backward reads earlier ones."""
     pending = frame.steps[frame.flushed :]
-    whole = needed.differentiable or any(step.op == BACKWARD for step in pending)
+    whole = needed.differentiable or any(step.op in (BACKWARD, GRADIENTS) for step in pending)
     builder = GraphBuilder(frame, frame.recording.name)
     for step in frame.steps if whole else pending:
         builder.add(step)

@@ -1,7 +1,7 @@
 """The canonical text of a stretch of a recording: equal texts mean equal programs. It is the key of the disk cache."""
 
 from .modes import state
-from .recording import BACKWARD, UPDATE
+from .recording import BACKWARD, GRADIENTS, UPDATE
 
 
 def describe(frame, needed, *, closed=False):
@@ -24,7 +24,7 @@ def _attributes(step):
     if step.op == UPDATE:
         rule, *rest = step.attributes
         return f"{rule.__module__}.{rule.__qualname__} {_code_text(rule)} {rest}"
-    if step.op == BACKWARD:
+    if step.op in (BACKWARD, GRADIENTS):
         return f"{step.attributes} {step.detail.wanted}"
     if isinstance(step.attributes, dict):
         return sorted(step.attributes.items())

@@ -7,7 +7,7 @@ of the call, or when a value is read in the middle. What is alive then is found 
 """
 
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush, frame_inputs
+from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs
 from .closed import FreedNode, close_graph
 from .expectation import learn
 from .gate import apply_eagerly
@@ -444,6 +444,9 @@ class Frame:
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """Whether backward() is the one expected here, and has been done. Only a UsualFrame expects any."""
         return False
+
+    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)
 
     def backward(self, outputs, gradients, retain_graph):
         frame_autograd.backward(self, outputs, gradients, retain_graph)

@@ -18,7 +18,7 @@ from weakref import getweakrefcount
 from . import frame_inputs, native
 from .frame import Frame
 from .modes import state
-from .recording import BACKWARD, INPUT, NUMBER_CODES, UPDATE
+from .recording import BACKWARD, GRADIENTS, INPUT, NUMBER_CODES, UPDATE
 from .tensor import Tensor, pending_tensor
 
 _grad, _accumulator, _sharers = attrgetter("_grad"), attrgetter("_accumulator"), attrgetter("sharers")
@@ -132,9 +132,9 @@ def _entry(frame, step, fresh, changed):
         changed.update(usual.old)
         if not changed.isdisjoint(frame.roots.values()):
             return None
-    elif isinstance(step.op, str) and step.op is not BACKWARD:
+    elif isinstance(step.op, str) and step.op not in (BACKWARD, GRADIENTS):
         return None
-    elif step.detail is not None and step.op is not BACKWARD:
+    elif step.detail is not None and step.op not in (BACKWARD, GRADIENTS):
         root = frame.roots[step.first]
     if any(vid not in step.operands or not _is_usual_key(key) for vid, key in fresh):
         return None
@@ -302,6 +302,24 @@ class UsualFrame:
         self.position.value += 1
         return True
 
+    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """autograd.grad, if it is the one expected here."""
+        entry = self.entries[self.position.value]
+        operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
+        if (
+            entry.op is GRADIENTS
+            and entry.attributes == (len(outputs), retain_graph)
+            and not create_graph
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and all(x is (self.tensors[k] if k >= 0 else None) for x, k in zip(operands, entry.operands))
+            and not any(x._accumulator is not None and x._accumulator() is not None for x in inputs)
+        ):
+            self.position.value += 1
+            return [self.tensors[vid] for vid in entry.numbers]
+        return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
+
     def before_gradient(self, tensor):
         if tensor._frame is self:
             # A tensor made here could not be used again as it is.
@@ -418,7 +436,7 @@ class UsualFrame:
             tensor._frame = frame
             frame.tensors.append(tensor)
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
-        if entry.op is BACKWARD:
+        if entry.op in (BACKWARD, GRADIENTS):
             frame.freed.update(entry.step.detail.frees)
         elif entry.root is not None:
             frame._note_view(tensor, entry.operands[0])
@@ -450,7 +468,7 @@ class EndedCall:
     def _frame_of(self, tensor):
         frame = Frame(self.recording)
         frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
-        frame.freed = {k for step in frame.steps if step.op is BACKWARD for k in step.detail.frees}
+        frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
         frame.closed = frame.ends_freed = True
         tensor._frame = frame
         return frame

@@ -15,7 +15,7 @@ import numpy as np
 from . import kernels, native_text
 from .modes import state
 from .native_text import Layout
-from .recording import BACKWARD, UPDATE
+from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Storage, Tensor
 
 _METH_FASTCALL = 0x80
@@ -217,7 +217,7 @@ def _argument(held, key):
 
 def _entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh or entry.root is not None:
+    if entry.op in (None, GRADIENTS) or entry.fresh or entry.root is not None:
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)

@@ -17,7 +17,7 @@ from .cache import default_cache, pack, unpack
 from .description import describe
 from .gate import apply_eagerly
 from .modes import state
-from .recording import ASSIGN, BACKWARD, INPUT, UPDATE
+from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .tensor import Tensor
 
 _ARRAY_DATA_OFFSET = 16
@@ -241,7 +241,7 @@ def run_steps_eagerly(frame):
         for step in frame.steps[frame.flushed :]:
             if step.op in (INPUT, ASSIGN):
                 continue
-            if step.op in (BACKWARD, UPDATE):
+            if step.op in (BACKWARD, GRADIENTS, UPDATE):
                 break
             numbers = iter(frame.numbers[step.first_number :])
             operands = [next(numbers) if k < 0 else values[k] for k in step.operands]

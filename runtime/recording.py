@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..compiler import dtypes
 
-INPUT, ASSIGN, BACKWARD, UPDATE = "input", "assign", "backward", "update"
+INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
 # Python numbers among operands are run-time values; the step remembers only their kind.
 NUMBER_CODES = {bool: -1, int: -2, float: -3}
