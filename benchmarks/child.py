@@ -88,13 +88,15 @@ class Session:
         ended = time.perf_counter()
         further, _ = timed(program, self.library.wait, 2)
         timed(program, self.library.wait, MEMORY_STEPS - 3)
+        peak = peak_memory_bytes()
         return {
             "import_seconds": self.import_seconds,
             "setup_seconds": built - began,
             "first_call_seconds": ended - built,
             "three_calls_seconds": ended - built + further,
             "imported_bytes": imported,
-            "added_bytes": peak_memory_bytes() - imported,
+            "added_bytes": peak - imported,
+            "peak_bytes": peak,
         }
 
     def _record(self, program, path):

@@ -83,7 +83,7 @@ def best_peer_table(results):
 
 def first_call_table(results):
     header = ["workload", "side", "first call cold, ms", "warm", "first three calls cold, ms", "warm"]
-    header += ["set up cold, ms", "warm", "memory added cold, MiB", "warm"]
+    header += ["set up cold, ms", "warm", "memory added cold, MiB", "warm", "peak memory cold, MiB", "warm"]
     rows = []
     for name, record in results["workloads"].items():
         for side, first in record["first_call"].items():
@@ -93,11 +93,18 @@ def first_call_table(results):
 
 def first_call_cells(first):
     if "error" in first:
-        return ["failed"] * 8
+        return ["failed"] * 10
+    kinds = [first["cold"], first["warm"]]
     cells = []
     for key in ("first_call_seconds", "three_calls_seconds", "setup_seconds"):
-        cells += [f"{1e3 * first[kind][key]:.4g}" for kind in ("cold", "warm")]
-    return cells + [f"{first[kind]['added_bytes'] / 2**20:.1f}" for kind in ("cold", "warm")]
+        cells += [f"{1e3 * kind[key]:.4g}" for kind in kinds]
+    cells += [f"{kind['added_bytes'] / 2**20:.1f}" for kind in kinds]
+    return cells + [f"{peak_bytes(kind) / 2**20:.1f}" for kind in kinds]
+
+
+def peak_bytes(kind):
+    """Records made before the peak was one of their fields have its two parts."""
+    return kind.get("peak_bytes", kind["imported_bytes"] + kind["added_bytes"])
 
 
 def notes(name, record):

@@ -55,7 +55,9 @@ def test_smoke_run_writes_record(tmp_path):
         assert workload["agreement"]["weft-eager"]["same_bits"]
         for side in ("weft", "weft-eager"):
             assert len(workload["sides"][side]["milliseconds"]) == 3
-            assert workload["first_call"][side]["warm"]["added_bytes"] > 0
+            for first in workload["first_call"][side].values():
+                assert first["added_bytes"] > 0
+                assert first["peak_bytes"] == first["imported_bytes"] + first["added_bytes"]
     assert "| digits_mlp |" in path.with_suffix(".md").read_text()
 
 
@@ -130,6 +132,34 @@ def test_table_has_time_ratio_and_failures():
     assert "| seeds_net | 1 | 3 (3.00 [2.50, 3.50]) | failed |" in lines
     assert "| seeds_net | torch | 3.00 [2.50, 3.50] |" in lines
     assert "  - jax failed: no luck" in lines
+
+
+MIB = 2**20
+SECONDS = {"first_call_seconds": 0.25, "three_calls_seconds": 0.3, "setup_seconds": 0.01}
+
+
+def first_call(imported, added, **fields):
+    return {**SECONDS, "imported_bytes": imported * MIB, "added_bytes": added * MIB, **fields}
+
+
+def test_first_call_table_has_memory_added_and_peak_memory():
+    measured = {"cold": first_call(100, 95, peak_bytes=195 * MIB), "warm": first_call(100, 8, peak_bytes=108 * MIB)}
+    lines = list(report.lines(results({"weft": record([1.0])}, first_call={"weft": measured, "jax": {"error": "no"}})))
+    (header,) = [line for line in lines if line.startswith("| workload | side |")]
+    assert header.endswith(" | memory added cold, MiB | warm | peak memory cold, MiB | warm |")
+    assert "| seeds_net | weft | 250 | 250 | 300 | 300 | 10 | 10 | 95.0 | 8.0 | 195.0 | 108.0 |" in lines
+    (failed,) = [line for line in lines if line.startswith("| seeds_net | jax |")]
+    assert failed.count("|") == header.count("|")
+
+
+def test_records_without_a_peak_still_give_one():
+    assert report.first_call_cells({"cold": first_call(100, 95), "warm": first_call(100, 8)})[-2:] == ["195.0", "108.0"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_records_can_be_printed_again(path):
+    printed = list(report.lines(json.loads(path.read_text())))
+    assert any("peak memory" in line for line in printed)
 
 
 def test_failures_and_differences_fail_the_run():
