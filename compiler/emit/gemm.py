@@ -12,7 +12,7 @@ into blocks, the accumulators go through C and the chain continues.
 
 How the work is cut, from the outside in:
 
-    entry    a product with one row of C, or one column, goes to `vector`; all others to `blocks`
+    entry    a product with one row of C, or one column, goes to `vector` (see `gemv`); all others to `blocks`
     blocks   for p0 in range(0, k, block_k):           a stretch of the sum
                  for each panel of B:                  two vectors of columns; packed if its rows are not contiguous
                      for height in 8, 4, 2, 1:         as many tiles of each height as fit
@@ -25,7 +25,8 @@ The last columns get panels of one vector or half a vector, so that n = 10 does 
 from dataclasses import dataclass
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
-from .gemm_pack import emit_pack, load_transposed, pack_lanes
+from .gemm_pack import emit_pack
+from .gemv import emit_columns, emit_rows, least_for_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +235,6 @@ def _emit_strip(module, tiling, height, columns):
     return Reg(f"@{b.name}", PTR)
 
 
-_GROUPS = 2  # blocks of columns transposed at once, so that their chains overlap; more, and their lines collide
-
-
 def _store_tile(b, tiling, sums, places, masks, full):
     """Store the accumulators of a tile. Without AVX-512 a masked store may take as long as twenty others."""
     if not tiling.has_free_masks:
@@ -253,100 +251,23 @@ def _store_all(b, sums, places, masks):
         b.store(value, place, masks[i % len(masks)])
 
 
-_ROWS = 4  # rows of B added at once where B is read row by row: the row of C is read and written once for all
-
-
 def _emit_vector(module, tiling, blocks):
     """A function for one row of C: every element of B is used once, so B is read where it lies, in long stretches.
 
-    The columns and the rows of B that do not fill a stretch are left to `blocks`, and so is a B without contiguous rows
-    or columns.
+    Left to `blocks` is a B with neither contiguous rows nor columns, or with very few columns.
     """
-    element, size, lanes = tiling.element, tiling.element_bytes, pack_lanes(tiling.element)
-    by_rows = _emit_rows(module, element, tiling.lanes)
-    by_columns = _emit_columns(module, element)
-    b = Builder(module, f"weft_gemm_{element}_vector", _PRODUCT, linkage="internal")
-    a, a_row, a_col, right, b_row, b_col, c, c_row, _, n, k, scratch = b.arguments
-    rows_contiguous, columns_contiguous = b.cmp("eq", b_col, b.i64(1)), b.cmp("eq", b_row, b.i64(1))
-    width = b.select(rows_contiguous, b.i64(tiling.lanes), b.i64(_GROUPS * lanes))
-    depth = b.select(rows_contiguous, b.i64(_ROWS), b.i64(lanes))
-    n_done = b.select(b.or_(rows_contiguous, columns_contiguous), b.sub(n, b.rem(n, width)), b.i64(0))
-    k_done = b.sub(k, b.rem(k, depth))
-    function = b.select(rows_contiguous, Reg(f"@{by_rows}", PTR), Reg(f"@{by_columns}", PTR))
-    b.call("void", function, [a, a_col, right, b.select(rows_contiguous, b_row, b_col), c, n_done, k_done])
-
-    def remainder(p, j, columns, depth, continued):
-        left, result = b.offset(a, b.mul(p, a_col), size), b.offset(c, j, size)
-        source = b.offset(right, b.add(b.mul(p, b_row), b.mul(j, b_col)), size)
-        operands = [left, a_row, a_col, source, b_row, b_col, result, c_row, b.i64(1), columns, depth, scratch]
-        b.call("void", blocks, [*operands, b.const(continued, I1)])
-
-    with b.when(b.cmp("lt", k_done, k)):
-        remainder(k_done, b.i64(0), n_done, b.sub(k, k_done), 1)
-    with b.when(b.cmp("lt", n_done, n)):
-        remainder(b.i64(0), n_done, b.sub(n, n_done), k, 0)
-    b.finish()
-    return b.name
-
-
-_STRETCH = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_step", I64), ("c", PTR), ("n", I64), ("k", I64)]
-
-
-def _emit_rows(module, element, lanes):
-    """A function for one row of C against contiguous rows of B: C += a[p] * B[p], for a few p at once.
-
-    n is a multiple of `lanes`, k of _ROWS; C is set to zero first.
-    """
-    b = Builder(module, f"weft_gemm_{element}_rows", _STRETCH, linkage="internal")
-    a, a_col, right, b_row, c, n, k = b.arguments
-    t = Type(element, lanes)
-    size = t.element_bytes
-    with b.loop(0, n, lanes) as j:
-        b.store(b.const(0, t), b.offset(c, j, size))
-    with b.loop(0, k, _ROWS, [a, right]) as (_, state):
-        x, row = state.values
-        factors, rows = [], []
-        for _ in range(_ROWS):
-            factors.append(b.splat(b.load(x, Type(element)), lanes))
-            rows.append(row)
-            x, row = b.offset(x, a_col, size), b.offset(row, b_row, size)
-        with b.loop(0, n, lanes) as j:
-            place = b.offset(c, j, size)
-            total = b.load(place, t)
-            for factor, start in zip(factors, rows):
-                total = b.fma(factor, b.load(b.offset(start, j, size), t), total)
-            b.store(total, place)
-        state.next([x, row])
-    b.finish()
-    return b.name
-
-
-def _emit_columns(module, element):
-    """A function for one row of C against contiguous columns of B, transposed in registers block by block.
-
-    n is a multiple of the columns of _GROUPS blocks, k of the rows of one.
-    """
-    b = Builder(module, f"weft_gemm_{element}_columns", _STRETCH, linkage="internal")
-    a, a_col, right, b_col, c, n, k = b.arguments
-    t = Type(element, pack_lanes(element))
-    size, lanes = t.element_bytes, t.lanes
-    offsets = [b.mul(b_col, b.i64(r)) for r in range(lanes)]
-    with b.loop(0, n, _GROUPS * lanes) as j:
-        starts = [b.offset(right, b.mul(b.add(j, b.i64(g * lanes)), b_col), size) for g in range(_GROUPS)]
-        with b.loop(0, k, lanes, [a, *starts, *[b.const(0, t)] * _GROUPS]) as (_, state):
-            x, places, sums = state.values[0], state.values[1 : 1 + _GROUPS], state.values[1 + _GROUPS :]
-            factors = []
-            for _ in range(lanes):
-                factors.append(b.splat(b.load(x, Type(element)), lanes))
-                x = b.offset(x, a_col, size)
-            following = []
-            for place, total in zip(places, sums):
-                here = b.freeze(place)
-                for factor, row in zip(factors, load_transposed(b, t, [b.offset(here, o, size) for o in offsets])):
-                    total = b.fma(factor, row, total)
-                following.append(total)
-            state.next([x, *(b.offset(place, lanes, size) for place in places), *following])
-        for g, total in enumerate(state.results[1 + _GROUPS :]):
-            b.store(total, b.offset(c, b.add(j, b.i64(g * lanes)), size))
+    by_rows, by_columns = emit_rows(module, tiling), emit_columns(module, tiling)
+    b = Builder(module, f"weft_gemm_{tiling.element}_vector", _PRODUCT, linkage="internal")
+    a, _, a_col, right, b_row, b_col, c, _, _, n, k, _ = b.arguments
+    least_n, least_k = least_for_columns(tiling.element)
+    rows = b.cmp("eq", b_col, b.i64(1))
+    large = b.and_(b.cmp("le", b.i64(least_n), n), b.cmp("le", b.i64(least_k), k))
+    columns = b.and_(b.and_(b.cmp("eq", b_row, b.i64(1)), large), b.not_(rows))
+    with b.when(rows):
+        b.call("void", by_rows, [a, a_col, right, b_row, c, n, k])
+    with b.when(columns):
+        b.call("void", by_columns, [a, a_col, right, b_col, c, n, k])
+    with b.when(b.not_(b.or_(rows, columns))):
+        b.call("void", blocks, [*b.arguments, b.const(0, I1)])
     b.finish()
     return b.name

@@ -89,12 +89,12 @@ def load_transposed(b, t, columns):
     """
     group = 16 // t.element_bytes
     vectors = [b.load(column, t) for column in columns]
-    bands = [_zip(b, vectors[at : at + group], 1, group) for at in range(0, t.lanes, group)]
+    bands = [zip_groups(b, vectors[at : at + group], 1, group) for at in range(0, t.lanes, group)]
     by_column = [_unzip(b, [band[c] for band in bands], group) for c in range(group)]
     return [vectors[i] for i in range(len(bands)) for vectors in by_column]
 
 
-def _zip(b, vectors, step, group):
+def zip_groups(b, vectors, step, group):
     """Transpose inside each group: vector c of the result holds element c of every vector, group by group."""
     if len(vectors) == 1:
         return vectors
@@ -104,7 +104,7 @@ def _zip(b, vectors, step, group):
         runs = [at + start + e for at in range(0, lanes, group) for e in range(0, group // 2, step)]
         picks = [side + run + e for run in runs for side in (0, lanes) for e in range(step)]
         halves.append([b.shuffle(x, y, picks) for x, y in zip(vectors[::2], vectors[1::2])])
-    return [vector for half in halves for vector in _zip(b, half, 2 * step, group)]
+    return [vector for half in halves for vector in zip_groups(b, half, 2 * step, group)]
 
 
 def _unzip(b, vectors, group):
