@@ -63,6 +63,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     scalars without a cotangent, and for tensors that do not require gradients.
     """
     outputs = _as_tuple(tensors)
+    if inputs is not None:
+        inputs = _not_empty(_as_tuple(inputs), "backward")
     gradients = _as_tuple(grad_tensors) if grad_tensors is not None else None
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
@@ -77,12 +79,18 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is None:
         engine.run(roots, retain_graph=retain, create_graph=create_graph)
         return
-    _check_inputs(_as_tuple(inputs))
-    wanted = [edge_of(x) for x in _as_tuple(inputs)]
+    _check_inputs(inputs)
+    wanted = [edge_of(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
-    for x, g in zip(_as_tuple(inputs), found):
+    for x, g in zip(inputs, found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
+
+
+def _not_empty(inputs, function):
+    if not inputs:
+        raise RuntimeError(f"`inputs` argument to `{function}()` cannot be empty.")
+    return inputs
 
 
 def _check_inputs(inputs):
@@ -108,7 +116,7 @@ def grad(
     """
     if is_grads_batched:
         raise NotImplementedError("grad: is_grads_batched is not supported yet; call grad once per row")
-    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
     gradients = _as_tuple(grad_outputs) if grad_outputs is not None else None
     retain = create_graph if retain_graph is None else retain_graph
     _check_inputs(inputs)

@@ -84,6 +84,27 @@ def tensor(data, *, dtype=None, requires_grad=False):
     return _finish(Tensor(_as_array(data, dtype)), requires_grad)
 
 
+def _from_user(*data):
+    """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, Tensor([2, 3]) those elements.
+
+    The default dtype, whatever the elements are; of a tensor, the tensor under another name. TypeError for a number
+    that is no size.
+    """
+    if all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in data):
+        return empty(*data)
+    if len(data) > 1:
+        given = ", ".join(type(d).__name__ for d in data)
+        raise TypeError(f"Tensor: got ({given}); expected sizes, as in Tensor(2, 3), or one sequence of numbers")
+    if isinstance(data[0], Tensor):
+        return data[0].view(data[0].shape)
+    if not isinstance(data[0], (list, tuple, range)):
+        raise TypeError(f"Tensor: data must be a sequence (got {type(data[0]).__name__}); use weft.tensor for a number")
+    return tensor(list(data[0]), dtype=state.default_dtype)
+
+
+Tensor._from_user = staticmethod(_from_user)
+
+
 def as_tensor(data, *, dtype=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
     if isinstance(data, Tensor) and dtype in (None, data.dtype):

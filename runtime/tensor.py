@@ -17,6 +17,8 @@ from ..compiler import dtypes
 from ..compiler.ops.table import OpError
 from .modes import state
 
+_new, _ndarray = object.__new__, np.ndarray
+
 
 class LentMemory:
     """The base of an array a user got from a tensor: alive as long as any array that shows the tensor's memory is."""
@@ -57,7 +59,11 @@ class Storage:
 
 
 class Tensor:
-    """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`."""
+    """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`.
+
+    Called with an array it wraps it as it is, which is what all code here does. The frontend attaches what it does for
+    users: `Tensor(2, 3)`, `Tensor([1, 2])` and `Tensor()` are PyTorch's older constructor.
+    """
 
     __slots__ = (
         "_data",
@@ -76,8 +82,10 @@ class Tensor:
     weak = False  # a tensor decides dtypes; a Python number does not
     __array_priority__ = 1000
 
-    def __new__(cls, array):
-        self = object.__new__(cls)
+    def __new__(cls, array=(), *sizes):
+        if array.__class__ is not _ndarray and not (array is None or isinstance(array, _ndarray)):
+            return cls._from_user(array, *sizes)
+        self = _new(cls)
         self._data = array
         self._frame = None
         self._vid = -1
@@ -89,6 +97,10 @@ class Tensor:
         self._base = None
         self._meta = None
         return self
+
+    def __reduce_ex__(self, protocol):
+        """Python would copy every slot, and nobody would know that the copy shares the memory."""
+        raise TypeError("Tensor: cannot be pickled or copied by copy.copy; use weft.save, clone() or copy.deepcopy")
 
     # --- data ---------------------------------------------------------------------------------------------------
     @property
@@ -259,9 +271,6 @@ def pending_tensor(frame, vid, meta):
     self._storage = None
     self._base = None
     return self
-
-
-_new = object.__new__
 
 
 def wrap(array):

@@ -123,6 +123,8 @@ CASES = {
     "a leaf Variable that requires grad is being used in an in-place operation": lambda: f(2, grad=True).add_(1),
     "a view of a leaf Variable that requires grad is being used in an in-place": lambda: f(2, grad=True)[0].add_(1),
     "One of the differentiated Tensors does not require grad": lambda: weft.autograd.grad(f(grad=True), f()),
+    "`inputs` argument to `backward()` cannot be empty.": lambda: f(grad=True).backward(inputs=[]),
+    "`inputs` argument to `grad()` cannot be empty.": lambda: weft.autograd.grad(f(grad=True), ()),
     "appears to not have been used in the graph. Set allow_unused=True": lambda: weft.autograd.grad(
         f(grad=True) * 2, f(grad=True)
     ),
@@ -200,3 +202,35 @@ def test_bases_in_place_do_not_leave_stale_views():
     detached = x.detach()
     x.add_(1)
     assert detached.tolist() == [1, 1, 1]
+
+
+def _without_inputs(ns, call):
+    x = ns.ones(2, requires_grad=True)
+    loss = (x * x).sum()
+    with pytest.raises(RuntimeError) as raised:
+        call(ns, loss)
+    loss.backward()  # nothing was freed
+    assert x.grad.tolist() == [2, 2]
+    return str(raised.value)
+
+
+WITHOUT_INPUTS = {
+    "method": lambda ns, loss: loss.backward(inputs=[]),
+    "backward": lambda ns, loss: ns.autograd.backward(loss, inputs=()),
+    "grad": lambda ns, loss: ns.autograd.grad(loss, []),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_INPUTS)
+def test_no_inputs_are_refused_and_change_nothing(name):
+    """An empty list is a mistake, not a wish for no gradients: in eager mode and in a compiled call."""
+    message = _without_inputs(weft, WITHOUT_INPUTS[name])
+    compiled = weft.compile(lambda: _without_inputs(weft, WITHOUT_INPUTS[name]))
+    assert [compiled(), compiled()] == [message, message]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", WITHOUT_INPUTS)
+def test_no_inputs_are_refused_in_the_words_of_torch(name):
+    torch = pytest.importorskip("torch")
+    assert _without_inputs(weft, WITHOUT_INPUTS[name]) == _without_inputs(torch, WITHOUT_INPUTS[name])
