@@ -380,14 +380,13 @@ class Frame:
             if not met:
                 learn(self, self.start)
         except BaseException as error:
-            self.failed = f"{type(error).__name__}: {error}"
-            self._undo()
+            self.fail(error)
             raise
-        finally:
-            self._release(needed)
+        self._release(needed)
 
-    def _undo(self):
+    def fail(self, error):
         """Nothing was computed: what the call has already said about its results is taken back."""
+        self.failed = f"{type(error).__name__}: {error}"
         for tensor, home, _ in self.homes.values():
             tensor._data, tensor._frame = home, None
         self.homes = {}
@@ -397,6 +396,7 @@ class Frame:
         for mapping, before in reversed(self.remembered):
             mapping.clear()
             mapping.update(before)
+        self._release(None)
 
     def _release(self, needed):
         """Tensors that no backward leads through become ordinary ones."""

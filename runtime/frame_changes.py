@@ -300,6 +300,10 @@ class UsualUpdate:
         frame.changed_leaves.update(self.leaves)
         frame.tensors += self.targets
 
+    def is_alone(self):
+        """Whether nothing living shares the targets' memory."""
+        return all(s.sharers is None or s.only_shared_by(t) for s, t in zip(self.storages, self.targets))
+
     def bump_versions(self):
         for storage in self.storages:
             storage.version += 1

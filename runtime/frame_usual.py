@@ -11,26 +11,24 @@ wrong but the comparison.
 """
 
 import threading
-from operator import attrgetter, is_, itemgetter
+from operator import is_, itemgetter
 from sys import getrefcount
 from weakref import getweakrefcount
 
 from . import frame_inputs, native
 from .frame import Frame
 from .modes import state
-from .recording import BACKWARD, GRADIENTS, INPUT, NUMBER_CODES, UPDATE
+from .recording import BACKWARD, GRADIENTS, NUMBER_CODES, UPDATE
 from .tensor import Tensor, pending_tensor
+from .usual_entries import End, entries_of, is_usual_key
 
-_grad, _accumulator, _sharers = attrgetter("_grad"), attrgetter("_accumulator"), attrgetter("sharers")
+_NO_HOMES, _MADE_PER_CALL = {}, object()
 
 
 def _references_when_picked():
     items = [object(), object()]
     picked = itemgetter(0, 1)(items)
     return list(map(getrefcount, picked))[0]
-
-
-_NO_HOMES, _MADE_PER_CALL = {}, object()
 
 
 def _picker(numbers):
@@ -55,7 +53,7 @@ def usual_frame(frame, arguments):
         return None
     known = frame.step.programs.get("usual")
     if known is None or known[:2] != (needed, frame.confirmed):
-        entries = _entries(frame)
+        entries = entries_of(frame)
         found = None if entries is None else UsualFrame(frame, needed, entries, arguments)
         known = frame.step.programs["usual"] = (needed, frame.confirmed, found)
     return known[2]
@@ -66,88 +64,13 @@ def _is_plain(frame, needed):
         frame.confirmed is not None
         and frame.last_program is not None
         and len(frame.start.path()) == frame.n_arguments
-        and all(_is_usual_key(step.attributes) for step in frame.start.path())
+        and all(is_usual_key(step.attributes) for step in frame.start.path())
         and not (frame.failed or frame.noted or frame.hooked or frame.full or frame.flushed_at_close)
         and not (frame.changed_metas or frame.changed_singly or frame.outer_edges or frame.n_unusual_updates)
         and not (needed.differentiable or needed.views)
     )
 
 
-# --- entries ----------------------------------------------------------------------------------------------------------
-class Entry:
-    """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
-    with it. `root`: of a view, the number of its base."""
-
-    __slots__ = (
-        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
-        "undo",
-    )  # fmt: skip
-
-    def __init__(self, step, fresh, root):
-        self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
-        self.grad_enabled, self.step, self.fresh, self.root = step.grad_enabled, step, fresh, root
-        self.vid = step.first
-        self.numbers = range(step.first, step.first + len(step.metas))
-        self.update = step.detail.usual if step.op is UPDATE else None
-        self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
-        self.homes = None  # of an update: what is in memory that the program has not written yet, after it
-
-
-class _End:
-    """Stands after the last entry: equal to no step."""
-
-    op = None
-
-
-def _entries(frame):
-    """The entries of the path after the arguments, or None if there is a step they cannot express."""
-    entries, fresh, changed, homes = [], [], set(), {}
-    expected = set(frame.confirmed.numbers)
-    for step in frame.steps[frame.start.depth :]:
-        if step.op is INPUT:
-            if step.first not in expected:
-                fresh.append((step.first, step.attributes))
-            continue
-        entry = _entry(frame, step, fresh, changed)
-        if entry is None:
-            return None
-        if entry.op is BACKWARD:
-            wanted = step.detail.wanted
-            if expected.issuperset(wanted):
-                leaves = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
-                entry.undo = ([leaves[vid] for vid in wanted], [None] * len(wanted))
-        if entry.op is UPDATE:
-            entry.homes = homes = {**homes, **entry.update.homes}
-        entries.append(entry)
-        fresh = []
-    return None if fresh else entries
-
-
-def _entry(frame, step, fresh, changed):
-    root = None
-    if step.op is UPDATE:
-        usual = step.detail.usual
-        if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
-            return None
-        changed.update(usual.old)
-        if not changed.isdisjoint(frame.roots.values()):
-            return None
-    elif isinstance(step.op, str) and step.op not in (BACKWARD, GRADIENTS):
-        return None
-    elif step.detail is not None and step.op not in (BACKWARD, GRADIENTS):
-        root = frame.roots[step.first]
-    if any(vid not in step.operands or not _is_usual_key(key) for vid, key in fresh):
-        return None
-    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root)
-
-
-def _is_usual_key(key):
-    """Whether an input is a leaf with contiguous elements."""
-    _, _, _, leaf, strides = key
-    return leaf and strides is None
-
-
-# --- the frame --------------------------------------------------------------------------------------------------------
 class UsualFrame:
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
@@ -160,7 +83,7 @@ class UsualFrame:
         keys = iter([step.attributes for step in frame.start.path()])
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
-        self.entries = [*entries, _End]
+        self.entries = [*entries, End]
         self.needed, self.program = needed, frame.last_program
         self.metas = frame.step.metas_so_far()
         self.tensors = [None] * len(self.metas)
@@ -339,7 +262,7 @@ class UsualFrame:
                 and entry.grad_enabled is state.grad_enabled
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
-                and not any(map(_sharers, entry.update.storages))
+                and entry.update.is_alone()
             ):
                 self.numbers += map(float, numbers)
                 self.homes = entry.homes
@@ -352,7 +275,13 @@ class UsualFrame:
     def close(self):
         for vid in self._views:
             self.tensors[vid]._base = None
-        if self._real is None and self._run(EndedCall(self) if self._ended is _MADE_PER_CALL else self._ended):
+        try:
+            ended = EndedCall(self) if self._ended is _MADE_PER_CALL else self._ended
+            done = self._real is None and self._run(ended)
+        except BaseException as error:
+            self.depart().fail(error)
+            raise
+        if done:
             self.program.calls += 1
             self._finish()
         else:
@@ -376,7 +305,7 @@ class UsualFrame:
         return True
 
     def _same_are_alive(self):
-        if self.entries[self.position.value] is not _End:
+        if self.entries[self.position.value] is not End:
             return False
         results = self._pick(self.tensors)
         if any(map(getweakrefcount, results)):

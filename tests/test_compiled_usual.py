@@ -393,3 +393,37 @@ def test_two_paths_in_turn_do_not_wear_out(frames):
     for k in range(40):
         assert f(weft.ones(2), k).tolist() == ([2.0, 2.0] if k % 2 else [3.0, 3.0])
     assert frames["usual"] == 0
+
+
+@twin
+def test_leaves_made_inside(compile):
+    def f(x):
+        w = weft.full((3,), 2.0, requires_grad=True)
+        loss = (x * w).sum()
+        loss.backward()
+        return loss, w.grad
+
+    f = compile(f)
+    for _ in range(N_CALLS):
+        loss, grad = f(randn(3))
+        yield loss, grad, type(loss.grad_fn.next_functions[0][0]).__name__
+
+
+def test_a_program_that_cannot_run_changes_nothing(monkeypatch):
+    model, optimizer = network()
+    step = weft.compile(training_step(model, optimizer))
+    for k in range(8):
+        step(*batch(k))
+    before = [(p._data.tolist(), p.grad._data.tolist()) for p in model.parameters()]
+    usual = step.recordings[0].usual
+
+    def fail(*_):
+        raise MemoryError("no memory for a result")
+
+    monkeypatch.setattr(usual, "_run", fail)
+    with pytest.raises(MemoryError):
+        step(*batch(9))
+    for p, (value, grad) in zip(model.parameters(), before):
+        assert p.tolist() == value and p.grad.tolist() == grad
+    monkeypatch.undo()
+    assert step(*batch(9)).item() > 0

@@ -1,0 +1,77 @@
+"""What a usual call does, step by step: the path of a recording as a flat list that can be compared quickly."""
+
+from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
+
+
+class Entry:
+    """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
+    with it. `root`: of a view, the number of its base."""
+
+    __slots__ = (
+        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
+        "undo",
+    )  # fmt: skip
+
+    def __init__(self, step, fresh, root):
+        self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
+        self.grad_enabled, self.step, self.fresh, self.root = step.grad_enabled, step, fresh, root
+        self.vid = step.first
+        self.numbers = range(step.first, step.first + len(step.metas))
+        self.update = step.detail.usual if step.op is UPDATE else None
+        self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
+        self.homes = None  # of an update: what is in memory that the program has not written yet, after it
+
+
+class End:
+    """Stands after the last entry: equal to no step."""
+
+    op = None
+
+
+def entries_of(frame):
+    """The entries of the path after the arguments, or None if there is a step they cannot express."""
+    entries, fresh, changed, homes = [], [], set(), {}
+    expected = set(frame.confirmed.numbers)
+    for step in frame.steps[frame.start.depth :]:
+        if step.op is INPUT:
+            if step.first not in expected:
+                fresh.append((step.first, step.attributes))
+            continue
+        entry = _entry(frame, step, fresh, changed)
+        if entry is None:
+            return None
+        if entry.op is BACKWARD:
+            wanted = step.detail.wanted
+            if expected.issuperset(wanted):
+                leaves = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
+                entry.undo = ([leaves[vid] for vid in wanted], [None] * len(wanted))
+        if entry.op is UPDATE:
+            entry.homes = homes = {**homes, **entry.update.homes}
+        entries.append(entry)
+        fresh = []
+    return None if fresh else entries
+
+
+def _entry(frame, step, fresh, changed):
+    root = None
+    if step.op is UPDATE:
+        usual = step.detail.usual
+        if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
+            return None
+        changed.update(usual.old)
+        if not changed.isdisjoint(frame.roots.values()):
+            return None
+    elif isinstance(step.op, str) and step.op not in (BACKWARD, GRADIENTS):
+        return None
+    elif step.detail is not None and step.op not in (BACKWARD, GRADIENTS):
+        root = frame.roots[step.first]
+    if any(vid not in step.operands or not is_usual_key(key) or key[2] for vid, key in fresh):
+        # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
+        return None
+    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root)
+
+
+def is_usual_key(key):
+    """Whether an input is a leaf with contiguous elements."""
+    _, _, _, leaf, strides = key
+    return leaf and strides is None
