@@ -63,10 +63,13 @@ class Op:
     extra: dict = field(default_factory=dict)
 
     def __call__(self, *operands, **attributes):
-        for operand in operands:
-            if hasattr(operand, "apply_op"):
-                return operand.apply_op(self, operands, attributes)
-        raise TypeError(f"{self.name}: no tensor among its operands {operands!r}")
+        # Nearly always the first operand is the tensor.
+        apply_op = getattr(operands[0], "apply_op", None) if operands else None
+        if apply_op is None:
+            apply_op = next((x.apply_op for x in operands if hasattr(x, "apply_op")), None)
+            if apply_op is None:
+                raise TypeError(f"{self.name}: no tensor among its operands {operands!r}")
+        return apply_op(self, operands, attributes)
 
     def vjp_rule(self, index):
         """The rule for one operand, or None. `vjp` is a tuple, or for variadic ops a function of the index."""
