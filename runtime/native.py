@@ -67,7 +67,8 @@ def _find_layout():
     }
     names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
     found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
-    same_size = _words([None] * 777)[found["size"] // 8] == 777
+    longer = [None] * 777
+    same_size = _words(longer)[found["size"] // 8] == 777
     if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1 or found["weak_references"] <= 0:
         raise _NotFound
     return Layout(**found)
@@ -76,11 +77,11 @@ def _find_layout():
 def _array_layout():
     """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags."""
     whole = np.zeros((3, 5, 7))
-    array = whole[1:]
+    array, turned = whole[1:], whole.T
     data = _place(array, array.ctypes.data)
     ndim, shape, _, base, dtype, flags = _words(array)[data // 8 + 1 : data // 8 + 7]
     shape = tuple((ctypes.c_int64 * 3).from_address(shape))
-    contiguous = _words(whole)[data // 8 + 6] & 1, _words(whole.T)[data // 8 + 6] & 1
+    contiguous = _words(whole)[data // 8 + 6] & 1, _words(turned)[data // 8 + 6] & 1
     if (ndim & 0xFFFFFFFF, shape, base, dtype) != (3, (2, 5, 7), id(whole), id(array.dtype)) or contiguous != (1, 0):
         raise _NotFound
     names = ("array_data", "array_ndim", "array_shape", "strides", "array_base", "array_dtype", "array_flags")
@@ -90,6 +91,7 @@ def _array_layout():
 
 
 def _words(x):
+    """An object's memory, to be read while the caller holds the object."""
     size = max(type(x).__basicsize__, 24)
     return (ctypes.c_size_t * (size // 8 + isinstance(x, tuple))).from_address(id(x))
 
