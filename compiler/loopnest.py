@@ -192,18 +192,29 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """How work is cut for threads: `along` "rows" (iterations of the only outermost loop), "columns" (elements of every
+    sweep) or, of products, "matrices"; in `units` of `unit` each. What two threads do is independent."""
+
+    along: str
+    unit: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of pointers. `scratch` counts the elements of each parameter that is scratch memory, by name."""
+    """A function of pointers. With a cut, one call of it does some of the units."""
 
     parameters: tuple
     lanes: int
     body: tuple
     checks: bool = False
-    scratch: tuple = ()
+    cut: Cut | None = None
 
     def __str__(self):
         head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
-        lines = [f"kernel ({head}) lanes {self.lanes}{' checked' if self.checks else ''} {{"]
+        cut = f" {self.cut.units} units of {self.cut.unit} {self.cut.along}" if self.cut else ""
+        lines = [f"kernel ({head}) lanes {self.lanes}{' checked' if self.checks else ''}{cut} {{"]
         lines += _block(self.body, "  ")
         return "\n".join([*lines, "}", ""])
 

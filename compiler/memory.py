@@ -54,6 +54,11 @@ def _round_up(size):
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
+def worker_bytes(sizes):
+    """What a worker thread needs for scratch buffers of these sizes, one after the other."""
+    return sum(map(_round_up, sizes))
+
+
 def plan_memory(schedule, steps):
     """`steps`: per kernel (values it writes, values it reads, bytes of each scratch), in order."""
     graph = schedule.fusion.graph

@@ -6,24 +6,25 @@
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.gemm import scratch_bytes
-from .emit.program import ARRAY_DATA_OFFSET, Program
+from .emit.program import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, Program
 from .fuse import fuse
 from .legalize import legalize, settle
 from .lower import lower
-from .memory import plan_memory
+from .memory import plan_memory, worker_bytes
 from .movers import lower_copy, lower_mover
 from .ops.comparison import element_of
+from .parallel import kernel_cost_ns, kernel_cut, product_cost_ns, product_cut, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
 
-__all__ = ["ARRAY_DATA_OFFSET", "Compiled", "KernelInfo", "Plan", "compile_graph"]
+__all__ = ["ARRAY_DATA_OFFSET", "FIRST_ARRAY_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ class KernelInfo:
 class Plan:
     """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
 
+    `worker_bytes`: scratch memory that every worker thread needs, beside the arena.
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
 
     arena_bytes: int
+    worker_bytes: int
     n_inputs: int
     n_outputs: int
     n_scalars: int
@@ -94,7 +97,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)
-    steps = _lower_all(order, lanes_bytes)
+    steps = _share_all(order, _lower_all(order, lanes_bytes))
     show("loops", _Loops(steps))
     text, plan = _emit(trace, order, steps)
     show("llvm", text)
@@ -103,7 +106,8 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """One kernel call: a group (None for the copy of a commit), its loop nest (None for a product), and its traffic."""
+    """One kernel call: a group (None for the copy of a commit), its loop nest (None for a product), its traffic, the
+    bytes of each scratch, and its Share if threads share it."""
 
     title: str
     group: object
@@ -111,6 +115,7 @@ class _Step:
     written: list
     read: list
     scratch: list
+    share: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +154,34 @@ def _lower_all(order, lanes_bytes):
     return steps
 
 
+def _share_all(order, steps):
+    """The steps with the Share of each, kernels cut accordingly."""
+    cuts, costs = [], []
+    for step in steps:
+        if step.lowered is None:
+            (value,) = step.group.values
+            cuts.append(product_cut(value, order.fusion.reads.accesses[value.operands[0].number]))
+            costs.append(product_cost_ns(value))
+        else:
+            cuts.append(kernel_cut(step.lowered.kernel, _aliases(step.lowered, order.in_place)))
+            costs.append(kernel_cost_ns(step.lowered.kernel))
+    return [_shared(step, found) for step, found in zip(steps, share(costs, cuts))]
+
+
+def _shared(step, found):
+    if found is None or step.lowered is None:
+        return replace(step, share=found)
+    kernel = replace(step.lowered.kernel, cut=found.cut)
+    return replace(step, share=found, lowered=replace(step.lowered, kernel=kernel))
+
+
+def _aliases(lowered, in_place):
+    """Parameters of inputs that the kernel replaces -> the parameter of what it replaces them by."""
+    names = {what: p.name for (kind, what), p in zip(lowered.bindings, lowered.kernel.parameters) if kind == "value"}
+    pairs = [(target.number, base.number) for base, target in in_place.items()]
+    return {names[target]: names[base] for target, base in pairs if target in names and base in names}
+
+
 def _emit(trace, order, steps):
     fusion, settled = order.fusion, order.fusion.graph
     memory = plan_memory(order, [(s.written, s.read, s.scratch) for s in steps])
@@ -167,6 +200,7 @@ def _emit(trace, order, steps):
             groups[old] = numbers[accesses[new.number].base.number]
     plan = Plan(
         memory.arena_bytes,
+        max((worker_bytes(s.scratch) for s in steps if s.share), default=0),
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),
@@ -183,16 +217,16 @@ def _call(program, memory, reads, step, k):
         (value,) = step.group.values
         operands = [reads.accesses[o.number] for o in value.operands]
         located = [(memory.place[a.base.number], a) for a in operands]
-        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0])
+        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0], step.share)
         return f"weft_gemm_{element_of(value.dtype)}"
-    places, which = [], 0
-    for kind, what in step.lowered.bindings:
+    places, scratch = [], {}
+    for position, (kind, what) in enumerate(step.lowered.bindings):
         if kind == "scratch":
-            places.append(memory.scratch[k, which])
-            which += 1
+            places.append(memory.scratch[k, len(scratch)])
+            scratch[position] = what
         else:
             places.append(memory.place[what])
-    return program.call_kernel(step.lowered.kernel, places)
+    return program.call_kernel(step.lowered.kernel, places, scratch, step.share)
 
 
 def _info(name, step, reads):

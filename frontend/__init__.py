@@ -16,6 +16,7 @@ from .compiler.dtypes import promote as promote_types
 from .runtime.modes import is_grad_enabled, state
 from .runtime.random import Generator, default_generator, manual_seed
 from .runtime.tensor import Tensor
+from .runtime.threads import get_num_threads, set_num_threads
 
 for _module in (creation, functions, shaping, composed):
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})

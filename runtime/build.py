@@ -167,6 +167,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "outputs": outputs,
         "n_live": n_live,
         "arena": compiled.plan.arena_bytes,
+        "worker_bytes": compiled.plan.worker_bytes,
         "gemm": gemm,
         "plan": json.loads(compiled.plan.to_json()),
         "graph": str(graph),

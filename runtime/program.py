@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiler import dtypes
-from . import jit, kernels
+from . import jit, kernels, threads
 from .cache import default_cache, pack, unpack
 from .description import describe
 from .gate import apply_eagerly
@@ -21,6 +21,8 @@ from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .tensor import Tensor
 
 _ARRAY_DATA_OFFSET = 16
+# Words of a program's table before its arrays: compiler/emit/program.py.
+_FIRST_ARRAY = 5
 _probe = np.zeros(3)
 if ctypes.c_size_t.from_address(id(_probe) + _ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
     raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
@@ -91,10 +93,12 @@ class Program:
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
         self.integers = (ctypes.c_int64 * max(len(self.numbers), 1)).from_buffer(self.scalars)
-        self.table = (ctypes.c_size_t * (4 + len(self.inputs) + len(self.outputs)))()
+        self.table = (ctypes.c_size_t * (_FIRST_ARRAY + len(self.inputs) + len(self.outputs)))()
         self.table[1] = ctypes.addressof(self.scalars)
         for element in meta["gemm"]:
             self.table[2 if element == "f32" else 3] = kernels.gemm_address(element)
+        self.table[4] = threads.pool_address()
+        threads.reserve_scratch(meta["worker_bytes"])
         self.table_address = ctypes.addressof(self.table)
         self.arena_bytes = meta["arena"]
         self.calls = 0
@@ -112,7 +116,7 @@ class Program:
         with _running:
             self.calls += 1
             self.prepared_for = None
-            self.table[4:] = addresses
+            self.table[_FIRST_ARRAY:] = addresses
             return self._run(outputs, numbers)
 
     def call_again(self, owner, stable, changing, numbers):
@@ -124,11 +128,11 @@ class Program:
             if self.prepared_for is not owner:
                 for k, vid in enumerate(self.inputs):
                     if vid in stable:
-                        table[4 + k] = id(stable[vid])
+                        table[_FIRST_ARRAY + k] = id(stable[vid])
                 self.prepared_for = owner
             for k, array in changing:
-                table[4 + k] = id(array)
-            table[4 + n_inputs :] = list(map(id, outputs))
+                table[_FIRST_ARRAY + k] = id(array)
+            table[_FIRST_ARRAY + n_inputs :] = list(map(id, outputs))
             return self._run(outputs, numbers)
 
     def own_table(self, stable):

@@ -7,7 +7,7 @@ import numpy as np
 from weft.compiler.graph import INPUT, SCALAR, Graph
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.shapes import contiguous_strides
-from weft.runtime import jit, kernels
+from weft.runtime import jit, kernels, threads
 from weft.runtime.evaluate import evaluate
 
 
@@ -70,6 +70,7 @@ class Program:
         self.library = jit.link(jit.compile_text(self.compiled.text))
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library.address("weft_program"))
         self.arena = aligned(self.plan.arena_bytes)
+        threads.reserve_scratch(self.plan.worker_bytes)
 
     @property
     def plan(self):
@@ -90,6 +91,7 @@ class Program:
         for k, (v, x) in enumerate(zip(self.graph.scalars(), scalars)):
             numbers[k : k + 1].view(np.float64 if v.dtype.is_floating_point else np.int64)[0] = x
         words = [self.arena.ctypes.data, numbers.ctypes.data, kernels.gemm_address("f32"), kernels.gemm_address("f64")]
+        words.append(threads.pool_address())
         words += [id(x) for x in (*inputs, *outputs)]
         return np.array(words, np.uint64), (numbers, inputs, outputs)
 

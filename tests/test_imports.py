@@ -29,6 +29,7 @@ CTYPES = {
     "runtime/kernels.py": "calls eager kernels through their address",
     "runtime/native.py": "makes builtin functions and looks at the layout of objects",
     "runtime/program.py": "calls programs through their address",
+    "runtime/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
 }
 LINES = 500
 

@@ -2,9 +2,10 @@
 
 The function takes its parameters as pointers, then the array of run-time scalars. One that checks returns i1: whether
 a check failed. Registers of statements outside sweeps hold their number in every lane.
-"""
 
-from functools import partial
+A kernel with a cut takes two more numbers, and does the units first .. stop - 1 of its work: iterations of its
+outermost loop, or some elements of all its sweeps.
+"""
 
 from ..loopnest import (
     Apply,
@@ -37,9 +38,14 @@ from .vector import SIZES, STATEMENTS, Vector
 def emit_kernel(module, kernel, name):
     """Define the kernel's function in the module."""
     parameters = [(p.name, PTR) for p in kernel.parameters] + [("scalars", PTR)]
+    if kernel.cut:
+        parameters += [("first", I64), ("stop", I64)]
     b = Builder(module, name, parameters, result="i1" if kernel.checks else "void", linkage="internal")
     emission = _Emission(b, kernel)
-    emission.block(kernel.body)
+    if kernel.cut and kernel.cut.along == "rows":
+        emission.some_rows(kernel.body)
+    else:
+        emission.block(kernel.body)
     emission.finish()
 
 
@@ -50,12 +56,16 @@ class _Emission:
         self.b, self.lanes = b, kernel.lanes
         self.pointers = {p.name: r for p, r in zip(kernel.parameters, b.arguments)}
         self.elements = {p.name: p.element for p in kernel.parameters}
-        self.scalars = b.arguments[-1]
+        self.scalars = b.arguments[len(kernel.parameters)]
         self.registers = {}
         self.vectors = {}
         self.indices = {}
         self.accumulators = {}
         self.columns = {}
+        self.span = None
+        if kernel.cut and kernel.cut.along == "columns":
+            unit = b.i64(kernel.cut.unit)
+            self.span = [b.mul(edge, unit) for edge in b.arguments[-2:]]
         self.flag = None
         if kernel.checks:
             self.flag = b.alloca(I8)
@@ -87,6 +97,12 @@ class _Emission:
                 self.sweep(s)
             else:
                 self.number(s)
+
+    def some_rows(self, body):
+        """The units of a kernel that is cut along its outermost loop."""
+        *before, nest = body
+        self.block(before)
+        self.rows(nest, *self.b.arguments[-2:])
 
     def number(self, s):
         """A statement that computes one number, in all lanes, or stores one."""
@@ -288,7 +304,7 @@ class _Emission:
                 self.b.store(self.b.convert(x, element), places[k], mask)
             return []
 
-        reduce_row(self.b, c.extent, self.lanes, [], body)
+        self.walk(c.extent, [], body)
 
     def column_place(self, c, k, j):
         element = self.elements[c.storage[k]]
@@ -313,9 +329,26 @@ class _Emission:
                     self.vectors.setdefault(name, {})[vector] = register
             return [work.lookup(x.value) for x in reduces]
 
-        walk = unrolled_row if s.unrolled else partial(reduce_row, rotated=s.rotated)
-        for x, result in zip(reduces, walk(self.b, s.extent, self.lanes, reductions, body)):
+        if s.unrolled:
+            results = unrolled_row(self.b, s.extent, self.lanes, reductions, body)
+        else:
+            results = self.walk(s.extent, reductions, body, rotated=s.rotated)
+        for x, result in zip(reduces, results):
             self.registers[x.name] = result
+
+    def walk(self, extent, reductions, body, rotated=False):
+        """A row in vectors: all of it, or this call's columns."""
+        if self.span is None:
+            return reduce_row(self.b, extent, self.lanes, reductions, body, rotated=rotated)
+        b, lanes = self.b, self.lanes
+        first, stop = self.span
+        whole = extent // lanes * lanes
+        with b.loop(first, b.intrinsic("smin", stop, b.i64(whole)), lanes) as j:
+            body(j, None)
+        if whole < extent:
+            with b.when(b.cmp("lt", b.i64(whole), stop)):
+                body(whole, b.first_lanes(extent - whole, lanes))
+        return []
 
 
 _NUMBERS = {

@@ -2,16 +2,25 @@
 
     i64 @weft_program(ptr table)     0, or 1 if a check failed
 
-The table's words: the arena, the run-time scalars, the matrix kernels for f32 and f64, then one NumPy array object per
-input and per output, whose data pointer is read at ARRAY_DATA_OFFSET.
+The table's words: the arena, the run-time scalars, the matrix kernels for f32 and f64, the thread pool, then one NumPy
+array object per input and per output, whose data pointer is read at ARRAY_DATA_OFFSET.
+
+Work that threads share is called through the pool: a part, `void (ptr closure, i64 first, i64 stop, ptr scratch)`,
+does the units first .. stop - 1 of it. The closure is the array of pointers the whole needs; `scratch` is null in the
+calling thread, which uses the scratch memory of the closure, and a worker's own memory elsewhere.
 """
 
+from math import prod
+
 from ..ops.comparison import element_of
-from .builder import I1, PTR, Builder
+from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
 
 ARRAY_DATA_OFFSET = 16
-_ARENA, _SCALARS, _GEMM, _ARRAYS = 0, 1, {"f32": 2, "f64": 3}, 4
+_ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
+FIRST_ARRAY_WORD = 5
+_PART = [("closure", PTR), ("first", I64), ("stop", I64), ("scratch", PTR)]
+_SCRATCH_ALIGNMENT = 64
 
 
 class Program:
@@ -19,10 +28,11 @@ class Program:
 
     def __init__(self, module, n_inputs, memory):
         self.module, self.n_inputs, self.memory = module, n_inputs, memory
-        self.kernels = {}
+        self.kernels, self.parts = {}, {}
         self.b = Builder(module, "weft_program", [("table", PTR)], result="i64")
         self.words, self.data = {}, {}
         self.failed = None
+        self.closure_words = 0
 
     def word(self, k):
         """A word of the table. Read once, in the entry block: later blocks may not be reached from each other."""
@@ -37,65 +47,81 @@ class Program:
         """The address of a Place."""
         if place.kind == "arena":
             return self.b.offset(self.word(_ARENA), place.index, 1)
-        k = _ARRAYS + place.index + (self.n_inputs if place.kind == "output" else 0)
+        k = FIRST_ARRAY_WORD + place.index + (self.n_inputs if place.kind == "output" else 0)
         if k not in self.data:
             self.data[k] = self._load(self.word(k), ARRAY_DATA_OFFSET)
         return self.data[k]
 
-    def call_kernel(self, kernel, places):
+    def call_kernel(self, kernel, places, scratch, share=None):
+        """Call a kernel on places; with a Share, some of it in every thread. `scratch`: which parameters are scratch
+        memory, and of how many bytes."""
         text = str(kernel)
         if text not in self.kernels:
             self.kernels[text] = f"k{len(self.kernels)}"
             emit_kernel(self.module, kernel, self.kernels[text])
         name = self.kernels[text]
         operands = [*(self.address(p) for p in places), self.word(_SCALARS)]
-        if not kernel.checks:
+        if share is not None:
+            key = (name, tuple(scratch.items()))
+            self.share(self.part(key, lambda b: _kernel_part(b, name, len(operands), scratch)), operands, share)
+        elif kernel.checks:
+            self.stop_if(self.b.call(I1, name, operands))
+        else:
             self.b.call("void", name, operands)
-            return name
-        bad = self.b.call(I1, name, operands)
+        return name
+
+    def stop_if(self, bad):
         self.failed = self.failed or self.b.label("failed")
         following = self.b.label("following")
         self.b.branch_if(bad, self.failed, following)
         self.b.start(following)
-        return name
 
-    def call_product(self, left, right, out, scratch):
-        """out = left @ right for operands ((place, Access)), over all leading dimensions."""
+    def call_product(self, left, right, out, scratch, share=None):
+        """out = left @ right for operands ((place, Access)), over all leading dimensions; with a Share, some of it in
+        every thread."""
         (left_place, x), (right_place, y) = left, right
         out_place, result = out
         element = element_of(result.dtype)
-        size = result.dtype.size_bytes
-        m, n = result.shape[-2:]
-        scratch = self.address(scratch)
-        pointers = [
-            self.b.offset(self.address(left_place), x.offset, size),
-            self.b.offset(self.address(right_place), y.offset, size),
+        product = _Product(x.strides, y.strides, result.shape, x.shape[-1], result.dtype.size_bytes)
+        operands = [
+            self.b.offset(self.address(left_place), x.offset, product.size),
+            self.b.offset(self.address(right_place), y.offset, product.size),
             self.address(out_place),
+            self.word(_GEMM[element]),
+            self.address(scratch),
         ]
-        function = self.word(_GEMM[element])
-        batch = result.shape[:-2]
-        steps = [x.strides[:-2], y.strides[:-2], _batch_strides(batch, m * n)]
-
-        def product(a, right, c):
-            i64 = self.b.i64
-            operands = [a, i64(x.strides[-2]), i64(x.strides[-1]), right, i64(y.strides[-2]), i64(y.strides[-1])]
-            self.b.call("void", function, [*operands, c, i64(n), i64(m), i64(n), i64(x.shape[-1]), scratch])
-
-        self._batched(batch, steps, pointers, size, product)
-
-    def _batched(self, batch, steps, pointers, size, product):
-        """product(...) for every index of the batch dimensions."""
-        if not batch:
-            product(*pointers)
+        if share is None:
+            product.emit(self.b, *operands)
             return
-        if batch[0] == 1:
-            self._batched(batch[1:], [s[1:] for s in steps], pointers, size, product)
-            return
-        with self.b.loop(0, batch[0], 1) as i:
-            moved = [self.b.offset(p, self.b.mul(i, self.b.i64(s[0])), size) for p, s in zip(pointers, steps)]
-            self._batched(batch[1:], [s[1:] for s in steps], moved, size, product)
+        part = self.part((product.key, share.cut), lambda b: _product_part(b, product, share.cut))
+        self.share(part, operands, share)
+
+    # --- work that threads share --------------------------------------------------------------------------------------
+    def part(self, key, write):
+        """The name of the part function write(builder) makes; one per key."""
+        if key not in self.parts:
+            self.parts[key] = f"part{len(self.parts)}"
+            b = Builder(self.module, self.parts[key], _PART, linkage="internal")
+            write(b)
+            b.finish()
+        return self.parts[key]
+
+    def share(self, part, operands, share):
+        b = self.b
+        closure = Reg("%closure", PTR)
+        for k, operand in enumerate(operands):
+            b.store(operand, b.offset(closure, k, 8))
+        self.closure_words = max(self.closure_words, len(operands))
+        pool = self.word(_POOL)
+        if "run" not in self.words:
+            self.words["run"] = self._load(pool, 0)
+        numbers = [b.i64(k) for k in (share.cut.units, share.threads, share.ahead_ns)]
+        b.call("void", self.words["run"], [pool, Reg(f"@{part}", PTR), closure, *numbers])
 
     def finish(self):
+        if self.closure_words:
+            # All shared work uses one closure: the pool is done with it when it returns.
+            self.b.lines.insert(1, f"  %closure = alloca ptr, i64 {self.closure_words}, align 64")
         if self.failed is None:
             self.b.finish(self.b.i64(0))
             return
@@ -105,6 +131,92 @@ class Program:
         self.b.lines.append("  ret i64 1")
         self.b.start(done)
         self.b.finish(self.b.i64(0))
+
+
+def _kernel_part(b, name, n_operands, scratch):
+    """A part that calls a shared kernel on some of its iterations. A worker's scratch memory is cut up in order."""
+    closure, first, stop, memory = b.arguments
+    operands = [b.load(b.offset(closure, k, 8), PTR) for k in range(n_operands)]
+    start = 0
+    for k, n_bytes in scratch.items():
+        operands[k] = _own_scratch(b, operands[k], memory, start)
+        start += -(-n_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+    b.call("void", name, [*operands, first, stop])
+
+
+def _own_scratch(b, callers, memory, start):
+    is_caller = b.cmp("eq", memory, Reg("null", PTR))
+    return b.select(is_caller, callers, b.offset(memory, start, 1))
+
+
+class _Product:
+    """A batch of matrix products of known shapes and strides (in elements): (..., m, k) by (..., k, n)."""
+
+    def __init__(self, left, right, shape, depth, size):
+        self.left, self.right, self.shape, self.depth, self.size = left, right, shape, depth, size
+        self.batch = shape[:-2]
+        self.m, self.n = shape[-2:]
+        self.key = (left, right, shape, depth, size)
+        self.steps = (left[:-2], right[:-2], _batch_strides(self.batch, self.m * self.n))
+
+    def emit(self, b, left, right, out, function, scratch):
+        """All products, whole."""
+        self.batched(b, self.batch, self.steps, (left, right, out), lambda *at: self.call(b, at, function, scratch))
+
+    def batched(self, b, batch, steps, pointers, call):
+        """call(...) for every index of the batch dimensions."""
+        if not batch:
+            call(*pointers)
+            return
+        if batch[0] == 1:
+            self.batched(b, batch[1:], [s[1:] for s in steps], pointers, call)
+            return
+        with b.loop(0, batch[0], 1) as i:
+            moved = [self.moved(b, p, i, s[0]) for p, s in zip(pointers, steps)]
+            self.batched(b, batch[1:], [s[1:] for s in steps], moved, call)
+
+    def moved(self, b, pointer, index, step):
+        return b.offset(pointer, b.mul(index, b.i64(step)), self.size)
+
+    def call(self, b, pointers, function, scratch, m=None, n=None):
+        left, right, out = pointers
+        i64 = b.i64
+        left_strides, right_strides = map(i64, self.left[-2:]), map(i64, self.right[-2:])
+        operands = [left, *left_strides, right, *right_strides, out, i64(self.n)]
+        m, n = i64(self.m if m is None else m), i64(self.n if n is None else n)
+        b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+    def rows(self, b, pointers, function, scratch, first, count):
+        left, right, out = pointers
+        at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
+        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, m=count))
+
+    def columns(self, b, pointers, function, scratch, first, count):
+        left, right, out = pointers
+        at = [left, self.moved(b, right, first, self.right[-1]), self.moved(b, out, first, 1)]
+        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, n=count))
+
+    def matrices(self, b, pointers, function, scratch, first, count):
+        with b.loop(first, b.add(first, count), 1) as flat:
+            at, stride = list(pointers), prod(self.batch)
+            for axis, extent in enumerate(self.batch):
+                stride //= extent
+                index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
+                at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
+            self.call(b, at, function, scratch)
+
+
+def _product_part(b, product, cut):
+    """A part that computes some rows, columns or matrices of a product."""
+    closure, first, stop, memory = b.arguments
+    *pointers, function, scratch = [b.load(b.offset(closure, k, 8), PTR) for k in range(5)]
+    scratch = _own_scratch(b, scratch, memory, 0)
+    total = {"rows": product.m, "columns": product.n, "matrices": prod(product.batch)}[cut.along]
+    start = b.mul(first, b.i64(cut.unit))
+    count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
+    emit = {"rows": product.rows, "columns": product.columns, "matrices": product.matrices}[cut.along]
+    emit(b, pointers, function, scratch, start, count)
 
 
 def _batch_strides(batch, step):

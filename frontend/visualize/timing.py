@@ -12,7 +12,7 @@ import numpy as np
 
 from ..compiler import dtypes
 from ..compiler.graph import parse
-from ..compiler.pipeline import ARRAY_DATA_OFFSET, compile_graph
+from ..compiler.pipeline import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, compile_graph
 from ..runtime import jit
 from ..runtime.program import Program
 
@@ -20,7 +20,6 @@ from ..runtime.program import Program
 _MACHINES = ("x86_64", "amd64")
 _ENTRY = re.compile(r"^define i64 @weft_program\(.*?^}", re.MULTILINE | re.DOTALL)
 _CALL = re.compile(r"^  (?:%\w+ = )?call (?:void|i1) (?:@k\d+|%\w+)\(")
-_FIRST_ARRAY_WORD = 4
 
 
 def kernel_times(program, repeats=200):
@@ -37,7 +36,7 @@ def kernel_times(program, repeats=200):
         raise ValueError(f"{graph.name}: compiled again the graph gives other kernels; weft has changed since")
     meta = dict(program.meta)
     meta["outputs"] = [*meta["outputs"], ((len(kernels) + 1,), "int64")]
-    text = with_stamps(compiled.text, _FIRST_ARRAY_WORD + len(meta["inputs"]) + len(meta["outputs"]) - 1, len(kernels))
+    text = with_stamps(compiled.text, FIRST_ARRAY_WORD + len(meta["inputs"]) + len(meta["outputs"]) - 1, len(kernels))
     return _measure(Program(meta, jit.link(jit.compile_text(text))), graph, len(kernels), repeats)
 
 

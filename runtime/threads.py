@@ -1,0 +1,226 @@
+"""How many threads compiled programs use, and the life of the worker threads.
+
+    set_num_threads(4)      # the calling thread and three workers
+    get_num_threads()       # at first: the CPUs this process may run on, or WEFT_NUM_THREADS
+
+Workers run native code only (compiler/emit/pool.py draws how) and never meet the interpreter lock. The first job that
+is worth sharing starts them. They leave before the interpreter ends, and before a fork, which copies one thread only
+and would leave their locks and counters behind; the next job starts new ones.
+
+Jobs run while the calling thread holds the interpreter lock, so no job is in flight while Python code here runs.
+
+Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_threads changes nothing.
+"""
+
+import atexit
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+
+from ..compiler.emit.builder import Module
+from ..compiler.emit.pool import (
+    FIELDS,
+    MAX_WORKERS,
+    POOL_BYTES,
+    SLOT_BYTES,
+    SLOT_POOL,
+    SLOT_SCRATCH,
+    SLOT_THREAD,
+    emit_pool,
+    emit_serial_pool,
+)
+from . import jit, kernels
+
+# A worker spins this long after a job: longer than what Python does between two steps of a training loop, and about
+# thirty times what waking a sleeping one costs.
+_SPIN_NS = 1_000_000
+# Workers finish their chunk before they leave.
+_LEAVE_SECONDS = 10
+_lock = threading.Lock()
+
+
+def get_num_threads():
+    """How many threads a compiled program uses at most, the calling one included."""
+    return _pool().threads
+
+
+def set_num_threads(n):
+    """Use at most n threads in compiled programs: 1 keeps everything in the calling thread.
+
+    Results have the same bits for every n. No more workers are started than there are CPUs the process may run on.
+    Raises RuntimeError unless n is positive, TypeError unless it is an integer.
+    """
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"set_num_threads: expects an int, got {type(n).__name__}")
+    if n < 1:
+        raise RuntimeError(f"set_num_threads: expects a positive integer, got {n}")
+    _pool().set_threads(n)
+
+
+def pool_address():
+    """The pool's memory, whose first word is the address of weft_pool_run: a word of every program's table."""
+    return _pool().address
+
+
+def reserve_scratch(size_bytes):
+    """Give every worker at least this much scratch memory."""
+    _pool().reserve(size_bytes)
+
+
+class _Pool:
+    """The block of memory the native side works on, and what starts and stops its workers.
+
+    Neither the memory nor the code is ever freed: a worker may be executing its last instruction.
+    """
+
+    def __init__(self):
+        self.memory = np.zeros(POOL_BYTES // 8 + 8, np.int64)
+        skipped = -self.memory.ctypes.data % 64 // 8
+        self.words = self.memory[skipped : skipped + POOL_BYTES // 8]
+        self.address = self.words.ctypes.data
+        self.scratch_bytes, self.scratch = 0, []
+        self.n_workers = 0
+        has_workers = jit.target().triple == "x86_64-linux"
+        library = kernels.library("pool" if has_workers else "serial pool", _text if has_workers else _serial_text)
+        for kept in (self.memory, library):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        self.write("RUN", library.address("weft_pool_run"))
+        self.threads = 1
+        if has_workers:
+            self.prepare(library)
+            self.set_threads(_wanted())
+
+    def prepare(self, library):
+        self.wake = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address("weft_pool_wake"))
+        process = ctypes.CDLL(None)
+        self.write("SPIN_NS", _SPIN_NS)
+        self.write("START_THREAD", _address(ctypes.pythonapi.PyThread_start_new_thread))
+        self.write("SYSCALL", _address(process.syscall))
+        self.write("GETCPU", _address(process.sched_getcpu))
+        self.write("CLOCK", _address(process.clock_gettime))
+        self.slots = self.words[FIELDS["SLOTS"] // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
+        self.slots[:, SLOT_POOL // 8] = self.address
+        atexit.register(self.end)
+        os.register_at_fork(before=self.quiesce, after_in_parent=self.resume, after_in_child=self.forget)
+
+    def write(self, field, value):
+        self.words[FIELDS[field] // 8] = value
+
+    def read(self, field):
+        return int(self.words[FIELDS[field] // 8])
+
+    def set_threads(self, n):
+        if not self.read("SYSCALL"):
+            return
+        self.quiesce()
+        self.threads = min(n, MAX_WORKERS + 1)
+        self.n_workers = min(self.threads, _n_cpus()) - 1
+        self.write("THREADS", self.threads)
+        self.give_scratch()
+        self.resume()
+
+    def reserve(self, size_bytes):
+        if size_bytes > self.scratch_bytes:
+            # Twice as much as before, because what workers had is kept: a program that runs may still use it.
+            self.scratch_bytes = max(size_bytes, 2 * self.scratch_bytes)
+            self.give_scratch()
+
+    def give_scratch(self):
+        if self.n_workers and self.scratch_bytes:
+            step = -(-self.scratch_bytes // 4096) * 4096 + 64
+            memory = np.empty(self.n_workers * step + 64, np.uint8)
+            self.scratch.append(memory)
+            first = (memory.ctypes.data + 63) & ~63
+            self.slots[: self.n_workers, SLOT_SCRATCH // 8] = first + step * np.arange(self.n_workers)
+
+    def quiesce(self):
+        """Stop the workers, and wait until the system has taken their threads down."""
+        self.write("WORKERS", 0)
+        if not self.read("ALIVE"):
+            return
+        self.write("STOP", 1)
+        self.wake(self.address, MAX_WORKERS)
+        end = time.monotonic() + _LEAVE_SECONDS
+        while (self.read("ALIVE") or self.threads_exist()) and time.monotonic() < end:
+            time.sleep(0.0001)
+
+    def threads_exist(self):
+        numbers = self.slots[:, SLOT_THREAD // 8]
+        return any(os.path.exists(f"/proc/self/task/{number}") for number in numbers[numbers != 0].tolist())
+
+    def resume(self):
+        """Let the next job start workers. If one did not leave in time, there will be none."""
+        if not self.read("ALIVE"):
+            self.slots[:, SLOT_THREAD // 8] = 0
+            self.write("PROCESS", os.getpid())
+            self.write("STOP", 0)
+            self.write("WORKERS", self.n_workers)
+
+    def forget(self):
+        """In the child of a fork, where the threads of the parent do not exist."""
+        for field in ("ALIVE", "SLEEPERS", "BUSY"):
+            self.write(field, 0)
+        self.resume()
+
+    def end(self):
+        """At exit: no worker may run while the interpreter's memory goes."""
+        self.n_workers = 0
+        self.quiesce()
+
+
+def _pool():
+    with _lock:
+        return _made()
+
+
+@functools.cache
+def _made():
+    return _Pool()
+
+
+def _text():
+    module = Module()
+    emit_pool(module)
+    return str(module)
+
+
+def _serial_text():
+    module = Module()
+    emit_serial_pool(module)
+    return str(module)
+
+
+def _address(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _wanted():
+    """WEFT_NUM_THREADS, so that a job scheduler can share out a machine without touching programs; else all CPUs."""
+    text = os.environ.get("WEFT_NUM_THREADS", "")
+    if not text:
+        return _n_cpus()
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"WEFT_NUM_THREADS={text}: must be a positive number")
+    return int(text)
+
+
+def _n_cpus():
+    """CPUs this process may run on: its affinity, and no more than its control group's share of time."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), _cpu_share()))
+
+
+def _cpu_share():
+    """Containers are often given a share of time instead of CPUs; threads beyond it are only halted in turns."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):
+        return sys.maxsize
