@@ -4,6 +4,7 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 """
 
 import ctypes
+import os
 import sys
 import threading
 from math import prod
@@ -45,6 +46,9 @@ class Needed(NamedTuple):
 # One program runs at a time: its table and the arena are filled for one call. Reentrant, because a finalizer that
 # Python runs in between may read a tensor.
 _running = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # The thread that held it does not exist in the child.
+    os.register_at_fork(after_in_child=_running._at_fork_reinit)
 
 
 class Arena:

@@ -14,7 +14,6 @@ Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_thr
 
 import atexit
 import ctypes
-import functools
 import os
 import sys
 import threading
@@ -42,6 +41,7 @@ _SPIN_NS = 1_000_000
 # Workers finish their chunk before they leave.
 _LEAVE_SECONDS = 10
 _lock = threading.Lock()
+_pools = []
 
 
 def get_num_threads():
@@ -78,15 +78,13 @@ class _Pool:
     Neither the memory nor the code is ever freed: a worker may be executing its last instruction.
     """
 
-    def __init__(self):
+    def __init__(self, library, has_workers):
         self.memory = np.zeros(POOL_BYTES // 8 + 8, np.int64)
         skipped = -self.memory.ctypes.data % 64 // 8
         self.words = self.memory[skipped : skipped + POOL_BYTES // 8]
         self.address = self.words.ctypes.data
         self.scratch_bytes, self.scratch = 0, []
         self.n_workers = 0
-        has_workers = jit.target().triple == "x86_64-linux"
-        library = kernels.library("pool" if has_workers else "serial pool", _text if has_workers else _serial_text)
         for kept in (self.memory, library):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         self.write("RUN", library.address("weft_pool_run"))
@@ -174,13 +172,18 @@ class _Pool:
 
 
 def _pool():
-    with _lock:
-        return _made()
+    # Without the lock once it exists: a child of fork may find the lock held by a thread it does not have.
+    if not _pools:
+        with _lock:
+            if not _pools:
+                _pools.append(_new_pool())
+    return _pools[0]
 
 
-@functools.cache
-def _made():
-    return _Pool()
+def _new_pool():
+    if jit.target().triple == "x86_64-linux":
+        return _Pool(kernels.library("pool", _text), has_workers=True)
+    return _Pool(kernels.library("serial pool", _serial_text), has_workers=False)
 
 
 def _text():

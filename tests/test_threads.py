@@ -1,0 +1,425 @@
+"""Programs in several threads: the same bits for any number, and a pool that survives what processes do.
+
+On a machine with one CPU no worker starts, and the tests here say the same of one thread.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import weft
+from weft.compiler.emit.builder import Module
+from weft.compiler.emit.pool import emit_pool
+from weft.runtime import threads
+
+COUNTS = (1, 2, 3, 4)
+HAS_WORKERS = sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
+
+
+@pytest.fixture(autouse=True)
+def restore():
+    before = weft.get_num_threads()
+    yield
+    weft.set_num_threads(before)
+
+
+def jobs():
+    """How many jobs the pool has shared out so far."""
+    return threads._pool().read("CLAIM") >> 32
+
+
+def same_for_all_counts(function, *arguments, shares=True):
+    """Run a function compiled, with 1 to 4 threads, and eagerly: all results must have the same bits."""
+    expected = [np.array(x.numpy()) for x in function(*arguments)]
+    compiled = weft.compile(function)
+    for n in COUNTS:
+        weft.set_num_threads(n)
+        compiled(*arguments)
+        before = jobs()
+        for got, wanted in zip(compiled(*arguments), expected):
+            assert got.numpy().tobytes() == wanted.tobytes(), f"{n} threads"
+        assert (jobs() > before) == (shares and n > 1 and HAS_WORKERS), f"{n} threads"
+
+
+def tensors(*shapes, dtype=weft.float32):
+    weft.manual_seed(0)
+    return [weft.randn(*shape, dtype=dtype) for shape in shapes]
+
+
+# --- the same bits ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64])
+@pytest.mark.parametrize(
+    "m, k, n",
+    [(64, 64, 128), (65, 130, 97), (7, 300, 333), (1, 700, 801), (801, 700, 1), (531, 41, 70), (130, 2050, 10)],
+)
+def test_products(m, k, n, dtype):
+    a, b, c = tensors((m, k), (k, n), (n, k), dtype=dtype)
+    same_for_all_counts(lambda a, b, c: (a @ b, a @ c.t(), b.t() @ a.t()), a, b, c)
+
+
+@pytest.mark.parametrize("batch", [(5,), (3, 4), (1, 7)])
+def test_batched_products(batch):
+    a, b, c = tensors((*batch, 40, 70), (*batch, 70, 50), (70, 50))
+    same_for_all_counts(lambda a, b, c: (a @ b, a @ c, b.transpose(-1, -2) @ a.transpose(-1, -2)), a, b, c)
+
+
+def test_product_of_few_rows_is_cut_in_columns_and_a_weights_gradient_in_rows():
+    x, w = tensors((16, 512), (512, 512))
+    same_for_all_counts(lambda x, w: (x @ w, (x @ w).t() @ x), x, w)
+
+
+@pytest.mark.parametrize("n", [100_000, 65_536, 77_777])
+def test_elementwise(n):
+    (x,) = tensors((n,))
+    same_for_all_counts(lambda x: (weft.tanh(x) * x.exp() + 1, x > 0, (x * 3).to(weft.float64)), x)
+
+
+@pytest.mark.parametrize("shape", [(300, 1000), (3000, 65), (40, 3000)])
+def test_rows(shape):
+    (x,) = tensors(shape)
+    same_for_all_counts(lambda x: (weft.softmax(x, 1), x.sum(1), x.var(1), x.amax(1), weft.log_softmax(x, 1)), x)
+
+
+@pytest.mark.parametrize("shape", [(300, 1000), (3000, 130), (300, 8192)])
+def test_column_sums(shape):
+    (x,) = tensors(shape)
+    same_for_all_counts(lambda x: ((x.exp() * x).sum(0), (x.tanh() + 1).amax(0)), x)
+
+
+@pytest.mark.parametrize("shape", [(5, 20_000), (2000, 16)])
+def test_sums_of_very_long_or_very_few_columns_are_not_cut(shape):
+    (x,) = tensors(shape)
+    same_for_all_counts(lambda x: ((x.exp() * x).sum(0), (x.tanh() + 1).amax(0)), x, shares=False)
+
+
+def test_transposed_operands():
+    x, y = tensors((320, 416), (416, 320))
+    same_for_all_counts(lambda x, y: (x + y.t().exp(), (x.t() * y).tanh()), x, y)
+
+
+def test_total_sums_are_not_cut():
+    (x,) = tensors((300_000,))
+    same_for_all_counts(lambda x: (x.sum(), (x * x).mean()), x, shares=False)
+
+
+def test_small_programs_are_not_shared():
+    x, y = tensors((30, 30), (30, 30))
+    same_for_all_counts(lambda x, y: (x @ y + 1, x.exp()), x, y, shares=False)
+
+
+def trained(n_threads):
+    """State after a few steps of a network with normalisation, a scatter, in-place updates and a failing check."""
+    weft.set_num_threads(n_threads)
+    weft.manual_seed(3)
+    nn = weft.nn
+    model = nn.Sequential(
+        nn.Embedding(50, 96), nn.Flatten(), nn.Linear(96 * 4, 200), nn.LayerNorm(200), nn.GELU(), nn.Linear(200, 64),
+        nn.BatchNorm1d(64), nn.Dropout(0.2), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+    optimizer = weft.optim.Adam(model.parameters(), lr=0.01)
+
+    @weft.compile
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = weft.randint(0, 50, (100, 4)), weft.randint(0, 10, (100,))
+    losses = [step(x, y).item() for _ in range(4)]
+    with pytest.raises(IndexError):
+        step(x + 50, y)
+    return losses, [v.numpy().tobytes() for v in model.state_dict().values()]
+
+
+def test_training_step():
+    expected = trained(1)
+    before = jobs()
+    for n in COUNTS[1:]:
+        assert trained(n) == expected, f"{n} threads"
+    assert (jobs() > before) == HAS_WORKERS
+
+
+def test_a_bias_replaced_while_other_rows_still_read_it():
+    """The bias is read for every row as a column of numbers, and updated from sums over the rows: no thread may
+    write its part while another reads."""
+
+    def update(w, bias, x):
+        w, bias = w.clone(), bias.clone()
+        y = (x @ w + bias[:, None]).tanh()
+        bias -= y.sum(0)
+        return y, bias
+
+    same_for_all_counts(update, *tensors((128, 128), (128,), (128, 128)))
+
+
+# --- the interface ----------------------------------------------------------------------------------------------------
+def test_numbers_of_threads():
+    weft.set_num_threads(3)
+    assert weft.get_num_threads() == (3 if sys.platform == "linux" else 1)
+    with pytest.raises(RuntimeError, match="set_num_threads: expects a positive integer, got 0"):
+        weft.set_num_threads(0)
+    with pytest.raises(TypeError, match="set_num_threads: expects an int, got float"):
+        weft.set_num_threads(2.0)
+    assert weft.get_num_threads() == (3 if sys.platform == "linux" else 1)
+
+
+SETUP = """
+import os, sys, time, threading
+import numpy as np
+import weft
+from weft.runtime import threads
+
+@weft.compile
+def f(x, w):
+    return (x @ w).tanh() @ w
+
+x, w = weft.ones(96, 128), weft.ones(128, 128) * 0.01
+expected = ((x @ w).tanh() @ w).numpy().tobytes()
+
+def check(times=30):
+    for _ in range(times):
+        assert f(x, w).numpy().tobytes() == expected
+
+def workers():
+    return threads._pool().read("ALIVE")
+
+"""
+
+
+def run(code, before="", **environment):
+    """Run a script in a process of its own; it must end well."""
+    script = before + SETUP + textwrap.dedent(code)
+    environment = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
+    return done.stdout
+
+
+def test_environment_variable():
+    assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="3") == "3\n"
+    assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="") == f"{len(os.sched_getaffinity(0))}\n"
+    with pytest.raises(AssertionError, match="WEFT_NUM_THREADS=many: must be a positive number"):
+        run("print(weft.get_num_threads())", WEFT_NUM_THREADS="many")
+
+
+def test_exit_at_once_and_while_asleep_and_without_handlers():
+    run("check()")
+    run("check(); time.sleep(0.02)")
+    run("check(); os._exit(0)")
+    run("check(); threading.Thread(target=check, args=(10**6,), daemon=True).start(); time.sleep(0.02)")
+
+
+def test_one_thread_starts_nothing():
+    run(
+        """
+        before = os.listdir("/proc/self/task")
+        weft.set_num_threads(1)
+        check()
+        assert workers() == 0 and os.listdir("/proc/self/task") == before
+        """
+    )
+
+
+def test_fork_and_spawn():
+    run(
+        """
+        import multiprocessing
+        check()
+        n = workers()
+        assert (n > 0) == (weft.get_num_threads() > 1)
+        for k in range(5):
+            child = os.fork()
+            if child == 0:
+                check()
+                os._exit(7 if workers() == n else 8)
+            check(3)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        child = multiprocessing.get_context("fork").Process(target=check)
+        child.start(); child.join()
+        assert child.exitcode == 0
+        check()
+        """
+    )
+
+
+def test_fork_while_other_threads_compute():
+    run(
+        """
+        stop = False
+        def work():
+            while not stop:
+                check(1)
+        others = [threading.Thread(target=work) for _ in range(3)]
+        for t in others: t.start()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                check(2)
+                os._exit(threads._pool().read("STOP"))
+            assert os.waitpid(child, 0)[1] == 0
+        stop = True
+        for t in others: t.join()
+        check()
+        """
+    )
+
+
+def test_many_python_threads():
+    run(
+        """
+        sys.setswitchinterval(1e-5)
+        failed = []
+        def work():
+            try:
+                check(150)
+            except BaseException as error:
+                failed.append(error)
+        others = [threading.Thread(target=work) for _ in range(8)]
+        for t in others: t.start()
+        for t in others: t.join()
+        assert not failed, failed
+        """
+    )
+
+
+def test_up_and_down():
+    run(
+        """
+        before = os.listdir("/proc/self/task")
+        for k in range(120):
+            weft.set_num_threads(k % 4 + 1)
+            check(k % 3)
+            if k % 10 == 0:
+                time.sleep(0.003)
+        weft.set_num_threads(1)
+        assert os.listdir("/proc/self/task") == before
+        """
+    )
+
+
+def test_one_cpu():
+    """A process that may use one CPU has one thread, even if told otherwise; one confined later stops sharing."""
+    run(
+        """
+        assert weft.get_num_threads() == 1
+        weft.set_num_threads(4)
+        check()
+        assert workers() == 0
+        """,
+        before="import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n",
+    )
+    run(
+        """
+        check()
+        time.sleep(0.02)  # the workers fall asleep
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), os.sched_getaffinity(0))
+        start = time.perf_counter()
+        check(300)
+        assert time.perf_counter() - start < 5
+        """
+    )
+
+
+# --- the protocol -----------------------------------------------------------------------------------------------------
+_DELAY = """
+define internal void @weft_pool_delay() #0 {
+entry:
+  %time = call i64 @llvm.readcyclecounter()
+  %mixed = mul i64 %time, 6364136223846793005
+  %dice = lshr i64 %mixed, 54
+  %long = icmp eq i64 %dice, 0
+  %some = lshr i64 %dice, 3
+  %count = select i1 %long, i64 4000, i64 %some
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @llvm.x86.sse2.pause()
+  %next = add i64 %k, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define internal void @part(ptr %counts, i64 %first, i64 %stop, ptr %scratch) #0 {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ %first, %entry ], [ %next, %loop ]
+  %at = getelementptr i64, ptr %counts, i64 %k
+  %count = load i64, ptr %at
+  %raised = add i64 %count, 1
+  store i64 %raised, ptr %at
+  %next = add i64 %k, 1
+  %more = icmp slt i64 %next, %stop
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define void @job(ptr %pool, ptr %counts, i64 %extent, i64 %most, i64 %ahead) #0 {
+  call void @weft_pool_run(ptr %pool, ptr @part, ptr %counts, i64 %extent, i64 %most, i64 %ahead)
+  ret void
+}
+"""
+
+
+def delayed_pool():
+    """The pool's text with random delays after every atomic operation, and a job that counts units."""
+    module = Module()
+    emit_pool(module)
+    module.declare("llvm.readcyclecounter", "i64", [])
+    lines = []
+    for line in str(module).splitlines():
+        lines.append(line)
+        if any(word in line for word in (" atomic ", "atomicrmw", "cmpxchg")) and not line.lstrip().startswith(";"):
+            lines.append("  call void @weft_pool_delay()")
+    return "\n".join(lines) + _DELAY
+
+
+STRESS = """
+import ctypes
+from weft.runtime import jit
+library = jit.link(jit.compile_text(sys.stdin.read()))
+pool = threads._Pool(library, has_workers=True)
+pool.set_threads(4)
+pool.n_workers = 3
+job = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)(library.address("job"))
+counts = np.zeros(37, np.int64)
+total, end = 0, time.monotonic() + 3
+random = np.random.default_rng(0)
+while time.monotonic() < end:
+    pool.quiesce()
+    pool.write("SPIN_NS", int(random.choice([0, 2_000, 50_000])))
+    pool.resume()
+    for _ in range(random.integers(1, 60)):
+        job(pool.address, counts.ctypes.data, 37, int(random.integers(1, 6)), int(random.choice([0, 10**6])))
+        total += 1
+        if random.integers(8) == 0:
+            time.sleep(random.choice([0, 1e-5, 1e-4]))
+    assert (counts == total).all(), (counts, total)
+assert total > 200
+"""
+
+
+def test_protocol_with_delays_between_all_atomic_operations():
+    """Three workers, jobs, sleep and stop in the orders that delays provoke: every unit is done once, none hangs."""
+    if not HAS_WORKERS:
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + STRESS], input=delayed_pool(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
