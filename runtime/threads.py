@@ -87,7 +87,8 @@ class _Pool:
         self.n_workers = 0
         for kept in (self.memory, library):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        self.write("RUN", library.address("weft_pool_run"))
+        for field in ("RUN", "BEGIN", "END"):
+            self.write(field, library.address(f"weft_pool_{field.lower()}"))
         self.threads = 1
         if has_workers:
             self.prepare(library)

@@ -175,7 +175,6 @@ import numpy as np
 import weft
 from weft.runtime import threads
 
-@weft.compile
 def f(x, w):
     return (x @ w).tanh() @ w
 
@@ -183,8 +182,10 @@ x, w = weft.ones(96, 128), weft.ones(128, 128) * 0.01
 expected = ((x @ w).tanh() @ w).numpy().tobytes()
 
 def check(times=30):
+    # The first calls of a program are always shared.
+    compiled = weft.compile(f)
     for _ in range(times):
-        assert f(x, w).numpy().tobytes() == expected
+        assert compiled(x, w).numpy().tobytes() == expected
 
 def workers():
     return threads._pool().read("ALIVE")

@@ -23,6 +23,8 @@ then sleeps on a futex, the word `signal`. Two orders of operations must not be 
 
 Whichever of the two is first, one sees the other: no job and no stop is slept through.
 
+Whether workers help is not certain, so programs measure themselves: see pool_choice.py.
+
 On one processor, a worker that spins would only delay the caller. So the caller notes on which CPU it runs, and a
 worker that finds itself there moves itself off that CPU, or goes to sleep if it may run nowhere else.
 
@@ -31,19 +33,23 @@ This is text for Linux on x86-64. Elsewhere `emit_serial_pool` makes a pool of o
 
 from string import Template
 
+from .pool_choice import BEGIN_AND_END, CLOCK_AND_CPUS, STATE, TRYING
+
 # Byte offsets of the fields. What different threads write is kept on different cache lines.
 FIELDS = {
     # Written by Python, read by all.
     "RUN": 0,
-    "THREADS": 8,  # that share a job, the caller included
-    "WORKERS": 16,  # that may be started: fewer if there are fewer CPUs
-    "STOP": 24,
-    "SPIN_NS": 32,
-    "START_THREAD": 40,
-    "SYSCALL": 48,
-    "GETCPU": 56,
-    "CLOCK": 64,
-    "PROCESS": 72,
+    "BEGIN": 8,
+    "END": 16,
+    "THREADS": 24,  # that share a job, the caller included
+    "WORKERS": 32,  # that may be started: fewer if there are fewer CPUs
+    "STOP": 40,
+    "SPIN_NS": 48,
+    "START_THREAD": 56,
+    "SYSCALL": 64,
+    "GETCPU": 72,
+    "CLOCK": 80,
+    "PROCESS": 88,
     # The job, written by the caller.
     "CLAIM": 128,
     "PART": 136,
@@ -72,6 +78,8 @@ def emit_pool(module):
         **FIELDS,
         **_SYSTEM,
         **_WAKING,
+        **TRYING,
+        **STATE,
         "SLOT_BYTES": SLOT_BYTES,
         "SLOT_SCRATCH": SLOT_SCRATCH,
         "SLOT_THREAD": SLOT_THREAD,
@@ -81,7 +89,7 @@ def emit_pool(module):
     module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
     module.declare("llvm.ctpop.i64", "i64", ["i64"])
     module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
-    for text in (_RUN, _WAKE, _CHUNK, _WORK, _PROCESSOR):
+    for text in (BEGIN_AND_END, _RUN, _WAKE, _CHUNK, _WORK, CLOCK_AND_CPUS):
         module.functions.append(Template(text).substitute(values).strip())
 
 
@@ -100,6 +108,14 @@ _SERIAL = """
 define void @weft_pool_run(ptr %pool, ptr %part, ptr %closure, i64 %extent, i64 %most, i64 %ahead_ns) #0 {
   call void %part(ptr %closure, i64 0, i64 %extent, ptr null)
   ret void
+}
+
+define i64 @weft_pool_begin(ptr %pool, ptr %state) #0 {
+  ret i64 1
+}
+
+define i64 @weft_pool_end(ptr %pool, ptr %state) #0 {
+  ret i64 0
 }
 """
 
@@ -387,101 +403,5 @@ awake:
 leave:
   %last = atomicrmw sub ptr %alive, i64 1 seq_cst
   ret void
-}
-"""
-
-# Masks of 1024 CPUs, as the system calls take them. On larger systems a thread counts as free to run anywhere.
-_PROCESSOR = """
-define internal i64 @weft_pool_now(ptr %pool) #0 {
-  %time = alloca [2 x i64], align 8
-  %clock_at = getelementptr i8, ptr %pool, i64 $CLOCK
-  %clock = load ptr, ptr %clock_at
-  %status = call i32 %clock(i32 1, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_at = getelementptr i8, ptr %time, i64 8
-  %rest = load i64, ptr %rest_at
-  %scaled = mul i64 %seconds, 1000000000
-  %now = add i64 %scaled, %rest
-  ret i64 %now
-}
-
-; The CPUs a thread may run on; thread 0 is the one that asks.
-define internal void @weft_pool_allowed(ptr %syscall, i64 %thread, ptr %mask) #0 {
-  store [16 x i64] zeroinitializer, ptr %mask
-  %size = call i64 (i64, ...) %syscall(i64 $GETAFFINITY, i64 %thread, i64 128, ptr %mask)
-  ret void
-}
-
-define internal i64 @weft_pool_count(ptr %mask) #0 {
-entry:
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %following, %loop ]
-  %sum = phi i64 [ 0, %entry ], [ %total, %loop ]
-  %word_at = getelementptr i64, ptr %mask, i64 %k
-  %word = load i64, ptr %word_at
-  %bits = call i64 @llvm.ctpop.i64(i64 %word)
-  %total = add i64 %sum, %bits
-  %following = add i64 %k, 1
-  %more = icmp slt i64 %following, 16
-  br i1 %more, label %loop, label %exit
-exit:
-  ret i64 %total
-}
-
-define internal i1 @weft_pool_is_confined(ptr %pool) #0 {
-  %mask = alloca [16 x i64], align 8
-  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
-  %syscall = load ptr, ptr %syscall_at
-  call void @weft_pool_allowed(ptr %syscall, i64 0, ptr %mask)
-  %count = call i64 @weft_pool_count(ptr %mask)
-  %one = icmp eq i64 %count, 1
-  ret i1 %one
-}
-
-; Whether the worker runs elsewhere than the caller; if not at first, it moves to another CPU that the main thread may
-; run on.
-define internal i1 @weft_pool_leave_cpu(ptr %pool) #0 {
-entry:
-  %chosen = alloca [16 x i64], align 8
-  %getcpu_at = getelementptr i8, ptr %pool, i64 $GETCPU
-  %getcpu = load ptr, ptr %getcpu_at
-  %here = call i32 %getcpu()
-  %caller_at = getelementptr i8, ptr %pool, i64 $CALLER_CPU
-  %caller = load atomic i32, ptr %caller_at monotonic, align 4
-  %elsewhere = icmp ne i32 %here, %caller
-  %unknown = icmp ugt i32 %here, 1023
-  %fine = or i1 %elsewhere, %unknown
-  br i1 %fine, label %yes, label %move
-
-move:
-  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
-  %syscall = load ptr, ptr %syscall_at
-  %process_at = getelementptr i8, ptr %pool, i64 $PROCESS
-  %process = load i64, ptr %process_at
-  call void @weft_pool_allowed(ptr %syscall, i64 %process, ptr %chosen)
-  %cpu = zext i32 %here to i64
-  %index = lshr i64 %cpu, 6
-  %word_at = getelementptr i64, ptr %chosen, i64 %index
-  %word = load i64, ptr %word_at
-  %position = and i64 %cpu, 63
-  %bit = shl i64 1, %position
-  %others = xor i64 %bit, -1
-  %cleared = and i64 %word, %others
-  store i64 %cleared, ptr %word_at
-  %count = call i64 @weft_pool_count(ptr %chosen)
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %no, label %set
-
-set:
-  %status = call i64 (i64, ...) %syscall(i64 $SETAFFINITY, i64 0, i64 128, ptr %chosen)
-  %moved = icmp eq i64 %status, 0
-  ret i1 %moved
-
-yes:
-  ret i1 true
-
-no:
-  ret i1 false
 }
 """

@@ -15,12 +15,15 @@ from math import prod
 from ..ops.comparison import element_of
 from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
+from .pool import FIELDS
+from .pool_choice import STATE_WORDS
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
 FIRST_ARRAY_WORD = 5
 _PART = [("closure", PTR), ("first", I64), ("stop", I64), ("scratch", PTR)]
 _SCRATCH_ALIGNMENT = 64
+_STATE = Reg("@state", PTR)
 
 
 class Program:
@@ -33,6 +36,7 @@ class Program:
         self.words, self.data = {}, {}
         self.failed = None
         self.closure_words = 0
+        self.run = self.limit = None
 
     def word(self, k):
         """A word of the table. Read once, in the entry block: later blocks may not be reached from each other."""
@@ -113,13 +117,22 @@ class Program:
             b.store(operand, b.offset(closure, k, 8))
         self.closure_words = max(self.closure_words, len(operands))
         pool = self.word(_POOL)
-        if "run" not in self.words:
-            self.words["run"] = self._load(pool, 0)
-        numbers = [b.i64(k) for k in (share.cut.units, share.threads, share.ahead_ns)]
-        b.call("void", self.words["run"], [pool, Reg(f"@{part}", PTR), closure, *numbers])
+        if self.limit is None:
+            self.begin_sharing(pool)
+        threads = b.intrinsic("smin", self.limit, b.i64(share.threads))
+        numbers = [b.i64(share.cut.units), threads, b.i64(share.ahead_ns)]
+        b.call("void", self.run, [pool, Reg(f"@{part}", PTR), closure, *numbers])
+
+    def begin_sharing(self, pool):
+        """Ask the pool how many threads to use this time: it compares ways by the time from here to the end."""
+        b = self.b
+        self.module.globals["state"] = f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align 64"
+        self.run = self._load(pool, FIELDS["RUN"])
+        self.limit = b.call(I64, self._load(pool, FIELDS["BEGIN"]), [pool, _STATE])
 
     def finish(self):
-        if self.closure_words:
+        if self.limit is not None:
+            self.b.call(I64, self._load(self.word(_POOL), FIELDS["END"]), [self.word(_POOL), _STATE])
             # All shared work uses one closure: the pool is done with it when it returns.
             self.b.lines.insert(1, f"  %closure = alloca ptr, i64 {self.closure_words}, align 64")
         if self.failed is None:

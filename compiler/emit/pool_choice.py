@@ -1,0 +1,200 @@
+"""The parts of the thread pool (pool.py) that choose: whether a program uses workers this time, and where these run.
+
+Whether workers help is not certain. Data that changes threads passes between caches, at a price that depends on where
+the system happens to place the threads, and a worker may have to wait for its CPU while others compute. So a program
+that shares work measures itself:
+
+    i64 @weft_pool_begin(ptr pool, ptr state)       at the first shared step: how many threads to use this time
+    i64 @weft_pool_end(ptr pool, ptr state)         at the end: takes the time
+
+The way that was faster is taken, and now and then the other one. Results do not depend on it. `state` is a block of
+zeros of the program's own, STATE_WORDS long.
+"""
+
+# Offsets in the state. TIMES: two estimates in nanoseconds, serial and shared.
+STATE_WORDS = 8
+STATE = {"CALLS": 0, "STARTED": 8, "SHARED": 16, "IN_A_ROW": 24, "TIMES": 32}
+
+# Of 256 calls of a program 4 go the other way, the first time after 8 calls; the first two of a row are not counted,
+# because caches and workers have to get used to the change.
+TRYING = {"PERIOD_MASK": 255, "OFFSET": 244, "TRIAL": 252, "WARMING": 2}
+
+# The estimate of a way follows its times by a quarter of the difference: one time that is far off, of a worker that
+# lost its CPU, ends sharing for a while, and the longer the farther.
+BEGIN_AND_END = """
+define i64 @weft_pool_begin(ptr %pool, ptr %state) #0 {
+entry:
+  %started_at = getelementptr i8, ptr %state, i64 $STARTED
+  store i64 0, ptr %started_at
+  %threads_at = getelementptr i8, ptr %pool, i64 $THREADS
+  %threads = load atomic i64, ptr %threads_at monotonic, align 8
+  %workers_at = getelementptr i8, ptr %pool, i64 $WORKERS
+  %workers = load atomic i64, ptr %workers_at monotonic, align 8
+  %several = icmp sgt i64 %threads, 1
+  %helped = icmp sgt i64 %workers, 0
+  %useful = and i1 %several, %helped
+  br i1 %useful, label %choose, label %alone
+
+alone:
+  ret i64 1
+
+choose:
+  %calls_at = getelementptr i8, ptr %state, i64 $CALLS
+  %calls = load i64, ptr %calls_at
+  %next_calls = add i64 %calls, 1
+  store i64 %next_calls, ptr %calls_at
+  %serial_at = getelementptr i8, ptr %state, i64 $TIMES
+  %shared_at = getelementptr i8, ptr %serial_at, i64 8
+  %serial_ns = load i64, ptr %serial_at
+  %shared_ns = load i64, ptr %shared_at
+  %is_known = icmp ne i64 %serial_ns, 0
+  %is_faster = icmp slt i64 %serial_ns, %shared_ns
+  %prefers_serial = and i1 %is_known, %is_faster
+  %phase_sum = add i64 %calls, $OFFSET
+  %phase = and i64 %phase_sum, $PERIOD_MASK
+  %tries = icmp sge i64 %phase, $TRIAL
+  %goes_serial = xor i1 %prefers_serial, %tries
+  %goes_shared = xor i1 %goes_serial, true
+  %mode = zext i1 %goes_shared to i64
+  %mode_at = getelementptr i8, ptr %state, i64 $SHARED
+  %last_mode = load i64, ptr %mode_at
+  store i64 %mode, ptr %mode_at
+  %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
+  %row = load i64, ptr %row_at
+  %longer = add i64 %row, 1
+  %same = icmp eq i64 %mode, %last_mode
+  %new_row = select i1 %same, i64 %longer, i64 1
+  store i64 %new_row, ptr %row_at
+  %now = call i64 @weft_pool_now(ptr %pool)
+  store i64 %now, ptr %started_at
+  %limit = select i1 %goes_shared, i64 65535, i64 1
+  ret i64 %limit
+}
+
+define i64 @weft_pool_end(ptr %pool, ptr %state) #0 {
+entry:
+  %started_at = getelementptr i8, ptr %state, i64 $STARTED
+  %started = load i64, ptr %started_at
+  %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
+  %row = load i64, ptr %row_at
+  %measured = icmp ne i64 %started, 0
+  %warm = icmp sgt i64 %row, $WARMING
+  %counts = and i1 %measured, %warm
+  br i1 %counts, label %count, label %done
+
+count:
+  %now = call i64 @weft_pool_now(ptr %pool)
+  %time = sub i64 %now, %started
+  %mode_at = getelementptr i8, ptr %state, i64 $SHARED
+  %mode = load i64, ptr %mode_at
+  %times = getelementptr i8, ptr %state, i64 $TIMES
+  %estimate_at = getelementptr i64, ptr %times, i64 %mode
+  %estimate = load i64, ptr %estimate_at
+  %difference = sub i64 %time, %estimate
+  %quarter = ashr i64 %difference, 2
+  %followed = add i64 %estimate, %quarter
+  %is_first = icmp eq i64 %estimate, 0
+  %new = select i1 %is_first, i64 %time, i64 %followed
+  store i64 %new, ptr %estimate_at
+  br label %done
+
+done:
+  ret i64 0
+}
+"""
+
+# Masks of 1024 CPUs, as the system calls take them. On larger systems a thread counts as free to run anywhere.
+CLOCK_AND_CPUS = """
+define internal i64 @weft_pool_now(ptr %pool) #0 {
+  %time = alloca [2 x i64], align 8
+  %clock_at = getelementptr i8, ptr %pool, i64 $CLOCK
+  %clock = load ptr, ptr %clock_at
+  %status = call i32 %clock(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i8, ptr %time, i64 8
+  %rest = load i64, ptr %rest_at
+  %scaled = mul i64 %seconds, 1000000000
+  %now = add i64 %scaled, %rest
+  ret i64 %now
+}
+
+; The CPUs a thread may run on; thread 0 is the one that asks.
+define internal void @weft_pool_allowed(ptr %syscall, i64 %thread, ptr %mask) #0 {
+  store [16 x i64] zeroinitializer, ptr %mask
+  %size = call i64 (i64, ...) %syscall(i64 $GETAFFINITY, i64 %thread, i64 128, ptr %mask)
+  ret void
+}
+
+define internal i64 @weft_pool_count(ptr %mask) #0 {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %following, %loop ]
+  %sum = phi i64 [ 0, %entry ], [ %total, %loop ]
+  %word_at = getelementptr i64, ptr %mask, i64 %k
+  %word = load i64, ptr %word_at
+  %bits = call i64 @llvm.ctpop.i64(i64 %word)
+  %total = add i64 %sum, %bits
+  %following = add i64 %k, 1
+  %more = icmp slt i64 %following, 16
+  br i1 %more, label %loop, label %exit
+exit:
+  ret i64 %total
+}
+
+define internal i1 @weft_pool_is_confined(ptr %pool) #0 {
+  %mask = alloca [16 x i64], align 8
+  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
+  %syscall = load ptr, ptr %syscall_at
+  call void @weft_pool_allowed(ptr %syscall, i64 0, ptr %mask)
+  %count = call i64 @weft_pool_count(ptr %mask)
+  %one = icmp eq i64 %count, 1
+  ret i1 %one
+}
+
+; Whether the worker runs elsewhere than the caller; if not at first, it moves to another CPU that the main thread may
+; run on.
+define internal i1 @weft_pool_leave_cpu(ptr %pool) #0 {
+entry:
+  %chosen = alloca [16 x i64], align 8
+  %getcpu_at = getelementptr i8, ptr %pool, i64 $GETCPU
+  %getcpu = load ptr, ptr %getcpu_at
+  %here = call i32 %getcpu()
+  %caller_at = getelementptr i8, ptr %pool, i64 $CALLER_CPU
+  %caller = load atomic i32, ptr %caller_at monotonic, align 4
+  %elsewhere = icmp ne i32 %here, %caller
+  %unknown = icmp ugt i32 %here, 1023
+  %fine = or i1 %elsewhere, %unknown
+  br i1 %fine, label %yes, label %move
+
+move:
+  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
+  %syscall = load ptr, ptr %syscall_at
+  %process_at = getelementptr i8, ptr %pool, i64 $PROCESS
+  %process = load i64, ptr %process_at
+  call void @weft_pool_allowed(ptr %syscall, i64 %process, ptr %chosen)
+  %cpu = zext i32 %here to i64
+  %index = lshr i64 %cpu, 6
+  %word_at = getelementptr i64, ptr %chosen, i64 %index
+  %word = load i64, ptr %word_at
+  %position = and i64 %cpu, 63
+  %bit = shl i64 1, %position
+  %others = xor i64 %bit, -1
+  %cleared = and i64 %word, %others
+  store i64 %cleared, ptr %word_at
+  %count = call i64 @weft_pool_count(ptr %chosen)
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %no, label %set
+
+set:
+  %status = call i64 (i64, ...) %syscall(i64 $SETAFFINITY, i64 0, i64 128, ptr %chosen)
+  %moved = icmp eq i64 %status, 0
+  ret i1 %moved
+
+yes:
+  ret i1 true
+
+no:
+  ret i1 false
+}
+"""
