@@ -22,8 +22,6 @@ from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .tensor import Tensor
 
 _ARRAY_DATA_OFFSET = 16
-# Words of a program's table before its arrays: compiler/emit/program.py.
-_FIRST_ARRAY = 5
 _probe = np.zeros(3)
 if ctypes.c_size_t.from_address(id(_probe) + _ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
     raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
@@ -82,7 +80,7 @@ class Program:
     (shape, dtype name), "n_live", "arena", "gemm" element kinds, "plan" what explain shows.
     """
 
-    first_array = 4  # words of a table before its arrays: compiler/emit/program.py
+    first_array = 5  # words of a table before its arrays: compiler/emit/program.py
     arena_words = _arena.words
 
     def __init__(self, meta, library):
@@ -97,7 +95,7 @@ class Program:
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
         self.integers = (ctypes.c_int64 * max(len(self.numbers), 1)).from_buffer(self.scalars)
-        self.table = (ctypes.c_size_t * (_FIRST_ARRAY + len(self.inputs) + len(self.outputs)))()
+        self.table = (ctypes.c_size_t * (self.first_array + len(self.inputs) + len(self.outputs)))()
         self.table[1] = ctypes.addressof(self.scalars)
         for element in meta["gemm"]:
             self.table[2 if element == "f32" else 3] = kernels.gemm_address(element)
@@ -120,23 +118,23 @@ class Program:
         with _running:
             self.calls += 1
             self.prepared_for = None
-            self.table[_FIRST_ARRAY:] = addresses
+            self.table[self.first_array :] = addresses
             return self._run(outputs, numbers)
 
     def call_again(self, owner, stable, changing, numbers):
         """`call` for an owner whose arrays `stable`, value number -> array, are the same every time and kept alive by
         it; `changing` are (position among the inputs, array) of the others."""
         outputs = self._new_outputs()
-        table, n_inputs = self.table, len(self.inputs)
+        table, first, n_inputs = self.table, self.first_array, len(self.inputs)
         with _running:
             if self.prepared_for is not owner:
                 for k, vid in enumerate(self.inputs):
                     if vid in stable:
-                        table[_FIRST_ARRAY + k] = id(stable[vid])
+                        table[first + k] = id(stable[vid])
                 self.prepared_for = owner
             for k, array in changing:
-                table[_FIRST_ARRAY + k] = id(array)
-            table[_FIRST_ARRAY + n_inputs :] = list(map(id, outputs))
+                table[first + k] = id(array)
+            table[first + n_inputs :] = list(map(id, outputs))
             return self._run(outputs, numbers)
 
     def own_table(self, stable):
