@@ -11,13 +11,15 @@ The way that was faster is taken, and now and then the other one. Results do not
 zeros of the program's own, STATE_WORDS long.
 """
 
-# Offsets in the state. TIMES: two estimates in nanoseconds, serial and shared.
-STATE_WORDS = 8
+# Offsets in the state. TIMES: two estimates in nanoseconds, serial and shared. A trial is a few calls that go the way
+# that seemed slower: LEFT of them are to come after this one.
+STATE_WORDS = 16
 STATE = {"CALLS": 0, "STARTED": 8, "SHARED": 16, "IN_A_ROW": 24, "TIMES": 32}
+STATE |= {"TRIAL": 48, "LEFT": 56, "TRIAL_STARTED": 64, "NEXT_TRIAL": 72}
 
-# Of 256 calls of a program 4 go the other way, the first time after 8 calls; the first two of a row are not counted,
-# because caches and workers have to get used to the change.
-TRYING = {"PERIOD_MASK": 255, "OFFSET": 244, "TRIAL": 252, "WARMING": 2}
+# The first 8 calls are shared. A trial has 4 calls, of which the first two are not counted, because caches and workers
+# have to get used to the change; the next one comes after 32 times the time it took.
+TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 3, "WARMING": 2, "REST": 32}
 
 # The estimate of a way follows its times by a quarter of the difference: one time that is far off, of a worker that
 # lost its CPU, ends sharing for a while, and the longer the farther.
@@ -39,6 +41,8 @@ alone:
   ret i64 1
 
 choose:
+  %now = call i64 @weft_pool_now(ptr %pool)
+  store i64 %now, ptr %started_at
   %calls_at = getelementptr i8, ptr %state, i64 $CALLS
   %calls = load i64, ptr %calls_at
   %next_calls = add i64 %calls, 1
@@ -48,16 +52,42 @@ choose:
   %serial_ns = load i64, ptr %serial_at
   %shared_ns = load i64, ptr %shared_at
   %is_known = icmp ne i64 %serial_ns, 0
-  %is_faster = icmp slt i64 %serial_ns, %shared_ns
-  %prefers_serial = and i1 %is_known, %is_faster
-  %phase_sum = add i64 %calls, $OFFSET
-  %phase = and i64 %phase_sum, $PERIOD_MASK
-  %tries = icmp sge i64 %phase, $TRIAL
-  %goes_serial = xor i1 %prefers_serial, %tries
-  %goes_shared = xor i1 %goes_serial, true
-  %mode = zext i1 %goes_shared to i64
+  %is_slower = icmp sge i64 %serial_ns, %shared_ns
+  %is_unknown = xor i1 %is_known, true
+  %prefers_shared = or i1 %is_unknown, %is_slower
+  %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
+  %left_at = getelementptr i8, ptr %state, i64 $LEFT
   %mode_at = getelementptr i8, ptr %state, i64 $SHARED
   %last_mode = load i64, ptr %mode_at
+  %left = load i64, ptr %left_at
+  %goes_on = icmp sgt i64 %left, 0
+  br i1 %goes_on, label %continue, label %maybe
+
+continue:
+  %fewer = sub i64 %left, 1
+  store i64 %fewer, ptr %left_at
+  br label %go
+
+maybe:
+  %due_at = getelementptr i8, ptr %state, i64 $NEXT_TRIAL
+  %due = load i64, ptr %due_at
+  %is_due = icmp sge i64 %now, %due
+  %is_settled = icmp sge i64 %calls, $FIRST_CALLS
+  %tries = and i1 %is_due, %is_settled
+  %trial = zext i1 %tries to i64
+  store i64 %trial, ptr %trial_at
+  %goes_shared = xor i1 %prefers_shared, %tries
+  %chosen_mode = zext i1 %goes_shared to i64
+  br i1 %tries, label %try, label %go
+
+try:
+  store i64 $MORE_CALLS, ptr %left_at
+  %trial_started_at = getelementptr i8, ptr %state, i64 $TRIAL_STARTED
+  store i64 %now, ptr %trial_started_at
+  br label %go
+
+go:
+  %mode = phi i64 [ %last_mode, %continue ], [ %chosen_mode, %maybe ], [ %chosen_mode, %try ]
   store i64 %mode, ptr %mode_at
   %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
   %row = load i64, ptr %row_at
@@ -65,9 +95,8 @@ choose:
   %same = icmp eq i64 %mode, %last_mode
   %new_row = select i1 %same, i64 %longer, i64 1
   store i64 %new_row, ptr %row_at
-  %now = call i64 @weft_pool_now(ptr %pool)
-  store i64 %now, ptr %started_at
-  %limit = select i1 %goes_shared, i64 65535, i64 1
+  %is_shared = icmp eq i64 %mode, 1
+  %limit = select i1 %is_shared, i64 65535, i64 1
   ret i64 %limit
 }
 
@@ -75,15 +104,17 @@ define i64 @weft_pool_end(ptr %pool, ptr %state) #0 {
 entry:
   %started_at = getelementptr i8, ptr %state, i64 $STARTED
   %started = load i64, ptr %started_at
+  %measured = icmp ne i64 %started, 0
+  br i1 %measured, label %measure, label %done
+
+measure:
+  %now = call i64 @weft_pool_now(ptr %pool)
   %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
   %row = load i64, ptr %row_at
-  %measured = icmp ne i64 %started, 0
   %warm = icmp sgt i64 %row, $WARMING
-  %counts = and i1 %measured, %warm
-  br i1 %counts, label %count, label %done
+  br i1 %warm, label %count, label %trials
 
 count:
-  %now = call i64 @weft_pool_now(ptr %pool)
   %time = sub i64 %now, %started
   %mode_at = getelementptr i8, ptr %state, i64 $SHARED
   %mode = load i64, ptr %mode_at
@@ -96,6 +127,26 @@ count:
   %is_first = icmp eq i64 %estimate, 0
   %new = select i1 %is_first, i64 %time, i64 %followed
   store i64 %new, ptr %estimate_at
+  br label %trials
+
+trials:
+  %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
+  %trial = load i64, ptr %trial_at
+  %left_at = getelementptr i8, ptr %state, i64 $LEFT
+  %left = load i64, ptr %left_at
+  %in_trial = icmp eq i64 %trial, 1
+  %is_last = icmp eq i64 %left, 0
+  %ends = and i1 %in_trial, %is_last
+  br i1 %ends, label %rest, label %done
+
+rest:
+  %trial_started_at = getelementptr i8, ptr %state, i64 $TRIAL_STARTED
+  %trial_started = load i64, ptr %trial_started_at
+  %trial_ns = sub i64 %now, %trial_started
+  %rest_ns = mul i64 %trial_ns, $REST
+  %due = add i64 %now, %rest_ns
+  %due_at = getelementptr i8, ptr %state, i64 $NEXT_TRIAL
+  store i64 %due, ptr %due_at
   br label %done
 
 done:
