@@ -31,7 +31,7 @@ def heading(results):
     yield ", ".join(f"{k} {v}" for k, v in results["versions"].items()) + ";"
     yield f"load average before: {machine['load_before']:.1f}."
     n = options["threads"]
-    yield f"Every side on {n} CPU{'s' if n > 1 else ''} (weft uses one thread in any case), {options['rounds']} rounds."
+    yield f"Every side on {n} CPU{'s' if n > 1 else ''}, {options['rounds']} rounds."
 
 
 def table(header, rows):
