@@ -42,11 +42,15 @@ _SPIN_NS = 1_000_000
 _LEAVE_SECONDS = 10
 _lock = threading.Lock()
 _pools = []
+# The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
+_requested = []
 
 
 def get_num_threads():
     """How many threads a compiled program uses at most, the calling one included."""
-    return _pool().threads
+    if _pools:
+        return _pools[0].threads
+    return min(_wanted(), MAX_WORKERS + 1) if _has_workers() else 1
 
 
 def set_num_threads(n):
@@ -59,7 +63,9 @@ def set_num_threads(n):
         raise TypeError(f"set_num_threads: expects an int, got {type(n).__name__}")
     if n < 1:
         raise RuntimeError(f"set_num_threads: expects a positive integer, got {n}")
-    _pool().set_threads(n)
+    _requested[:] = [n]
+    if _pools:
+        _pools[0].set_threads(n)
 
 
 def pool_address():
@@ -182,9 +188,13 @@ def _pool():
 
 
 def _new_pool():
-    if jit.target().triple == "x86_64-linux":
+    if _has_workers():
         return _Pool(kernels.library("pool", _text), has_workers=True)
     return _Pool(kernels.library("serial pool", _serial_text), has_workers=False)
+
+
+def _has_workers():
+    return jit.target().triple == "x86_64-linux"
 
 
 def _text():
@@ -204,7 +214,9 @@ def _address(function):
 
 
 def _wanted():
-    """WEFT_NUM_THREADS, so that a job scheduler can share out a machine without touching programs; else all CPUs."""
+    """What was set; else WEFT_NUM_THREADS, by which a job scheduler can share out a machine; else all CPUs."""
+    if _requested:
+        return _requested[0]
     text = os.environ.get("WEFT_NUM_THREADS", "")
     if not text:
         return _n_cpus()
