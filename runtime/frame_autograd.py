@@ -139,9 +139,6 @@ def _make_node(frame, index, step):
     for saved, vid in zip((*node.operands, node.out), (*step.operands, step.first)):
         if isinstance(saved, Saved) and vid in frame.overwritten:
             saved.version = -1
-        elif isinstance(saved, Saved) and saved.tensor._storage is None and saved.tensor._base is not None:
-            # A pending view gets its base's storage when it is computed.
-            saved.version = saved.tensor._base._version
     return node
 
 

@@ -323,3 +323,17 @@ def test_a_saved_view_has_the_version_of_its_base(compile):
         a, z = f(x)
         a.sum().backward()
         yield a, z, x
+
+
+@twin
+def test_a_pending_view_has_the_version_of_its_base(compile):
+    # The change runs eagerly (of another type), and the backward reads the view before its program has run.
+    def f(x, y):
+        y = y.erf()
+        x.mul_(y)
+        last = x[..., -1]
+        (last @ last).backward()
+        return last
+
+    x, y = randn(2, 3), randn(3, dtype=weft.float64).requires_grad_()
+    yield compile(f)(x, y), x, y
