@@ -236,7 +236,7 @@ class Frame:
         if tensor._data is None or id(tensor) in self.homes:
             self.materialize(tensor)
         if not self.closed:
-            if tensor._node is None and tensor._meta is not None and tensor._meta.history:
+            if tensor._node is None and tensor.has_history:
                 tensor._node = frame_autograd.node_for(self, tensor._vid)
             self.bound.pop(id(tensor), None)
         tensor._frame = None

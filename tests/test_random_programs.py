@@ -337,3 +337,17 @@ def test_a_pending_view_has_the_version_of_its_base(compile):
 
     x, y = randn(2, 3), randn(3, dtype=weft.float64).requires_grad_()
     yield compile(f)(x, y), x, y
+
+
+@twin
+def test_an_eager_change_can_end_a_history(compile):
+    # fill_ ran eagerly, since a view is alive, and left no history; leaving the call brought back that of exp.
+    w = leaf(3)
+
+    def f():
+        y = w.exp()
+        seen = y.detach()
+        y.fill_(1.5)
+        return y, seen
+
+    yield compile(f)()
