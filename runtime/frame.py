@@ -145,7 +145,10 @@ class Frame:
         if step not in self.expected.path:
             self.forget_expected()
             return None
-        self.tensors += met
+        if met:
+            # An update that turns out to have to run eagerly stays here.
+            self.step = target
+            self.tensors += met
         return step
 
     def forget_expected(self):

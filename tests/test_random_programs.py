@@ -351,3 +351,21 @@ def test_an_eager_change_can_end_a_history(compile):
         return y, seen
 
     yield compile(f)()
+
+
+@twin
+def test_an_expected_update_runs_eagerly(compile):
+    # The scale comes in right before the update, as expected. The update could not be taken, since a detached tensor
+    # sees a weight; the scale was counted as met all the same, and all later numbers were wrong.
+    w, scale = leaf(3), leaf(3)
+    optimizer = weft.optim.SGD([w, scale], lr=0.1)
+
+    def f(x):
+        w.grad, scale.grad = x * 2, x * 3
+        optimizer.step()
+        return w * scale
+
+    f = compile(f)
+    for k in range(6):
+        seen = w.detach() if k == 4 else None
+        yield f(randn(3)), w, scale, seen
