@@ -12,30 +12,41 @@ from compiled_twin import assert_same, error_of, leaf, look, twin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
+from random_training import RandomTraining
 
 import weft
 from weft import randn
 from weft.nn import functional as F
 
 N_PROGRAMS = int(os.environ.get("WEFT_FUZZ", 300))
+N_TRAININGS = N_PROGRAMS // 10
 BATCH = 50
 
 
 def check(seed, n_statements):
-    source = RandomProgram(seed, n_statements).source
+    check_source(RandomProgram(seed, n_statements).source, f"seed {seed}, {n_statements} statements")
+
+
+def check_source(source, title):
     namespace = {}
     exec(source, namespace)
     try:
         with np.errstate(all="ignore"):
             assert_same(namespace["program"])
     except Exception as error:
-        raise AssertionError(f"{error}\nseed {seed}, {n_statements} statements:\n\n{source}") from error
+        raise AssertionError(f"{error}\n{title}:\n\n{source}") from error
 
 
 @pytest.mark.parametrize("first", range(0, N_PROGRAMS, BATCH))
 def test_programs(first):
     for seed in range(first, min(first + BATCH, N_PROGRAMS)):
         check(seed, 6 + seed % 18)
+
+
+@pytest.mark.parametrize("first", range(0, N_TRAININGS, 10))
+def test_trainings(first):
+    for seed in range(first, min(first + 10, N_TRAININGS)):
+        check_source(RandomTraining(seed).source, f"training, seed {seed}")
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
