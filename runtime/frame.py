@@ -7,7 +7,7 @@ of the call, or when a value is read in the middle. What is alive then is found 
 """
 
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs
+from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
 from .closed import FreedNode, close_graph
 from .expectation import learn
 from .gate import apply_eagerly
@@ -192,7 +192,7 @@ class Frame:
         meta = op.infer(metas, attributes, state.default_dtype)
         requires = enabled and meta.dtype.is_floating_point and frame_autograd.differentiable(self, op, ids)
         value = ValueMeta(meta.shape, meta.dtype, requires, requires)
-        detail = "view" if (op.kind == "view" or "view" in op.extra) and ids and ids[0] >= 0 else None
+        detail = "view" if frame_views.is_view(self, op, ids, attributes) else None
         step = Step(op, ids, dict(attributes), enabled, (value,), len(self.tensors), first_number, user_line(), detail)
         return self.recording.grow(self.step, step)
 
@@ -290,6 +290,9 @@ class Frame:
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
+    def living_views(self, target):
+        return frame_views.living_views(self, target)
+
     def update(self, rule, rows, numbers, flags):
         frame_changes.update(self, rule, rows, numbers, flags)
 
@@ -334,7 +337,9 @@ class Frame:
         array = self.arrays.get(vid)
         if array is None:
             step = self.step_of(vid)
-            array = self.arrays[vid] = _view(step.op, self.array_of(step.operands[0]), step.attributes)
+            array = self.arrays[vid] = frame_views.evaluate_view(
+                step.op, self.array_of(step.operands[0]), step.attributes
+            )
         return array
 
     def step_of(self, vid):
@@ -457,18 +462,6 @@ class Frame:
 
 def _number_of(entered):
     return entered[0]
-
-
-def _view(op, array, attributes):
-    """What a view op gives, without a record of it."""
-    if op.evaluate is not None:
-        return op.evaluate(array, **attributes)
-    before = state.frame, state.grad_enabled
-    state.frame, state.grad_enabled = None, False
-    try:
-        return apply_eagerly(op, (Tensor(array),), attributes)._data
-    finally:
-        state.frame, state.grad_enabled = before
 
 
 class _Operand:

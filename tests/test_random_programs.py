@@ -380,3 +380,68 @@ def test_an_expected_update_runs_eagerly(compile):
     for k in range(6):
         seen = w.detach() if k == 4 else None
         yield f(randn(3)), w, scale, seen
+
+
+@twin
+def test_views_of_what_is_changed_must_not_keep_their_history(compile):
+    # Views made in the call were not seen by the check: the gradient was that of the values before the change.
+    w = leaf(4)
+
+    def stale():
+        y = w * 1
+        view = y[:2]
+        y.mul_(3)
+        view.sum().backward()
+
+    def saved():
+        y = w * 1
+        product = y[:2] * w[:2]
+        y.mul_(3)
+        product.sum().backward()
+
+    def itself():
+        y = w * 1
+        y[0] = y[1]
+        y.sum().backward()
+
+    def forgotten():
+        y = w * 1
+        z = y[:2].exp()
+        y.mul_(3)
+        (z.sum() + y.sum()).backward()
+
+    for function in (stale, saved, itself, forgotten):
+        yield error_of(compile(function)), w
+
+
+@twin
+def test_a_saved_view_of_what_is_changed_is_an_error(compile):
+    # Only the changed tensor itself was marked; its views had been saved too.
+    w = leaf(2)
+
+    def f():
+        y = weft.ones(4)
+        z = y[:2] * w
+        y.mul_(3)
+        z.sum().backward()
+
+    yield error_of(compile(f)), w
+
+
+@twin
+def test_a_reshape_that_copies_is_no_view(compile):
+    # It was taken for one: changes of its operand were errors, or ran eagerly.
+    w = leaf(6)
+
+    def f():
+        y = weft.ones(2, 3) + 1
+        z = y.t().reshape(-1)
+        loss = (z * w).sum()
+        y.mul_(2)
+        loss.backward()
+        z.add_(w)
+        y.add_(z.sum())
+        return y, z
+
+    f = compile(f)
+    yield f(), w
