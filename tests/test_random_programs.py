@@ -445,3 +445,18 @@ def test_a_reshape_that_copies_is_no_view(compile):
 
     f = compile(f)
     yield f(), w
+
+
+@twin
+def test_another_tensor_comes_in_where_one_was_expected(compile):
+    # It was taken for an input like any other, and both had one number: the second got what was added to the first.
+    a, b, c = weft.zeros(3), weft.zeros(3), weft.zeros(3)
+
+    def f(x):
+        for k, t in enumerate(order, 1):
+            t.add_(x * k)
+
+    f = compile(f)
+    for order in [(a, b), (a, b), (a, b), (c, a), (c, a), (b, a), (a, c)]:
+        f(randn(3))
+        yield a, b, c
