@@ -453,10 +453,32 @@ def test_another_tensor_comes_in_where_one_was_expected(compile):
     a, b, c = weft.zeros(3), weft.zeros(3), weft.zeros(3)
 
     def f(x):
-        for k, t in enumerate(order, 1):
+        for k, t in enumerate(next(orders), 1):
             t.add_(x * k)
 
-    f = compile(f)
-    for order in [(a, b), (a, b), (a, b), (c, a), (c, a), (b, a), (a, c)]:
+    f, orders = compile(f), iter([(a, b), (a, b), (a, b), (c, a), (c, a), (b, a), (a, c)])
+    for _ in range(7):
         f(randn(3))
         yield a, b, c
+
+
+@twin
+def test_hooks_of_leaves_run_in_one_order(compile):
+    # In eager mode leaves came in the order of their addresses, in a compiled backward in that of their first use.
+    leaves, seen = [leaf(3) for _ in range(5)], []
+    for k, p in enumerate(leaves):
+        p.register_post_accumulate_grad_hook(lambda _, k=k: seen.append(k))
+    a, b, c, d, e = leaves
+
+    def f(x, inside):
+        loss = (d * x).sum() + (b.exp() * a).sum() + (e * c * d).sum()
+        if inside:
+            loss.backward()
+        return loss
+
+    f = compile(f)
+    for _ in range(3):
+        f(randn(3), True)
+        f(randn(3), False).backward()
+        yield seen
+    assert seen == 6 * [4, 2, 0, 1, 3]  # PyTorch's
