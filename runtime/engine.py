@@ -11,7 +11,7 @@ from ..compiler.ops.arithmetic import add
 from ..compiler.ops.view import clone
 from .gate import apply_inplace
 from .modes import state
-from .node import AccumulateGrad
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
@@ -33,11 +33,11 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
 
 
 def _sweep(roots, retain_graph, create_graph, captured, relevant):
-    pending, heap = {}, []
+    pending, queue = {}, Queue()
     for (node, index), cotangent in roots:
-        _contribute(pending, heap, node, index, cotangent)
-    while heap:
-        _, _, node = heappop(heap)
+        _contribute(pending, queue, node, index, cotangent)
+    while queue:
+        node = queue.take()
         cotangents = pending.pop(id(node))
         cotangents = _before(node, cotangents)
         if captured is not None:
@@ -52,7 +52,9 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
             continue
         sums = _sums_before(pending, node) if node.summed else None
         # No name for the results: what a name holds too, a leaf would have to copy.
-        _pass_on(pending, heap, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured)
+        _pass_on(
+            pending, queue, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured
+        )
 
 
 def _sums_before(pending, node):
@@ -66,12 +68,12 @@ def _sums_before(pending, node):
     return sums
 
 
-def _pass_on(pending, heap, node, cotangents, relevant, captured):
+def _pass_on(pending, queue, node, cotangents, relevant, captured):
     for edge, cotangent in zip(node.edges, cotangents):
         if edge is None or cotangent is None:
             continue
         if relevant is None or id(edge[0]) in relevant or (id(edge[0]), edge[1]) in captured:
-            _contribute(pending, heap, *edge, cotangent)
+            _contribute(pending, queue, *edge, cotangent)
 
 
 def _run_node(node, cotangents, sums, retain_graph, create_graph):
@@ -110,12 +112,43 @@ def _before(node, cotangents):
     return cotangents
 
 
-def _contribute(pending, heap, node, index, cotangent):
+def _contribute(pending, queue, node, index, cotangent):
     slots = pending.get(id(node))
     if slots is None:
         slots = pending[id(node)] = [None] * node.n_outputs
-        heappush(heap, (-node.sequence, id(node), node))
+        queue.add(node)
+    elif node.sequence == ACCUMULATE_SEQUENCE:
+        queue.put_last(node)
     slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+
+
+class Queue:
+    """Nodes that cotangents have arrived at. The latest made comes out first; leaves come after all others, in the
+    order in which their sums were complete, as in PyTorch: hooks of leaves show it."""
+
+    __slots__ = ("heap", "leaves")
+
+    def __init__(self):
+        self.heap, self.leaves = [], {}
+
+    def __bool__(self):
+        return bool(self.heap or self.leaves)
+
+    def add(self, node):
+        if node.sequence == ACCUMULATE_SEQUENCE:
+            self.leaves[node] = None
+        else:
+            heappush(self.heap, (-node.sequence, node))
+
+    def put_last(self, leaf):
+        self.leaves[leaf] = self.leaves.pop(leaf)
+
+    def take(self):
+        if self.heap:
+            return heappop(self.heap)[1]
+        leaf = next(iter(self.leaves))
+        del self.leaves[leaf]
+        return leaf
 
 
 def _leading_to(roots, wanted):

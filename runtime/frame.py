@@ -7,7 +7,7 @@ of the call, or when a value is read in the middle. What is alive then is found 
 """
 
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs
+from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
 from .closed import FreedNode, close_graph
 from .expectation import learn
 from .gate import apply_eagerly
@@ -145,7 +145,10 @@ class Frame:
         if step not in self.expected.path:
             self.forget_expected()
             return None
-        self.tensors += met
+        if met:
+            # An update that turns out to have to run eagerly stays here.
+            self.step = target
+            self.tensors += met
         return step
 
     def forget_expected(self):
@@ -189,7 +192,7 @@ class Frame:
         meta = op.infer(metas, attributes, state.default_dtype)
         requires = enabled and meta.dtype.is_floating_point and frame_autograd.differentiable(self, op, ids)
         value = ValueMeta(meta.shape, meta.dtype, requires, requires)
-        detail = "view" if (op.kind == "view" or "view" in op.extra) and ids and ids[0] >= 0 else None
+        detail = "view" if frame_views.is_view(self, op, ids, attributes) else None
         step = Step(op, ids, dict(attributes), enabled, (value,), len(self.tensors), first_number, user_line(), detail)
         return self.recording.grow(self.step, step)
 
@@ -236,7 +239,7 @@ class Frame:
         if tensor._data is None or id(tensor) in self.homes:
             self.materialize(tensor)
         if not self.closed:
-            if tensor._node is None and tensor._meta is not None and tensor._meta.history:
+            if tensor._node is None and tensor.has_history:
                 tensor._node = frame_autograd.node_for(self, tensor._vid)
             self.bound.pop(id(tensor), None)
         tensor._frame = None
@@ -287,6 +290,9 @@ class Frame:
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
+    def living_views(self, target):
+        return frame_views.living_views(self, target)
+
     def update(self, rule, rows, numbers, flags):
         frame_changes.update(self, rule, rows, numbers, flags)
 
@@ -331,7 +337,9 @@ class Frame:
         array = self.arrays.get(vid)
         if array is None:
             step = self.step_of(vid)
-            array = self.arrays[vid] = _view(step.op, self.array_of(step.operands[0]), step.attributes)
+            array = self.arrays[vid] = frame_views.evaluate_view(
+                step.op, self.array_of(step.operands[0]), step.attributes
+            )
         return array
 
     def step_of(self, vid):
@@ -454,18 +462,6 @@ class Frame:
 
 def _number_of(entered):
     return entered[0]
-
-
-def _view(op, array, attributes):
-    """What a view op gives, without a record of it."""
-    if op.evaluate is not None:
-        return op.evaluate(array, **attributes)
-    before = state.frame, state.grad_enabled
-    state.frame, state.grad_enabled = None, False
-    try:
-        return apply_eagerly(op, (Tensor(array),), attributes)._data
-    finally:
-        state.frame, state.grad_enabled = before
 
 
 class _Operand:

@@ -76,17 +76,20 @@ def saved_values(frame):
 
 
 def reach(frame, vids):
-    """(indices of the op steps, numbers of the leaves) that gradients of the values reach, latest step first."""
-    wanted, leaves, steps = set(vids), [], []
+    """(indices of the op steps, numbers of the leaves) that gradients of the values reach: steps latest first, leaves
+    in the order in which their gradients are complete, as they leave the engine."""
+    contributed, leaves, steps = dict.fromkeys(vids), set(), []
     for index in range(len(frame.steps) - 1, -1, -1):
         step = frame.steps[index]
         for vid in range(step.first, step.first + len(step.metas)):
-            if vid in wanted and frame.metas[vid].history:
+            if vid in contributed and frame.metas[vid].history:
                 steps.append(index)
-                wanted.update(flows(frame, step))
-            elif vid in wanted and frame.metas[vid].requires_grad:
-                leaves.append(vid)
-    return steps, leaves[::-1]
+                for operand in flows(frame, step):
+                    contributed.pop(operand, None)
+                    contributed[operand] = None
+            elif vid in contributed and frame.metas[vid].requires_grad:
+                leaves.add(vid)
+    return steps, [vid for vid in contributed if vid in leaves]
 
 
 def read_by_backward(frame, vids):
@@ -139,9 +142,6 @@ def _make_node(frame, index, step):
     for saved, vid in zip((*node.operands, node.out), (*step.operands, step.first)):
         if isinstance(saved, Saved) and vid in frame.overwritten:
             saved.version = -1
-        elif isinstance(saved, Saved) and saved.tensor._storage is None and saved.tensor._base is not None:
-            # A pending view gets its base's storage when it is computed.
-            saved.version = saved.tensor._base._version
     return node
 
 

@@ -14,6 +14,7 @@ from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.view import clone
+from .frame_views import group
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
@@ -74,7 +75,7 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = _group(frame, frame.identify(target)) | _neighbours(frame, target)
+    vids = group(frame, frame.identify(target)) | _neighbours(frame, target)
     result = frame.run_eagerly(reason, function, *args)
     frame.overwritten |= vids
     # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
@@ -97,16 +98,11 @@ def _neighbours(frame, target):
     return {v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)}
 
 
-def _group(frame, vid):
-    root = frame.roots.get(vid, vid)
-    return {root, *frame.views.get(root, ())}
-
-
 def alias_reason(frame, target, vid):
     """Why changing the target in place must run eagerly: other living tensors see its memory. Else None."""
     if frame.views:
         externals = frame.externals
-        for other in _group(frame, vid):
+        for other in group(frame, vid):
             t = frame.tensors[other] if other != vid else None
             if t is not None and (other in externals or getrefcount(t) > _UNUSED_REFERENCES):
                 return "in-place change of a tensor that has living views (or is one)"
@@ -167,7 +163,7 @@ def _assign(frame, target, new, meta):
     target._meta = meta
     target._requires_grad = meta.requires_grad
     target.bump_version()
-    frame.overwritten.add(old)
+    frame.overwritten |= group(frame, old)
     frame.tensors[old] = None
     frame.tensors[new] = target
 

@@ -6,12 +6,9 @@ to be declared, and a tensor that is dropped is never computed into memory.
 
 from sys import getrefcount
 
-import numpy as np
-
 from . import frame_autograd
 from .program import Needed, program_for, run_steps_eagerly
 from .recording import INPUT, UPDATE
-from .tensor import Storage
 
 
 def _references_in_list():
@@ -21,7 +18,7 @@ def _references_in_list():
 
 # References to a tensor that nothing but a list holds, as getrefcount counts them. Measured, because interpreters count
 # their own references differently.
-_UNUSED_REFERENCES = _references_in_list()
+UNUSED_REFERENCES = _references_in_list()
 
 
 def what_is_needed(frame, closing):
@@ -31,7 +28,7 @@ def what_is_needed(frame, closing):
     if closing and frame.roots:
         _drop_unused_views(frame)
     for vid in _computed(frame):
-        if getrefcount(tensors[vid]) > _UNUSED_REFERENCES:
+        if getrefcount(tensors[vid]) > UNUSED_REFERENCES:
             t = tensors[vid]
             if t is not None and t._data is None and id(t) not in homes:
                 (views if vid in frame.roots else live).append(vid)
@@ -61,7 +58,7 @@ def what_is_needed(frame, closing):
 def _drop_unused_views(frame):
     """A view that nobody holds must not keep its base alive, which would then be computed into memory."""
     for vid in frame.roots:
-        if getrefcount(frame.tensors[vid]) <= _UNUSED_REFERENCES and frame.tensors[vid] is not None:
+        if getrefcount(frame.tensors[vid]) <= UNUSED_REFERENCES and frame.tensors[vid] is not None:
             frame.tensors[vid]._base = None
 
 
@@ -79,7 +76,7 @@ def _left_over(frame):
     """Numbers of the values that were computed earlier, are alive, and have a history."""
     found = []
     for vid in _made_by(frame.steps[: frame.flushed], (INPUT, UPDATE)):
-        if getrefcount(frame.tensors[vid]) > _UNUSED_REFERENCES:
+        if getrefcount(frame.tensors[vid]) > UNUSED_REFERENCES:
             t = frame.tensors[vid]
             if t is not None and t._frame is frame and t._node is None and t._meta.history:
                 found.append(vid)
@@ -117,13 +114,7 @@ def _settle(frame, needed):
     for vid in needed.views:
         tensor = frame.tensors[vid]
         tensor._data = frame.array_of(vid)
-        if np.may_share_memory(tensor._data, frame.array_of(frame.roots[vid])):
-            tensor.share_storage(tensor._base)
-        else:
-            # A copy, of the version its base has.
-            tensor._storage = Storage()
-            tensor._storage.version = tensor._base._version
-            tensor._base = None
+        tensor.share_storage(tensor._base)
 
 
 def _made_by(steps, excluded):

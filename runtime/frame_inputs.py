@@ -29,9 +29,10 @@ def enter(frame, tensor):
         frame.note("a tensor shares memory with one changed earlier in the call")
         frame.flush()
     step = _same_input(frame, tensor, array) or _input_step(frame, tensor, array)
-    if frame.expected is not None and step not in frame.expected.path:
-        frame.forget_expected()
     vid = len(frame.tensors)
+    if frame.expected is not None and (step not in frame.expected.path or vid in frame.expected.known):
+        # Another path, or another tensor than the one that was expected here.
+        frame.forget_expected()
     frame.step = step
     frame.tensors.append(tensor)
     frame.bound[id(tensor)] = vid

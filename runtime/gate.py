@@ -144,22 +144,28 @@ def _check_inplace(target, operands):
                 "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "
                 "for example with weft.where or weft.cat, or change the base before it is used."
             )
-    elif target._storage is not None and (target._requires_grad or any(_requires(x) for x in operands)):
-        _check_sharers(target)
+    elif target._requires_grad or any(_requires(x) for x in operands):
+        _check_views(target)
 
 
-def _check_sharers(target):
+def _check_views(target):
     """A base whose live views would silently keep their old history, or lack the new one.
 
     Views without gradients of a base that has them are detached, and stay so.
     """
     tracked = target._requires_grad
-    sharers = target._storage.sharers
-    if sharers and any(t is not target and t._base is target and (t._requires_grad or not tracked) for t in sharers):
+    if any(t._base is target and (t._requires_grad or not tracked) for t in _living_sharers(target)):
         raise NotImplementedError(
             f"in-place change of a tensor of shape {target.shape} that has live views is not supported yet while "
             "gradients are recorded: the views' history would be stale. Compute a new tensor instead."
         )
+
+
+def _living_sharers(target):
+    storage, frame = target._storage, state.frame
+    sharers = () if storage is None or storage.sharers is None else storage.sharers
+    pending = () if frame is None else frame.living_views(target)
+    return [t for t in (*sharers, *pending) if t is not target]
 
 
 def _requires(x):

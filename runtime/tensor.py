@@ -139,7 +139,10 @@ class Tensor:
     @property
     def _version(self):
         storage = self._storage
-        return 0 if storage is None else storage.version
+        if storage is not None:
+            return storage.version
+        # A pending view gets its base's storage when it is computed.
+        return 0 if self._base is None else self._base._version
 
     def bump_version(self):
         if self._storage is None:

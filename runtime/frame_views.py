@@ -1,0 +1,88 @@
+"""Which values of an open compiled call share memory: views and the values they are views of."""
+
+from collections import Counter
+from sys import getrefcount
+
+import numpy as np
+
+from . import frame_autograd
+from .frame_flush import UNUSED_REFERENCES
+from .gate import apply_eagerly
+from .modes import state
+from .node import Saved
+from .tensor import Tensor
+
+
+def group(frame, vid):
+    """Numbers of the values that share memory with one of the call's."""
+    root = frame.roots.get(vid, vid)
+    return {root, *frame.views.get(root, ())}
+
+
+def evaluate_view(op, array, attributes):
+    """What a view op gives, without a record of it."""
+    if op.evaluate is not None:
+        return op.evaluate(array, **attributes)
+    before = state.frame, state.grad_enabled
+    state.frame, state.grad_enabled = None, False
+    try:
+        return apply_eagerly(op, (Tensor(array),), attributes)._data
+    finally:
+        state.frame, state.grad_enabled = before
+
+
+def is_view(frame, op, ids, attributes):
+    """Whether the op's result will share memory with its operand. A reshape that strides cannot say will not."""
+    if op.kind != "view" and "view" not in op.extra or not ids or ids[0] < 0:
+        return False
+    array = _stand_in(frame, ids[0])
+    return array.size == 0 or np.may_share_memory(evaluate_view(op, array, attributes), array)
+
+
+def _stand_in(frame, vid):
+    """An array with the layout of a value, whatever is in it."""
+    if vid in frame.arrays:
+        return frame.arrays[vid]
+    if id(frame.tensors[vid]) in frame.homes:
+        return frame.homes[id(frame.tensors[vid])][1]
+    if vid in frame.roots:
+        step = frame.step_of(vid)
+        return evaluate_view(step.op, _stand_in(frame, step.operands[0]), step.attributes)
+    meta = frame.meta(vid)
+    return np.empty(meta.shape, meta.dtype.numpy)
+
+
+def living_views(frame, target):
+    """The views of a tensor made in this call that would be alive in eager mode: somebody holds them, or an autograd
+    node has saved them that leads to something somebody holds."""
+    vid = target._vid if target._frame is frame else frame.bound.get(id(target), -1)
+    views = frame.views.get(vid)
+    if not views:
+        return []
+    by_nodes = _references_by_nodes(frame)
+    held = [v for v in views if _is_held(frame, v, by_nodes)]
+    saved = _saved(frame, by_nodes) if len(held) < len(views) else ()
+    return [frame.tensors[v] for v in views if frame.tensors[v] is not None and (v in held or v in saved)]
+
+
+def _is_held(frame, vid, by_nodes):
+    """Whether anything but the call's own books holds the tensor of a value."""
+    return getrefcount(frame.tensors[vid]) > UNUSED_REFERENCES + by_nodes[vid] and frame.tensors[vid] is not None
+
+
+def _references_by_nodes(frame):
+    """number of a value -> how many of the call's own autograd nodes have saved its tensor."""
+    saved = [s for node in frame.nodes.values() for s in (*node.operands, node.out) if isinstance(s, Saved)]
+    return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
+
+
+def _saved(frame, by_nodes):
+    """Numbers of the values that the history of what is alive has saved."""
+    found = [v for v in range(len(frame.tensors)) if _has_history(frame, v) and _is_held(frame, v, by_nodes)]
+    steps = [i for i in frame_autograd.reach(frame, found)[0] if i not in frame.freed]
+    return {v for i in steps for v in frame_autograd.needed_by(frame, frame.steps[i])}
+
+
+def _has_history(frame, vid):
+    tensor = frame.tensors[vid]
+    return tensor is not None and tensor._frame is frame and tensor._meta.history
