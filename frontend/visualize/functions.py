@@ -4,7 +4,7 @@ import inspect
 
 from ..compiler.dtypes import DType
 from ..compiler.graph import parse
-from ..runtime.recording import INPUT, UPDATE
+from ..runtime.recording import BACKWARD, INPUT, UPDATE
 from .graphs import draw_graph, stages
 
 
@@ -65,9 +65,7 @@ def value_names(function, tensors=None, results=("result",)):
     names |= {v.number: numbers[k] for v, (k, _) in zip(graph.scalars(), program.numbers) if k in numbers}
     if "backward_graph" in program.meta:
         return names | {v.number: f"saved {k}" for k, v in enumerate(graph.outputs[program.meta["n_live"] :])}
-    flags = {step.first: step.metas[0].requires_grad for step in _steps(recording) if step.op is INPUT}
-    trained = [(v, vid) for v, vid in zip(graph.inputs(), program.inputs) if flags.get(vid)]
-    return names | _gradient_names(graph, [(inputs.get(vid), v.shape) for v, vid in trained])
+    return names | _gradient_names(recording, program, graph, inputs)
 
 
 def _input_names(function, recording, tensors):
@@ -90,12 +88,21 @@ def _is_tensor(part):
     return isinstance(part, tuple) and len(part) == 3 and isinstance(part[1], DType)
 
 
-def _gradient_names(graph, trained):
-    """The last results of a training step are the gradients, in the order in which the parameters were met."""
-    tail = graph.outputs[len(graph.outputs) - len(trained) :]
-    if [v.shape for v in tail] != [shape for _, shape in trained]:
-        return {}
-    return {v.number: f"{name}.grad" for v, (name, _) in zip(tail, trained) if name is not None}
+def _gradient_names(recording, program, graph, inputs):
+    """Names for the results that a backward of the call has made."""
+    for step in _steps(recording):
+        for key, found in step.programs.items():
+            if found is program:
+                _, needed = key
+                leaves = {
+                    made.first + k: leaf
+                    for made in step.path()
+                    if made.op is BACKWARD
+                    for k, leaf in enumerate(made.detail.wanted)
+                }
+                live = zip(graph.outputs, needed.live)
+                return {v.number: f"{inputs[leaves[vid]]}.grad" for v, vid in live if leaves.get(vid) in inputs}
+    return {}
 
 
 def _backward_names(program, inputs):
