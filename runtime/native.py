@@ -124,10 +124,17 @@ def _library():
     return kernels.library(key, lambda: native_text.text(layout()))
 
 
-@functools.cache
+_definitions = {}
+
+
 def _definition(name):
-    address = _library().address(f"weft_{name}")
-    return _MethodDef(name.encode(), address, _METH_FASTCALL, None)
+    """Kept for ever, and one for all: functions read theirs until they are gone. (A cache may keep another one than it
+    gave, if two threads ask first.)"""
+    found = _definitions.get(name)
+    if found is None:
+        made = _MethodDef(name.encode(), _library().address(f"weft_{name}"), _METH_FASTCALL, None)
+        found = _definitions.setdefault(name, made)
+    return found
 
 
 _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p)(

@@ -61,10 +61,12 @@ class Arena:
 
     def reserve(self, size):
         if size > self.size:
-            self.memory = np.empty(size + 64, np.uint8)
-            self.address = (self.memory.ctypes.data + 63) & ~63
+            memory = np.empty(size + 64, np.uint8)
+            self.address = (memory.ctypes.data + 63) & ~63
             self.size = size
+            # Other threads may run on the old memory until native code finds the new one.
             self.words[:] = self.address, size
+            self.memory = memory
         return self.address
 
 
