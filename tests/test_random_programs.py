@@ -482,3 +482,17 @@ def test_hooks_of_leaves_run_in_one_order(compile):
         f(randn(3), False).backward()
         yield seen
     assert seen == 6 * [4, 2, 0, 1, 3]  # PyTorch's
+
+
+@twin
+def test_gradients_share_no_memory(compile):
+    # In eager mode both were one tensor, a single number repeated.
+    x, y, given = leaf(3), leaf(3), weft.ones(3)
+
+    def f():
+        results = [*weft.autograd.grad((x + y).sum(), [x, y]), *weft.autograd.grad(x + y, [x, y], given)]
+        results[0].mul_(2)
+        results[2].mul_(3)
+        return results
+
+    yield compile(f)(), given
