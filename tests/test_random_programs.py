@@ -496,3 +496,18 @@ def test_gradients_share_no_memory(compile):
         return results
 
     yield compile(f)(), given
+
+
+@twin
+def test_results_that_end_in_a_reshape_are_no_views(compile):
+    # In eager mode the results of these could not be changed in place: they had a base, inside of the op.
+    w, x = leaf(3, 2), leaf(2)
+
+    def f():
+        results = [w @ x, x @ x, weft.ones(3) @ w, weft.ones(2, 1, 3) @ w, w.max(1).values, w.logsumexp(0)]
+        for y in results:
+            y.mul_(2)
+        sum(y.sum() for y in results).backward()
+        return results
+
+    yield compile(f)(), w, x
