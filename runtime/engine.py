@@ -29,7 +29,21 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
         _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant)
     finally:
         state.grad_enabled = before
-    return None if wanted is None else [captured[(id(node), index)] for node, index in wanted]
+    if wanted is None:
+        return None
+    found = [captured[(id(node), index)] for node, index in wanted]
+    return found if create_graph else _apart(found, [cotangent for _, cotangent in roots])
+
+
+def _apart(found, given):
+    """Gradients that share memory with nothing, as a program's results do."""
+    taken, apart = {id(c) for c in given}, []
+    for cotangent in found:
+        if cotangent is not None and (id(cotangent) in taken or not _is_whole(cotangent)):
+            cotangent = clone(cotangent)
+        taken.add(id(cotangent))
+        apart.append(cotangent)
+    return apart
 
 
 def _sweep(roots, retain_graph, create_graph, captured, relevant):
@@ -193,7 +207,10 @@ def _owned(cotangent):
     """A gradient that nothing else can change: the cotangent itself if only the engine holds it, else a copy."""
     pending = cotangent._data is None
     alone = getrefcount(cotangent) <= _ENGINE_REFERENCES + pending
+    return cotangent if alone and _is_whole(cotangent) else clone(cotangent)
+
+
+def _is_whole(cotangent):
+    """Whether it is no view, and lies in memory in its order."""
     plain = cotangent._base is None and not cotangent._requires_grad
-    if alone and plain and (pending or cotangent._data.flags.c_contiguous):
-        return cotangent
-    return clone(cotangent)
+    return plain and (cotangent._data is None or cotangent._data.flags.c_contiguous)

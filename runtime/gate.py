@@ -43,11 +43,19 @@ def _composite(op, operands, attributes):
         if any(out is x for x in operands):
             out = Tensor(out.array)
             _share(out, operands[0])
+        elif out._base is not None and "view" not in op.extra:
+            out = Tensor(_own_memory(out._data, operands))
     finally:
         state.grad_enabled = recorded
     if recorded:
         _record(op, operands, attributes, out)
     return out
+
+
+def _own_memory(array, operands):
+    """The result of an op that is no view and ended in a reshape, mostly of memory that nobody else has seen."""
+    seen = any(isinstance(x, Tensor) and np.may_share_memory(array, x._data) for x in operands)
+    return array.copy() if seen or not array.flags.c_contiguous else array
 
 
 def _share(out, operand):

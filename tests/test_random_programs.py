@@ -482,3 +482,32 @@ def test_hooks_of_leaves_run_in_one_order(compile):
         f(randn(3), False).backward()
         yield seen
     assert seen == 6 * [4, 2, 0, 1, 3]  # PyTorch's
+
+
+@twin
+def test_gradients_share_no_memory(compile):
+    # In eager mode both were one tensor, a single number repeated.
+    x, y, given = leaf(3), leaf(3), weft.ones(3)
+
+    def f():
+        results = [*weft.autograd.grad((x + y).sum(), [x, y]), *weft.autograd.grad(x + y, [x, y], given)]
+        results[0].mul_(2)
+        results[2].mul_(3)
+        return results
+
+    yield compile(f)(), given
+
+
+@twin
+def test_results_that_end_in_a_reshape_are_no_views(compile):
+    # In eager mode the results of these could not be changed in place: they had a base, inside of the op.
+    w, x = leaf(3, 2), leaf(2)
+
+    def f():
+        results = [w @ x, x @ x, weft.ones(3) @ w, weft.ones(2, 1, 3) @ w, w.max(1).values, w.logsumexp(0)]
+        for y in results:
+            y.mul_(2)
+        sum(y.sum() for y in results).backward()
+        return results
+
+    yield compile(f)(), w, x
