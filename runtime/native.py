@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import sys
+import weakref
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def _find_layout():
         "tuple_items": _place(items, id(items[0])),
         "list_items": _place_of_items(listed),
         "dict_used": _place({k: k for k in range(4321)}, 4321),
-        "weak_references": Tensor.__weakrefoffset__,
+        "weak_references": _place_of_weak_references(),
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
     }
@@ -69,7 +70,7 @@ def _find_layout():
     found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
     longer = [None] * 777
     same_size = _words(longer)[found["size"] // 8] == 777
-    if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1 or found["weak_references"] <= 0:
+    if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1:
         raise _NotFound
     return Layout(**found)
 
@@ -102,6 +103,16 @@ def _place(x, value):
     if len(places) != 1:
         raise _NotFound
     return places[0]
+
+
+def _place_of_weak_references():
+    """Offset of what is not null as long as a weak reference to a tensor exists; before the object since Python 3.12."""
+    offset, tensor = Tensor.__weakrefoffset__, Tensor(None)
+    word = ctypes.c_size_t.from_address(id(tensor) + offset)
+    before, reference = word.value, weakref.ref(tensor)
+    if not offset or before or not word.value or reference() is not tensor:
+        raise _NotFound
+    return offset
 
 
 def _place_of_items(x):
