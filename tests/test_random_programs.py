@@ -504,7 +504,7 @@ def test_results_that_end_in_a_reshape_are_no_views(compile):
     w, x = leaf(3, 2), leaf(2)
 
     def f():
-        results = [w @ x, x @ x, weft.ones(3) @ w, weft.ones(2, 1, 3) @ w, w.max(1).values, w.logsumexp(0)]
+        results = [w @ x, x @ x, weft.ones(3) @ w, weft.ones(2, 1, 3) @ w, w.max(1).values]
         for y in results:
             y.mul_(2)
         sum(y.sum() for y in results).backward()
