@@ -1,7 +1,8 @@
 """Random programs run with and without compile: everything they show must be equal, bit for bit.
 
 WEFT_FUZZ=5000 pytest tests/test_random_programs.py runs that many. A failure prints the program; saved beside this
-file it is a script that reproduces the difference. What such runs have found stands below as a test of its own.
+file it is a script that reproduces the difference. What such runs have found stands in
+test_random_found.py.
 """
 
 import os
