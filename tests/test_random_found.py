@@ -447,3 +447,29 @@ def test_results_that_end_in_a_reshape_are_no_views(compile):
         return results
 
     yield compile(f)(), w, x
+
+
+@twin
+def test_view_refuses_what_strides_cannot_say(compile):
+    # Of a view made in the same call it made a copy, and changing that changed nothing.
+    x = weft.ones(2, 3)
+
+    def f():
+        x.t().view(6)[0] = 2.0
+        return x
+
+    def inside():
+        y = x * 2
+        return error_of(lambda: y.t().view(6)), y.view(3, 2), y.t().view(3, 2, 1), y[:0].view(0, 5)
+
+    yield error_of(compile(f)), x
+    yield compile(inside)()
+
+
+@twin
+def test_the_base_of_a_view_is_the_base_of_its_operand(compile):
+    # It was the operand, which is a leaf that requires gradients: another error.
+    part = randn(4)[1:3]
+    part.requires_grad_()
+    row = compile(lambda x: x.unsqueeze(0))(part)
+    yield error_of(lambda: row.add_(1.0)), part
