@@ -473,3 +473,18 @@ def test_the_base_of_a_view_is_the_base_of_its_operand(compile):
     part.requires_grad_()
     row = compile(lambda x: x.unsqueeze(0))(part)
     yield error_of(lambda: row.add_(1.0)), part
+
+
+@twin
+def test_an_expected_tensor_has_not_come_in_yet(compile):
+    # Its memory was looked up for one that shares it, after a change in the call: a KeyError.
+    total, whole = weft.zeros(3), randn(2, 3)
+    parts = [whole[0], whole[0], whole[0]]
+
+    def f(x, k):
+        total.add_(x)
+        return parts[k] * 2
+
+    f = compile(f)
+    for k in (0, 0, 0, 1, 1, 2):
+        yield f(randn(3), k), total
