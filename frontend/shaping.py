@@ -26,13 +26,15 @@ def reshape(input, *numbers, shape=None):
 def view_(input, *shape):
     """Like reshape, but never copies: RuntimeError if strides cannot say it."""
     target = infer_reshape("view", input.shape, sizes(shape))
-    data = input._data
-    if data is not None and data.size and not np.may_share_memory(data.reshape(target), data):
+    result = view.reshape(input, shape=target)
+    if result._base is None:
+        array = input._data
+        strides = "" if array is None else f" {tuple(s // array.itemsize for s in array.strides)}"
         raise RuntimeError(
-            f"view: shape {target} is not compatible with input tensor's size {input.shape} and stride "
-            f"{tuple(s // data.itemsize for s in data.strides)}. Use .reshape(...) instead."
+            f"view: shape {target} is not compatible with input tensor's size {input.shape} and stride{strides}. "
+            "Use .reshape(...) instead."
         )
-    return view.reshape(input, shape=target)
+    return result
 
 
 def permute(input, *numbers, dims=None):

@@ -173,11 +173,12 @@ class Frame:
         self.tensors.append(tensor)
         return tensor
 
-    def _note_view(self, tensor, base):
-        root = self.roots.get(base, base)
+    def _note_view(self, tensor, operand):
+        root = self.roots.get(operand, operand)
         self.roots[tensor._vid] = root
         self.views.setdefault(root, []).append(tensor._vid)
-        tensor._base = self.tensors[root]
+        base = self.tensors[root]
+        tensor._base = base if base._base is None else base._base
 
     def _number(self, x):
         code = NUMBER_CODES.get(type(x))

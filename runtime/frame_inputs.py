@@ -78,7 +78,6 @@ def _input_step(frame, tensor, array):
 
 
 def _shares_home(frame, owner, array):
-    return any(
-        id(frame.externals[v]) in frame.homes and np.may_share_memory(frame.arrays[v], array)
-        for v in frame.owners[owner]
-    )
+    # Some may be expected and not have come in yet.
+    changed = [v for v in frame.owners[owner] if id(frame.externals.get(v)) in frame.homes]
+    return any(np.may_share_memory(frame.arrays[v], array) for v in changed)
