@@ -106,7 +106,7 @@ def _place(x, value):
 
 
 def _place_of_weak_references():
-    """Offset of what is not null as long as a weak reference to a tensor exists; before the object since Python 3.12."""
+    """Offset of what is not null while a weak reference to a tensor exists; before the object since Python 3.12."""
     offset, tensor = Tensor.__weakrefoffset__, Tensor(None)
     word = ctypes.c_size_t.from_address(id(tensor) + offset)
     before, reference = word.value, weakref.ref(tensor)
