@@ -173,6 +173,15 @@ def _closed_node(frame):
     return frame.freed_node() if node is None else node
 
 
+def keep_history(frame, tensor):
+    """A result is about to leave its finished call."""
+    node = _closed_node(frame).edge_for(tensor._vid)[0]
+    if node.released:
+        tensor._node = node
+    else:
+        node.use_nodes(tensor)
+
+
 class StepNode(BaseNode):
     """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
 
