@@ -176,10 +176,14 @@ def _closed_node(frame):
 def keep_history(frame, tensor):
     """A result is about to leave its finished call."""
     node = _closed_node(frame).edge_for(tensor._vid)[0]
-    if node.released:
-        tensor._node = node
-    else:
-        node.use_nodes(tensor)
+    if not node.released:
+        try:
+            node.use_nodes(tensor)
+            return
+        except RuntimeError:
+            # What it was computed from has changed since. Its backward may need none of that.
+            pass
+    tensor._node = node
 
 
 class StepNode(BaseNode):
