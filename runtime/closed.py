@@ -56,6 +56,8 @@ class FreedNode(BaseNode):
 class CallNode(BaseNode):
     """One call: output k is needed.differentiable[k]; edges lead to the inputs that get gradients."""
 
+    released = False
+
     __slots__ = (
         "frame",
         "needed",

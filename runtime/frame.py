@@ -239,8 +239,11 @@ class Frame:
         self.forget_expected()
         if tensor._data is None or id(tensor) in self.homes:
             self.materialize(tensor)
-        if not self.closed:
-            if tensor._node is None and tensor.has_history:
+        lasting = tensor._node is None and tensor.has_history
+        if self.closed and lasting:
+            frame_autograd.keep_history(self, tensor)
+        elif not self.closed:
+            if lasting:
                 tensor._node = frame_autograd.node_for(self, tensor._vid)
             self.bound.pop(id(tensor), None)
         tensor._frame = None

@@ -173,6 +173,19 @@ def _closed_node(frame):
     return frame.freed_node() if node is None else node
 
 
+def keep_history(frame, tensor):
+    """A result is about to leave its finished call."""
+    node = _closed_node(frame).edge_for(tensor._vid)[0]
+    if not node.released:
+        try:
+            node.use_nodes(tensor)
+            return
+        except RuntimeError:
+            # What it was computed from has changed since. Its backward may need none of that.
+            pass
+    tensor._node = node
+
+
 class StepNode(BaseNode):
     """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
 

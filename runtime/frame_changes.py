@@ -280,7 +280,7 @@ class UsualUpdate:
     def applies(self, frame, rows, positions):
         """Whether this call updates just these tensors, and nothing living shares their memory."""
         targets = [row[k] for row in rows for k in positions]
-        if frame.views or not all(map(is_, targets, self.targets)):
+        if not frame.views.keys().isdisjoint(self.old) or not all(map(is_, targets, self.targets)):
             return False
         if not all(map(is_, map(_data, targets), self.arrays)) or any(map(_sharers, self.storages)):
             return False

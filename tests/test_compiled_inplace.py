@@ -263,3 +263,35 @@ def test_memory_nobody_else_holds_is_changed_in_the_program():
     change()
     assert w.tolist() == [2.0, 2.0, 2.0]
     assert "nothing ran outside the programs" in change.explain()
+
+
+@twin
+def test_views_of_what_is_changed_must_not_keep_their_history(compile):
+    # Views made in the call were not seen by the check: the gradient was that of the values before the change.
+    w = leaf(4)
+
+    def stale():
+        y = w * 1
+        view = y[:2]
+        y.mul_(3)
+        view.sum().backward()
+
+    def saved():
+        y = w * 1
+        product = y[:2] * w[:2]
+        y.mul_(3)
+        product.sum().backward()
+
+    def itself():
+        y = w * 1
+        y[0] = y[1]
+        y.sum().backward()
+
+    def forgotten():
+        y = w * 1
+        z = y[:2].exp()
+        y.mul_(3)
+        (z.sum() + y.sum()).backward()
+
+    for function in (stale, saved, itself, forgotten):
+        yield error_of(compile(function)), w

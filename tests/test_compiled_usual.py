@@ -85,6 +85,40 @@ def test_other_functions_become_usual(frames, function):
     assert frames["usual"] >= 6 and frames["departed"] == 0
 
 
+def test_training_steps_with_views_become_usual(frames):
+    model, optimizer = network()
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.reshape(4, 3, 2).flatten(1)).view(4, 3), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = weft.compile(step)
+    for k in range(N_CALLS):
+        step(*batch(k))
+    assert frames["usual"] >= 6 and frames["departed"] == 0
+
+
+@twin
+def test_training_with_views(compile):
+    model, optimizer = network()
+
+    def step(x, y):
+        optimizer.zero_grad()
+        weight = model[0].weight.t() if calls[0] == ODD_CALL else None
+        loss = F.cross_entropy(model(x.reshape(4, 3, 2).flatten(1)).view(4, 3), y)
+        loss.backward()
+        optimizer.step()
+        return loss, weight
+
+    step, calls = compile(step), [0]
+    for k in range(N_CALLS):
+        calls[0] = k
+        yield error_of(step, *batch(k)), list(model.parameters())
+
+
 def test_a_usual_call_makes_no_frame(monkeypatch):
     model, optimizer = network()
     step = weft.compile(training_step(model, optimizer))
