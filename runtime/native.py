@@ -70,7 +70,8 @@ def _find_layout():
     found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
     longer = [None] * 777
     same_size = _words(longer)[found["size"] // 8] == 777
-    if not same_size or _reference_count(listed) != sys.getrefcount(listed) - 1:
+    references = ctypes.c_int32.from_address(id(listed)).value
+    if not same_size or references != sys.getrefcount(listed) - 1:
         raise _NotFound
     return Layout(**found)
 
@@ -121,11 +122,6 @@ def _place_of_items(x):
     if (first, second) != (id(x[0]), id(x[1])):
         raise _NotFound
     return 24
-
-
-def _reference_count(x):
-    """As the object holds it, less the reference of this function."""
-    return ctypes.c_int32.from_address(id(x)).value - 1
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------
