@@ -114,9 +114,7 @@ class UsualFrame:
             self._use_native_methods()
 
     def _use_native_methods(self):
-        methods = [
-            self._begin, self.apply, self.backward_again, self.update, self._run
-        ]  # fmt: skip
+        methods = [self._begin, self.apply, self.backward_again, self.update, self._run]
         self._native = native.NativeReplay(self, methods)
         self.position = self._native.position
         self._begin, self.apply, self.backward_again, self.update, self._run = self._native.functions
