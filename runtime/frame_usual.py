@@ -104,8 +104,6 @@ class UsualFrame:
         if self._ended is not None and any(key is not None and key[2] for key in self.argument_keys):
             # Its leaves are arguments.
             self._ended = _MADE_PER_CALL
-        changing = [vid for vid in self.program.inputs if vid not in self.expectation.known]
-        self.changing = [(self.program.inputs.index(vid), vid) for vid in changing]
         self._lock = threading.Lock()
         self._real = None
         self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], _NO_HOMES
@@ -289,8 +287,7 @@ class UsualFrame:
         """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
         if not self._same_are_alive():
             return False
-        arrays = [(k, self.tensors[vid]._data) for k, vid in self.changing]
-        outputs = self.program.call_again(self, self.expectation.known, arrays, self.numbers)
+        outputs = self.program.compute([self.tensors[vid]._data for vid in self.program.inputs], self.numbers)
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
             return False

@@ -196,13 +196,14 @@ class NativeReplay:
 
     def _take_program(self, frame):
         t, words, program = native_text, self.words, frame.program
-        table, scalars = program.own_table(frame.expectation.known)
+        stable = frame.expectation.known
+        table, scalars = program.own_table(stable)
         words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
         words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
         words[t.NEW_ARRAY] = _new_array_address()
         scalars_from = [(position, code == -3) for position, code in program.numbers]
         words[t.N_SCALARS] = self.fill(t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
-        changing = [(program.first_array + k, vid) for k, vid in frame.changing]
+        changing = [(program.first_array + k, vid) for k, vid in enumerate(program.inputs) if vid not in stable]
         words[t.N_CHANGING] = self.fill(t.CHANGING, changing, t.CHANGING_WORDS)
         first = program.first_array + len(program.inputs)
         live = [

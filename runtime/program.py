@@ -106,7 +106,6 @@ class Program:
         self.table_address = ctypes.addressof(self.table)
         self.arena_bytes = meta["arena"]
         self.calls = 0
-        self.prepared_for = None
 
     def can_run(self, frame):
         """Whether everything the program reads is in memory."""
@@ -114,30 +113,28 @@ class Program:
 
     def call(self, arrays, numbers):
         """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""
-        outputs = self._new_outputs()
+        self.calls += 1
+        return self.compute(arrays, numbers)
+
+    def compute(self, arrays, numbers):
+        """`call` for those who count their calls themselves."""
+        empty = np.empty
+        outputs = [
+            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
+            for (shape, dtype), pool in zip(self.outputs, self.pools)
+        ]
         addresses = list(map(id, arrays + outputs))
+        arena = _arena
         # The interpreter may switch threads between filling the table and running on it.
         with _running:
-            self.calls += 1
-            self.prepared_for = None
+            self.table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
             self.table[self.first_array :] = addresses
-            return self._run(outputs, numbers)
-
-    def call_again(self, owner, stable, changing, numbers):
-        """`call` for an owner whose arrays `stable`, value number -> array, are the same every time and kept alive by
-        it; `changing` are (position among the inputs, array) of the others."""
-        outputs = self._new_outputs()
-        table, first, n_inputs = self.table, self.first_array, len(self.inputs)
-        with _running:
-            if self.prepared_for is not owner:
-                for k, vid in enumerate(self.inputs):
-                    if vid in stable:
-                        table[first + k] = id(stable[vid])
-                self.prepared_for = owner
-            for k, array in changing:
-                table[first + k] = id(array)
-            table[first + n_inputs :] = list(map(id, outputs))
-            return self._run(outputs, numbers)
+            for slot, (position, code) in enumerate(self.numbers):
+                if code == -3:
+                    self.scalars[slot] = numbers[position]
+                else:
+                    self.integers[slot] = numbers[position]
+            return None if self.function(self.table_address) else outputs
 
     def own_table(self, stable):
         """(table, its scalars) for a caller that fills and runs it by itself; the inputs in `stable` are filled in."""
@@ -147,23 +144,6 @@ class Program:
             if vid in stable:
                 table[self.first_array + k] = id(stable[vid])
         return table, scalars
-
-    def _new_outputs(self):
-        empty = np.empty
-        return [
-            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
-            for (shape, dtype), pool in zip(self.outputs, self.pools)
-        ]
-
-    def _run(self, outputs, numbers):
-        arena = _arena
-        self.table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
-        for slot, (position, code) in enumerate(self.numbers):
-            if code == -3:
-                self.scalars[slot] = numbers[position]
-            else:
-                self.integers[slot] = numbers[position]
-        return None if self.function(self.table_address) else outputs
 
     @staticmethod
     def _output(pool, shape, dtype):

@@ -53,7 +53,7 @@ def entries_of(frame):
 
 
 def _entry(frame, step, fresh, changed):
-    root = None
+    root, is_backward = None, step.op in (BACKWARD, GRADIENTS)
     if step.op is UPDATE:
         usual = step.detail.usual
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
@@ -61,9 +61,9 @@ def _entry(frame, step, fresh, changed):
         changed.update(usual.old)
         if not changed.isdisjoint(frame.roots.values()):
             return None
-    elif isinstance(step.op, str) and step.op not in (BACKWARD, GRADIENTS):
+    elif isinstance(step.op, str) and not is_backward:
         return None
-    elif step.detail is not None and step.op not in (BACKWARD, GRADIENTS):
+    elif step.detail is not None and not is_backward:
         root = frame.roots[step.first]
     if any(vid not in step.operands or not is_usual_key(key) or key[2] for vid, key in fresh):
         # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
