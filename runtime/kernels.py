@@ -5,6 +5,7 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
+import os
 import threading
 
 import numpy as np
@@ -18,6 +19,9 @@ from .cache import default_cache, pack, unpack
 _libraries = {}
 _functions = {}
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # The thread that was loading a kernel does not exist in the child, which loads it again.
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 
 

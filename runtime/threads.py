@@ -41,6 +41,9 @@ _SPIN_NS = 1_000_000
 # Workers finish their chunk before they leave.
 _LEAVE_SECONDS = 10
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # The thread that was making the pool does not exist in the child, which makes one of its own.
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _pools = []
 # The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
 _requested = []
