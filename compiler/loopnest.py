@@ -26,6 +26,9 @@ Lowering (lower.py) writes this IR; emission (emit/kernel.py) turns it into LLVM
 
 from dataclasses import dataclass, field
 
+# Bytes of an element in memory; bool is "i8".
+SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
+
 
 @dataclass(frozen=True, slots=True)
 class At:
@@ -194,11 +197,13 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How work is cut for threads: `along` "rows" (iterations of the only outermost loop), "columns" (elements of every
-    sweep) or, of products, "matrices"; in `units` of `unit` each. What two threads do is independent."""
+    sweep) or, of products, "matrices"; in `units` of `unit` each, the last of which may be smaller. What two threads do
+    is independent. A sweep without loops around it may be cut as if it were `rows` equal rows, one after another."""
 
     along: str
     unit: int
     units: int
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +216,28 @@ class Kernel:
     checks: bool = False
     cut: Cut | None = None
 
+    @property
+    def sweeps(self):
+        """All its sweeps, from the first to the last."""
+        return [s for s in statements(self.body) if isinstance(s, Sweep)]
+
     def __str__(self):
         head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
-        cut = f" {self.cut.units} units of {self.cut.unit} {self.cut.along}" if self.cut else ""
+        cut = ""
+        if self.cut:
+            cut = f" {self.cut.units} units of {self.cut.unit} {self.cut.along}"
+            cut += f" of {self.cut.rows} rows" if self.cut.rows > 1 else ""
         lines = [f"kernel ({head}) lanes {self.lanes}{' checked' if self.checks else ''}{cut} {{"]
         lines += _block(self.body, "  ")
         return "\n".join([*lines, "}", ""])
+
+
+def statements(body):
+    """Every statement of a body, loops and sweeps before what is in them."""
+    for s in body:
+        yield s
+        if isinstance(s, (Loop, Sweep)):
+            yield from statements(s.body)
 
 
 def _block(body, indent):

@@ -1,12 +1,16 @@
 """Where every value lives: in an input, in an output, in an input it replaces, or in the arena.
 
-Arena offsets are found by first fit over the kernels' order: a buffer is free again after its last reader. All are
-aligned to 64 bytes.
+Arena offsets are found by best fit over the kernels' order: a buffer is free again after its last reader, and then
+preferably taken by one of the same size, of which threads may have the same parts. All are aligned to 64 bytes. Scratch
+memory comes first, the same for all kernels: if it lay in the gaps between values, threads would have to wait for each
+other before they write those.
 """
 
 from bisect import insort
 from dataclasses import dataclass
 from math import prod
+
+from .schedule import reads_in_step
 
 _ALIGNMENT = 64
 
@@ -31,17 +35,19 @@ class MemoryPlan:
 class _Arena:
     """Free and taken stretches of one block that grows as needed."""
 
-    def __init__(self):
+    def __init__(self, reserved):
         self.taken = []
-        self.size = 0
+        self.reserved = self.size = reserved
 
     def take(self, size):
         size = max(_round_up(size), _ALIGNMENT)
-        at = 0
+        at, gaps = self.reserved, []
         for start, stop in self.taken:
             if start - at >= size:
-                break
+                gaps.append((start - at, at))
             at = max(at, stop)
+        if gaps:
+            _, at = min(gaps)
         insort(self.taken, (at, at + size))
         self.size = max(self.size, at + size)
         return at, at + size
@@ -55,33 +61,57 @@ def _round_up(size):
 
 
 def worker_bytes(sizes):
-    """What a worker thread needs for scratch buffers of these sizes, one after the other."""
+    """What scratch buffers of these sizes take, one after the other."""
     return sum(map(_round_up, sizes))
 
 
 def plan_memory(schedule, steps):
-    """`steps`: per kernel (values it writes, values it reads, bytes of each scratch), in order."""
+    """`steps`: per kernel (its group, values it writes, values it reads, bytes of each scratch), in order."""
     graph = schedule.fusion.graph
     place = _fixed_places(schedule)
     last_use = {}
-    for k, (_, read, _) in enumerate(steps):
+    for k, (_, _, read, _) in enumerate(steps):
         last_use.update((v.number, k) for v in read)
-    arena, scratch, ending = _Arena(), {}, {}
-    for k, (written, _, scratch_bytes) in enumerate(steps):
-        stretches = []
+    most_scratch = max((worker_bytes(sizes) for *_, sizes in steps), default=0)
+    arena, scratch, ending = _Arena(most_scratch), {}, {}
+    for k, (group, written, read, sizes) in enumerate(steps):
+        at = 0
+        for which, size in enumerate(sizes):
+            scratch[k, which] = Place("arena", at)
+            at += _round_up(size)
+        over = {v.number: v for v in read if last_use[v.number] == k and v.number in ending.get(k, {})}
         for value in written:
             if value.number in place:
                 continue
-            stretch = arena.take(prod(value.shape) * value.dtype.size_bytes)
+            old = _replaced(schedule, group, value, over.values())
+            if old is not None:
+                del over[old.number]
+                stretch = ending[k].pop(old.number)
+            else:
+                stretch = arena.take(_n_bytes(value))
             place[value.number] = Place("arena", stretch[0])
-            ending.setdefault(max(last_use.get(value.number, k), k), []).append(stretch)
-        for which, size in enumerate(scratch_bytes):
-            stretches.append(arena.take(size))
-            scratch[k, which] = Place("arena", stretches[-1][0])
-        for stretch in stretches + ending.pop(k, []):
+            ending.setdefault(max(last_use.get(value.number, k), k), {})[value.number] = stretch
+        for stretch in ending.pop(k, {}).values():
             arena.give_back(stretch)
     assert not ending, f"{graph.name}: buffers never given back"
     return MemoryPlan(place, scratch, arena.size)
+
+
+def _n_bytes(value):
+    return prod(value.shape) * value.dtype.size_bytes
+
+
+def _replaced(schedule, group, value, candidates):
+    """A value nobody reads after this kernel, whose memory the kernel may write the new value to, element by element:
+    half the memory to touch, and each thread's part of it stays with the thread."""
+    if group is None:
+        return None
+    reads, stored = schedule.fusion.reads, schedule.stored
+    for old in candidates:
+        same_size = (prod(old.shape), old.dtype.size_bytes) == (prod(value.shape), value.dtype.size_bytes)
+        if same_size and reads_in_step(reads, group, value, old, stored):
+            return old
+    return None
 
 
 def _fixed_places(schedule):

@@ -19,10 +19,11 @@ from .lower import lower
 from .memory import plan_memory, worker_bytes
 from .movers import lower_copy, lower_mover
 from .ops.comparison import element_of
-from .parallel import kernel_cost_ns, kernel_cut, product_cost_ns, product_cut, share
+from .parallel import share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
+from .teamwork import commits, works
 
 __all__ = ["ARRAY_DATA_OFFSET", "FIRST_ARRAY_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
 
@@ -97,9 +98,13 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)
-    steps = _share_all(order, _lower_all(order, lanes_bytes))
-    show("loops", _Loops(steps))
-    text, plan = _emit(trace, order, steps)
+    steps = _lower_all(order, lanes_bytes)
+    memory = plan_memory(order, [(s.group, s.written, s.read, s.scratch) for s in steps])
+    team = share(works(order, steps, memory))
+    if team is not None:
+        steps = [_cut(step, cut) for step, cut in zip(steps, team.cuts)]
+    show("loops", _Loops(steps, team))
+    text, plan = _emit(trace, order, steps, memory, team)
     show("llvm", text)
     return Compiled(text, plan)
 
@@ -107,7 +112,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
     """One kernel call: a group (None for the copy of a commit), its loop nest (None for a product), its traffic, the
-    bytes of each scratch, and its Share if threads share it."""
+    bytes of each scratch, and its Cut if threads share it."""
 
     title: str
     group: object
@@ -115,7 +120,7 @@ class _Step:
     written: list
     read: list
     scratch: list
-    share: object = None
+    cut: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,9 +128,15 @@ class _Loops:
     """The loop nests of a program, for the dump."""
 
     steps: list
+    team: object
 
     def __str__(self):
-        return "\n".join(f"{s.title}\n{s.lowered.kernel if s.lowered else ''}" for s in self.steps)
+        parts = []
+        for k, s in enumerate(self.steps):
+            wait = "all threads wait\n" if self.team and self.team.waits[k] else ""
+            cut = f", {s.cut.units} units of {s.cut.unit} {s.cut.along}" if s.cut and not s.lowered else ""
+            parts.append(f"{wait}{s.title}{cut}\n{s.lowered.kernel if s.lowered else ''}")
+        return "\n".join(parts)
 
 
 def _lower_all(order, lanes_bytes):
@@ -154,41 +165,24 @@ def _lower_all(order, lanes_bytes):
     return steps
 
 
-def _share_all(order, steps):
-    """The steps with the Share of each, kernels cut accordingly."""
-    cuts, costs = [], []
-    for step in steps:
-        if step.lowered is None:
-            (value,) = step.group.values
-            cuts.append(product_cut(value, order.fusion.reads.accesses[value.operands[0].number]))
-            costs.append(product_cost_ns(value))
-        else:
-            cuts.append(kernel_cut(step.lowered.kernel, _aliases(step.lowered, order.in_place)))
-            costs.append(kernel_cost_ns(step.lowered.kernel))
-    return [_shared(step, found) for step, found in zip(steps, share(costs, cuts))]
+def _cut(step, cut):
+    if cut is None or step.lowered is None:
+        return replace(step, cut=cut)
+    return replace(step, cut=cut, lowered=replace(step.lowered, kernel=replace(step.lowered.kernel, cut=cut)))
 
 
-def _shared(step, found):
-    if found is None or step.lowered is None:
-        return replace(step, share=found)
-    kernel = replace(step.lowered.kernel, cut=found.cut)
-    return replace(step, share=found, lowered=replace(step.lowered, kernel=kernel))
-
-
-def _aliases(lowered, in_place):
-    """Parameters of inputs that the kernel replaces -> the parameter of what it replaces them by."""
-    names = {what: p.name for (kind, what), p in zip(lowered.bindings, lowered.kernel.parameters) if kind == "value"}
-    pairs = [(target.number, base.number) for base, target in in_place.items()]
-    return {names[target]: names[base] for target, base in pairs if target in names and base in names}
-
-
-def _emit(trace, order, steps):
+def _emit(trace, order, steps, memory, team):
     fusion, settled = order.fusion, order.fusion.graph
-    memory = plan_memory(order, [(s.written, s.read, s.scratch) for s in steps])
     module = Module()
-    program = Program(module, len(settled.inputs()), memory)
+    program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
+    first_commit = next((k for k, step in enumerate(steps) if commits(step, memory)), None)
+    may_fail = any(step.lowered and step.lowered.kernel.checks for step in steps)
     kernels = []
     for k, step in enumerate(steps):
+        if team and team.waits[k]:
+            program.wait()
+        if may_fail and k == first_commit:
+            program.leave_if_failed()
         name = _call(program, memory, fusion.reads, step, k)
         kernels.append(_info(name, step, fusion.reads))
     program.finish()
@@ -200,7 +194,7 @@ def _emit(trace, order, steps):
             groups[old] = numbers[accesses[new.number].base.number]
     plan = Plan(
         memory.arena_bytes,
-        max((worker_bytes(s.scratch) for s in steps if s.share), default=0),
+        max((worker_bytes(s.scratch) for s in steps if s.cut), default=0),
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),
@@ -217,7 +211,7 @@ def _call(program, memory, reads, step, k):
         (value,) = step.group.values
         operands = [reads.accesses[o.number] for o in value.operands]
         located = [(memory.place[a.base.number], a) for a in operands]
-        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0], step.share)
+        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0], step.cut)
         return f"weft_gemm_{element_of(value.dtype)}"
     places, scratch = [], {}
     for position, (kind, what) in enumerate(step.lowered.bindings):
@@ -226,7 +220,7 @@ def _call(program, memory, reads, step, k):
             scratch[position] = what
         else:
             places.append(memory.place[what])
-    return program.call_kernel(step.lowered.kernel, places, scratch, step.share)
+    return program.call_kernel(step.lowered.kernel, places, scratch)
 
 
 def _info(name, step, reads):

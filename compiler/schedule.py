@@ -109,7 +109,7 @@ def _place(dag, fusion, writer, base, target, checking, reads_of, stored):
     """Add the edges under which the writer may write into the target's memory; False if there is no such order."""
     if target.strides is not None or checks(writer):
         return False
-    if target in reads_of[writer.number] and not _reads_in_step(fusion.reads, writer, base, target, stored):
+    if target in reads_of[writer.number] and not reads_in_step(fusion.reads, writer, base, target, stored):
         return False
     before = [g for g in fusion.groups if g is not writer and (target in reads_of[g.number] or g in checking)]
     later = networkx.descendants(dag, writer.number)
@@ -119,8 +119,8 @@ def _place(dag, fusion, writer, base, target, checking, reads_of, stored):
     return True
 
 
-def _reads_in_step(reads, writer, base, target, stored):
-    """Whether the writer reads every element of the target before it writes that element, and only then."""
+def reads_in_step(reads, writer, base, target, stored):
+    """Whether the writer reads every element of `target` before it writes that element of `base`, and only then."""
     if writer.kind != "loop":
         return False
     level = writer.level[base.number]

@@ -3,11 +3,11 @@
     set_num_threads(4)      # the calling thread and three workers
     get_num_threads()       # at first: the CPUs this process may run on, or WEFT_NUM_THREADS
 
-Workers run native code only (compiler/emit/pool.py draws how) and never meet the interpreter lock. The first job that
-is worth sharing starts them. They leave before the interpreter ends, and before a fork, which copies one thread only
-and would leave their locks and counters behind; the next job starts new ones.
+Workers run native code only (compiler/emit/pool.py draws how) and never meet the interpreter lock. The first program
+that is worth sharing starts them. They leave before the interpreter ends, and before a fork, which copies one thread
+only and would leave their locks and counters behind; the next program starts new ones.
 
-Jobs run while the calling thread holds the interpreter lock, so no job is in flight while Python code here runs.
+Programs run while the calling thread holds the interpreter lock, so none is in flight while Python code here runs.
 
 Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_threads changes nothing.
 """
@@ -29,6 +29,7 @@ from ..compiler.emit.pool import (
     SLOT_BYTES,
     SLOT_POOL,
     SLOT_SCRATCH,
+    SLOT_STATE,
     SLOT_THREAD,
     emit_pool,
     emit_serial_pool,
@@ -38,7 +39,7 @@ from . import jit, kernels
 # A worker spins this long after a job: longer than what Python does between two steps of a training loop, and about
 # thirty times what waking a sleeping one costs.
 _SPIN_NS = 1_000_000
-# Workers finish their chunk before they leave.
+# Workers finish their program before they leave.
 _LEAVE_SECONDS = 10
 _lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
@@ -72,7 +73,7 @@ def set_num_threads(n):
 
 
 def pool_address():
-    """The pool's memory, whose first word is the address of weft_pool_run: a word of every program's table."""
+    """The pool's memory, which begins with the addresses of its functions: a word of every program's table."""
     return _pool().address
 
 
@@ -96,7 +97,7 @@ class _Pool:
         self.n_workers = 0
         for kept in (self.memory, library):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        for field in ("RUN", "BEGIN", "END"):
+        for field in ("BEGIN", "WAIT", "END"):
             self.write(field, library.address(f"weft_pool_{field.lower()}"))
         self.threads = 1
         if has_workers:
@@ -162,16 +163,16 @@ class _Pool:
         return any(os.path.exists(f"/proc/self/task/{number}") for number in numbers[numbers != 0].tolist())
 
     def resume(self):
-        """Let the next job start workers. If one did not leave in time, there will be none."""
+        """Let the next program start workers. If one did not leave in time, there will be none."""
         if not self.read("ALIVE"):
-            self.slots[:, SLOT_THREAD // 8] = 0
+            self.slots[:, SLOT_THREAD // 8] = self.slots[:, SLOT_STATE // 8] = 0
             self.write("PROCESS", os.getpid())
             self.write("STOP", 0)
             self.write("WORKERS", self.n_workers)
 
     def forget(self):
         """In the child of a fork, where the threads of the parent do not exist."""
-        for field in ("ALIVE", "SLEEPERS", "BUSY"):
+        for field in ("ALIVE", "BUSY"):
             self.write(field, 0)
         self.resume()
 

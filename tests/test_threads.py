@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
 
 import weft
 from weft.compiler.emit.builder import Module
-from weft.compiler.emit.pool import emit_pool
+from weft.compiler.emit.pool import FIELDS, emit_pool
 from weft.runtime import threads
 
 COUNTS = (1, 2, 3, 4)
@@ -28,8 +29,8 @@ def restore():
 
 
 def jobs():
-    """How many jobs the pool has shared out so far."""
-    return threads._pool().read("CLAIM") >> 32
+    """How many programs teams have run so far."""
+    return threads._pool().read("GENERATION") >> 16
 
 
 def same_for_all_counts(function, *arguments, shares=True):
@@ -39,10 +40,15 @@ def same_for_all_counts(function, *arguments, shares=True):
     for n in COUNTS:
         weft.set_num_threads(n)
         compiled(*arguments)
-        before = jobs()
-        for got, wanted in zip(compiled(*arguments), expected):
-            assert got.numpy().tobytes() == wanted.tobytes(), f"{n} threads"
-        assert (jobs() > before) == (shares and n > 1 and HAS_WORKERS), f"{n} threads"
+        before, should_share = jobs(), shares and n > 1 and HAS_WORKERS
+        # Workers may be late, and a team is gathered of those that are there.
+        for _ in range(2000 if should_share else 5):
+            for got, wanted in zip(compiled(*arguments), expected):
+                assert got.numpy().tobytes() == wanted.tobytes(), f"{n} threads"
+            if jobs() > before:
+                break
+            time.sleep(0.0002)
+        assert (jobs() > before) == should_share, f"{n} threads"
 
 
 def tensors(*shapes, dtype=weft.float32):
@@ -182,7 +188,7 @@ x, w = weft.ones(96, 128), weft.ones(128, 128) * 0.01
 expected = ((x @ w).tanh() @ w).numpy().tobytes()
 
 def check(times=30):
-    # The first calls of a program are always shared.
+    # The first calls of a program ask for a team.
     compiled = weft.compile(f)
     for _ in range(times):
         assert compiled(x, w).numpy().tobytes() == expected
@@ -355,31 +361,56 @@ done:
   ret void
 }
 
-define internal void @part(ptr %counts, i64 %first, i64 %stop, ptr %scratch) #0 {
+; Every member counts its runs, and shows how far it has come; nobody may lag behind after a wait.
+define internal i64 @body(ptr %closure, i64 %rank, i64 %size, i64 %number, ptr %scratch) #0 {
 entry:
-  br label %loop
-loop:
-  %k = phi i64 [ %first, %entry ], [ %next, %loop ]
-  %at = getelementptr i64, ptr %counts, i64 %k
-  %count = load i64, ptr %at
-  %raised = add i64 %count, 1
-  store i64 %raised, ptr %at
-  %next = add i64 %k, 1
-  %more = icmp slt i64 %next, %stop
-  br i1 %more, label %loop, label %done
+  %pool = load ptr, ptr %closure
+  %runs = getelementptr i64, ptr %closure, i64 16
+  %run_at = getelementptr i64, ptr %runs, i64 %rank
+  %run = load i64, ptr %run_at
+  %run_more = add i64 %run, 1
+  store i64 %run_more, ptr %run_at
+  %steps = getelementptr i64, ptr %closure, i64 32
+  %own = getelementptr i64, ptr %steps, i64 %rank
+  %errors = getelementptr i64, ptr %closure, i64 1
+  br label %round
+round:
+  %k = phi i64 [ 1, %entry ], [ %following, %after ]
+  %now = add i64 %number, %k
+  store i64 %now, ptr %own
+  call void @weft_pool_wait(ptr %pool, i64 %rank, i64 %size, i64 %now)
+  br label %others
+others:
+  %r = phi i64 [ 0, %round ], [ %next, %others ]
+  %its_at = getelementptr i64, ptr %steps, i64 %r
+  %its = load i64, ptr %its_at
+  %late = icmp slt i64 %its, %now
+  %wrong = zext i1 %late to i64
+  %counted = atomicrmw add ptr %errors, i64 %wrong seq_cst
+  %next = add i64 %r, 1
+  %more = icmp slt i64 %next, %size
+  br i1 %more, label %others, label %after
+after:
+  %following = add i64 %k, 1
+  %again = icmp sle i64 %following, 7
+  br i1 %again, label %round, label %done
 done:
-  ret void
+  ret i64 0
 }
 
-define void @job(ptr %pool, ptr %counts, i64 %extent, i64 %most, i64 %ahead) #0 {
-  call void @weft_pool_run(ptr %pool, ptr @part, ptr %counts, i64 %extent, i64 %most, i64 %ahead)
-  ret void
+define i64 @job(ptr %pool, ptr %state, ptr %closure, i64 %most, i64 %ahead) #0 {
+  %size = call i64 @weft_pool_begin(ptr %pool, ptr %state, ptr @body, ptr %closure, i64 %most, i64 %ahead)
+  %generation = getelementptr i8, ptr %pool, i64 GENERATION
+  %number = load i64, ptr %generation
+  %failed = call i64 @body(ptr %closure, i64 0, i64 %size, i64 %number, ptr null)
+  call void @weft_pool_end(ptr %pool, ptr %state, i64 %size)
+  ret i64 %size
 }
 """
 
 
 def delayed_pool():
-    """The pool's text with random delays after every atomic operation, and a job that counts units."""
+    """The pool's text with random delays after every atomic operation, and a job whose members watch each other."""
     module = Module()
     emit_pool(module)
     module.declare("llvm.readcyclecounter", "i64", [])
@@ -388,7 +419,7 @@ def delayed_pool():
         lines.append(line)
         if any(word in line for word in (" atomic ", "atomicrmw", "cmpxchg")) and not line.lstrip().startswith(";"):
             lines.append("  call void @weft_pool_delay()")
-    return "\n".join(lines) + _DELAY
+    return "\n".join(lines) + _DELAY.replace("GENERATION", str(FIELDS["GENERATION"]))
 
 
 STRESS = """
@@ -398,26 +429,32 @@ library = jit.link(jit.compile_text(sys.stdin.read()))
 pool = threads._Pool(library, has_workers=True)
 pool.set_threads(4)
 pool.n_workers = 3
-job = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)(library.address("job"))
-counts = np.zeros(37, np.int64)
-total, end = 0, time.monotonic() + 3
+job = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(library.address("job"))
+state, closure = np.zeros(16, np.int64), np.zeros(48, np.int64)
+closure[0] = pool.address
+runs, sizes, end = np.zeros(16, np.int64), [], time.monotonic() + 3
 random = np.random.default_rng(0)
 while time.monotonic() < end:
     pool.quiesce()
     pool.write("SPIN_NS", int(random.choice([0, 2_000, 50_000])))
     pool.resume()
     for _ in range(random.integers(1, 60)):
-        job(pool.address, counts.ctypes.data, 37, int(random.integers(1, 6)), int(random.choice([0, 10**6])))
-        total += 1
+        state[:] = 0
+        most, ahead_ns = int(random.integers(1, 6)), int(random.choice([0, 10**6]))
+        sizes.append(job(pool.address, state.ctypes.data, closure.ctypes.data, most, ahead_ns))
+        runs[: sizes[-1]] += 1
+        assert sizes[-1] <= max(most, 1)
         if random.integers(8) == 0:
             time.sleep(random.choice([0, 1e-5, 1e-4]))
-    assert (counts == total).all(), (counts, total)
-assert total > 200
+    assert closure[1] == 0, closure
+    assert (closure[16:32] == runs).all(), (closure, runs)
+assert len(sizes) > 200 and set(sizes) == {1, 2, 3, 4}, set(sizes)
 """
 
 
 def test_protocol_with_delays_between_all_atomic_operations():
-    """Three workers, jobs, sleep and stop in the orders that delays provoke: every unit is done once, none hangs."""
+    """Three workers, jobs, sleep and stop in the orders that delays provoke: every member runs every job once, nobody
+    passes a wait before the others have come, and none hangs."""
     if not HAS_WORKERS:
         return
     done = subprocess.run(

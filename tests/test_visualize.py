@@ -237,14 +237,17 @@ def test_machines_without_a_cycle_counter_give_no_times(monkeypatch):
 
 def test_stamps_follow_every_call():
     text = (
-        "define void @k0() {\n  ret void\n}\n\ndefine i64 @weft_program(ptr %table) #0 {\nentry:\n"
-        "  call void @k0()\n  %v1 = call i1 @k1(ptr %table)\n  call void %v2(ptr %table)\n  ret i64 0\n}\n"
+        "define void @k0() {\n  ret void\n}\n\ndefine internal i64 @body(ptr %closure, i64 %rank) #0 {\nentry:\n"
+        "  call void @k0()\n  call void %wait3(ptr %pool)\n  %v1 = call i1 @k1(ptr %closure)\n"
+        "  call void %v2(ptr %closure)\n  ret i64 0\n}\n\ndefine i64 @weft_program(ptr %table) #0 {\nentry:\n"
+        "  %v1 = call i64 @body(ptr %table, i64 0)\n  ret i64 %v1\n}\n"
     )
     stamped = with_stamps(text, 6, 3)
     lines = [line.strip() for line in stamped.splitlines()]
-    for k, call in enumerate(("call void @k0()", "%v1 = call i1 @k1(ptr %table)", "call void %v2(ptr %table)"), 1):
+    for k, call in enumerate(("call void @k0()", "%v1 = call i1 @k1(ptr %closure)", "call void %v2(ptr %closure)"), 1):
         assert lines[lines.index(call) + 1] == f"%stamp_time_{k} = call i64 @llvm.readcyclecounter()"
     assert "%stamp_word = getelementptr i8, ptr %table, i64 48" in stamped
+    assert "%stamps = select i1 %stamps_count, ptr %stamps_wanted, ptr %stamps_ignored" in lines
 
 
 # --- DOT, charts, pages ----------------------------------------------------------------------------------------------

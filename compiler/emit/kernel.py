@@ -4,10 +4,12 @@ The function takes its parameters as pointers, then the array of run-time scalar
 a check failed. Registers of statements outside sweeps hold their number in every lane.
 
 A kernel with a cut takes two more numbers, and does the units first .. stop - 1 of its work: iterations of its
-outermost loop, or some elements of all its sweeps.
+outermost loop, or some elements of all its sweeps. Where sweeps are unrolled, such a kernel does everything for one
+vector of columns, then for the next.
 """
 
 from ..loopnest import (
+    SIZES,
     Apply,
     Constant,
     Extreme,
@@ -32,7 +34,7 @@ from .reduce import (
     reduce_row,
     unrolled_row,
 )
-from .vector import SIZES, STATEMENTS, Vector
+from .vector import STATEMENTS, Vector
 
 
 def emit_kernel(module, kernel, name):
@@ -44,6 +46,8 @@ def emit_kernel(module, kernel, name):
     emission = _Emission(b, kernel)
     if kernel.cut and kernel.cut.along == "rows":
         emission.some_rows(kernel.body)
+    elif kernel.cut and kernel.sweeps[0].unrolled:
+        emission.some_vectors(kernel.body, kernel.sweeps[0].extent)
     else:
         emission.block(kernel.body)
     emission.finish()
@@ -62,8 +66,8 @@ class _Emission:
         self.indices = {}
         self.accumulators = {}
         self.columns = {}
-        self.span = None
-        if kernel.cut and kernel.cut.along == "columns":
+        self.cut, self.span, self.vector = kernel.cut, None, None
+        if kernel.cut:
             unit = b.i64(kernel.cut.unit)
             self.span = [b.mul(edge, unit) for edge in b.arguments[-2:]]
         self.flag = None
@@ -102,7 +106,16 @@ class _Emission:
         """The units of a kernel that is cut along its outermost loop."""
         *before, nest = body
         self.block(before)
-        self.rows(nest, *self.b.arguments[-2:])
+        (first, stop), self.span = self.span, None
+        self.rows(nest, first, self.b.intrinsic("smin", stop, self.b.i64(nest.extent)))
+
+    def some_vectors(self, body, extent):
+        """The units of a kernel of unrolled sweeps, cut in columns."""
+        b, lanes = self.b, self.lanes
+        first, stop = self.span
+        with b.loop(first, b.intrinsic("smin", stop, b.i64(extent)), lanes) as j:
+            self.vector = (j, b.lane_mask(j, extent, lanes) if extent % lanes else None)
+            self.block(body)
 
     def number(self, s):
         """A statement that computes one number, in all lanes, or stores one."""
@@ -234,7 +247,7 @@ class _Emission:
         if any(c.storage for c in s.columns):
             self.loop_in_memory(s)
             return
-        counts = [-(-c.extent // self.lanes) for c in s.columns]
+        counts = [1 if self.vector else -(-c.extent // self.lanes) for c in s.columns]
         columns = [(c.op, self.type(c.element)) for c, n in zip(s.columns, counts) for _ in range(n)]
         slots = [(c.name, v) for c, n in zip(s.columns, counts) for v in range(n)]
 
@@ -329,6 +342,9 @@ class _Emission:
                     self.vectors.setdefault(name, {})[vector] = register
             return [work.lookup(x.value) for x in reduces]
 
+        if self.vector:
+            body(*self.vector, vector=0)
+            return
         if s.unrolled:
             results = unrolled_row(self.b, s.extent, self.lanes, reductions, body)
         else:
@@ -340,15 +356,23 @@ class _Emission:
         """A row in vectors: all of it, or this call's columns."""
         if self.span is None:
             return reduce_row(self.b, extent, self.lanes, reductions, body, rotated=rotated)
+        if self.cut.rows == 1:
+            self.some_columns(extent, body)
+            return []
+        width = extent // self.cut.rows
+        with self.b.loop(0, extent, width) as start:
+            self.some_columns(width, lambda j, mask: body(self.b.add(start, self.b.i64(j)), mask))
+        return []
+
+    def some_columns(self, width, body):
         b, lanes = self.b, self.lanes
         first, stop = self.span
-        whole = extent // lanes * lanes
+        whole = width // lanes * lanes
         with b.loop(first, b.intrinsic("smin", stop, b.i64(whole)), lanes) as j:
             body(j, None)
-        if whole < extent:
+        if whole < width:
             with b.when(b.cmp("lt", b.i64(whole), stop)):
-                body(whole, b.first_lanes(extent - whole, lanes))
-        return []
+                body(whole, b.first_lanes(width - whole, lanes))
 
 
 _NUMBERS = {

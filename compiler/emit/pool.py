@@ -1,47 +1,52 @@
-"""The thread pool: native workers that take parts of a kernel or a product, and the function that shares work out.
+"""The thread pool: native workers that run a program together with the thread that calls it, as a team.
 
-    void @weft_pool_run(ptr pool, ptr part, ptr closure, i64 extent, i64 most, i64 ahead_ns)
+    i64  @weft_pool_begin(pool, state, body, closure, most, ahead_ns)    in the caller: the size of the team
+    void @weft_pool_wait(pool, rank, size, number)                       in every member: until all came this far
+    void @weft_pool_end(pool, state, size)                               in the caller: until all are done
 
-runs `void part(closure, first, stop, scratch)` over [0, extent), cut into at most `most` chunks and no more than the
-pool has threads, and returns when all of it is done. `scratch` is the memory of the worker that runs the chunk, or null
-in the calling thread, which uses the program's own. A pool that is busy, or has one thread, means one call of `part`.
-`ahead_ns` estimates the shared work of the program from here on, which decides whether sleeping workers are woken.
+Every member runs `i64 body(closure, rank, size, base, scratch)` once, from its first step to its last: it does its part
+of the steps that are shared, and waits for the others where a step needs what they wrote. The caller has rank 0, calls
+the body itself between begin and end, and has no scratch: it uses the program's own. A team of one is the caller alone.
 
-How it works. All that is shared lies in one block of memory, whose fields are below. A job is published as one word,
+`begin` takes those workers that are looking for work at that moment, at most `most` - 1 of them, and so never waits
+for one that sleeps, unless the program is long: `ahead_ns` estimates its shared work. Whether a team is better than
+the caller alone, programs find out by the clock: see pool_choice.py.
 
-    claim:  generation (32 bits) | chunks (16) | next chunk (16)
+How it works. All that is shared lies in one block of memory, whose fields are below. Every job has a number, its
+generation times 2^16. A worker's own word, `state`, is READY while it looks for work; the caller takes the worker by a
+compare-and-swap to the job's number plus a rank. When all are taken it fills in the job and publishes it, by storing
+the job's number in `generation`, which the taken workers wait for. A member that has come to its k-th wait stores the
+job's number plus k in the line of its rank, and looks at the lines of the others; after its last step it stores the
+number plus 2^16 - 1, so that nobody waits for it any more. These words only ever rise.
 
-and whoever raises the word by one with a compare-and-swap owns that chunk: the caller as well as the workers. So the
-caller never waits for a worker that did not show up, only for chunks that were claimed. Every job has its own
-generation, which makes the swap fail for a worker that read the fields of a job that is over.
-
-A worker without work looks at the word for `spin_ns` (a following job then starts within a fraction of a microsecond),
+A worker without work looks at its state for `spin_ns` (a following job then starts within a fraction of a microsecond),
 then sleeps on a futex, the word `signal`. Two orders of operations must not be changed:
 
-    worker:  read signal, test stop, count itself a sleeper, look for a chunk, sleep if signal is as it was read
-    caller:  publish the job, look for sleepers, raise signal, wake         stopping:  set stop, raise signal, wake
+    worker:  read signal, READY -> ASLEEP, test stop, sleep if signal is as it was read
+    caller:  find it ASLEEP, raise signal, wake                   stopping:  set stop, raise signal, wake
+    worker:  last step, READY, last number                        caller:  last number of all, next job
 
-Whichever of the two is first, one sees the other: no job and no stop is slept through.
-
-Whether workers help is not certain, so programs measure themselves: see pool_choice.py.
+By the first no wake and no stop is slept through; by the second a job that follows at once finds its workers.
 
 On one processor, a worker that spins would only delay the caller. So the caller notes on which CPU it runs, and a
-worker that finds itself there moves itself off that CPU, or goes to sleep if it may run nowhere else.
+worker that finds itself there moves itself off that CPU, or goes to sleep if it may run nowhere else. The caller takes
+no worker that was last seen on its own CPU.
 
 This is text for Linux on x86-64. Elsewhere `emit_serial_pool` makes a pool of one thread.
 """
 
 from string import Template
 
-from .pool_choice import BEGIN_AND_END, CLOCK_AND_CPUS, STATE, TRYING
+from .pool_choice import CLOCK_AND_CPUS, PREFERENCE, STATE, TRYING
+from .pool_worker import WORK
 
 # Byte offsets of the fields. What different threads write is kept on different cache lines.
 FIELDS = {
     # Written by Python, read by all.
-    "RUN": 0,
-    "BEGIN": 8,
+    "BEGIN": 0,
+    "WAIT": 8,
     "END": 16,
-    "THREADS": 24,  # that share a job, the caller included
+    "THREADS": 24,  # of a team, the caller included
     "WORKERS": 32,  # that may be started: fewer if there are fewer CPUs
     "STOP": 40,
     "SPIN_NS": 48,
@@ -51,111 +56,152 @@ FIELDS = {
     "CLOCK": 80,
     "PROCESS": 88,
     # The job, written by the caller.
-    "CLAIM": 128,
-    "PART": 136,
+    "GENERATION": 128,
+    "BODY": 136,
     "CLOSURE": 144,
-    "EXTENT": 152,
-    "CALLER_CPU": 160,
-    "FLOAT_MODE": 168,
-    "TRIED_AT": 176,
-    "TRIED": 184,
-    "DONE": 256,
+    "SIZE": 152,
+    "FLOAT_MODE": 160,
+    "CALLER_CPU": 192,
+    "BUSY": 256,
+    "TRIED_AT": 264,
     "SIGNAL": 320,
-    "SLEEPERS": 328,
     "ALIVE": 384,
-    "BUSY": 448,
-    "SLOTS": 512,
+    # One line per rank.
+    "ARRIVED": 448,
+    "SLOTS": 448 + 128 * 64,
 }
-# One per worker: the pool, the worker's scratch memory, its thread's number in the system.
-SLOT_BYTES, SLOT_POOL, SLOT_SCRATCH, SLOT_THREAD = 64, 0, 8, 16
+# One slot per worker: the pool, the worker's scratch memory, its thread's number in the system; then what it writes.
+SLOT_BYTES, SLOT_POOL, SLOT_SCRATCH, SLOT_THREAD, SLOT_STATE, SLOT_CPU = 128, 0, 8, 16, 64, 72
 MAX_WORKERS = 127
 POOL_BYTES = FIELDS["SLOTS"] + MAX_WORKERS * SLOT_BYTES
+# Numbers of waits in one program: more would run into the next job's.
+MOST_WAITS = 65_000
 
 
 def emit_pool(module):
-    """Define weft_pool_run, weft_pool_work (what a worker's thread runs) and weft_pool_wake (after setting stop)."""
-    values = {
-        **FIELDS,
-        **_SYSTEM,
-        **_WAKING,
-        **TRYING,
-        **STATE,
-        "SLOT_BYTES": SLOT_BYTES,
-        "SLOT_SCRATCH": SLOT_SCRATCH,
-        "SLOT_THREAD": SLOT_THREAD,
-    }
+    """Define begin, wait, end, weft_pool_work (what a worker's thread runs) and weft_pool_wake (after setting stop)."""
+    slot = {"SLOT_BYTES": SLOT_BYTES, "SLOT_SCRATCH": SLOT_SCRATCH, "SLOT_THREAD": SLOT_THREAD}
+    slot |= {"SLOT_STATE": SLOT_STATE, "SLOT_CPU": SLOT_CPU}
+    values = {**FIELDS, **_SYSTEM, **_WAKING, **_STATES, **TRYING, **STATE, **slot}
     module.declare("llvm.x86.sse2.pause", "void", [])
     module.declare("llvm.x86.sse.ldmxcsr", "void", ["ptr"])
     module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
     module.declare("llvm.ctpop.i64", "i64", ["i64"])
     module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
-    for text in (BEGIN_AND_END, _RUN, _WAKE, _CHUNK, _WORK, CLOCK_AND_CPUS):
+    for text in (PREFERENCE, _BEGIN, _GATHER, _WAIT, _END, _WAKE, WORK, CLOCK_AND_CPUS):
         module.functions.append(Template(text).substitute(values).strip())
 
 
 def emit_serial_pool(module):
-    """Define a weft_pool_run that calls the part once."""
+    """Define the same for teams of one."""
     module.functions.append(_SERIAL.strip())
 
 
 # Linux on x86-64: numbers of system calls, and the private forms of futex.
-_SYSTEM = {"GETTID": 186, "YIELD": 24, "FUTEX": 202, "WAIT": 128, "WAKE": 129, "SETAFFINITY": 203, "GETAFFINITY": 204}
-# Waking a worker takes 10 to 30 us, of the caller's time too: it is done for a program with that much shared work, and
-# for a smaller one that runs again and again.
-_WAKING = {"WAKE_NS": 40_000, "AGAIN_NS": 300_000}
+_SYSTEM = {"GETTID": 186, "YIELD": 24, "FUTEX": 202, "SLEEP": 128, "WAKE": 129, "SETAFFINITY": 203, "GETAFFINITY": 204}
+# A worker's state; a job's number and rank are positive.
+_STATES = {"ABSENT": 0, "READY": -1, "ASLEEP": -2}
+# Waking a worker takes 10 to 30 us, of the caller's time too. For a program with LONG_NS of shared work it is done, and
+# waited for. For a smaller one it is done if such programs run again and again, and the next one has the workers.
+_WAKING = {"LONG_NS": 200_000, "PATIENCE_NS": 100_000, "AGAIN_NS": 300_000}
 
 _SERIAL = """
-define void @weft_pool_run(ptr %pool, ptr %part, ptr %closure, i64 %extent, i64 %most, i64 %ahead_ns) #0 {
-  call void %part(ptr %closure, i64 0, i64 %extent, ptr null)
-  ret void
-}
-
-define i64 @weft_pool_begin(ptr %pool, ptr %state) #0 {
+define i64 @weft_pool_begin(ptr %pool, ptr %state, ptr %body, ptr %closure, i64 %most, i64 %ahead_ns) #0 {
   ret i64 1
 }
 
-define i64 @weft_pool_end(ptr %pool, ptr %state) #0 {
-  ret i64 0
+define void @weft_pool_wait(ptr %pool, i64 %rank, i64 %size, i64 %number) #0 {
+  ret void
+}
+
+define void @weft_pool_end(ptr %pool, ptr %state, i64 %size) #0 {
+  ret void
 }
 """
 
-_RUN = """
-define void @weft_pool_run(ptr %pool, ptr %part, ptr %closure, i64 %extent, i64 %most, i64 %ahead_ns) #0 {
+_BEGIN = """
+define i64 @weft_pool_begin(ptr %pool, ptr %state, ptr %body, ptr %closure, i64 %most, i64 %ahead_ns) #0 {
 entry:
-  %float_mode = getelementptr i8, ptr %pool, i64 $FLOAT_MODE
-  %claim = getelementptr i8, ptr %pool, i64 $CLAIM
-  %done = getelementptr i8, ptr %pool, i64 $DONE
-  %busy = getelementptr i8, ptr %pool, i64 $BUSY
-  %alive = getelementptr i8, ptr %pool, i64 $ALIVE
-  %threads_at = getelementptr i8, ptr %pool, i64 $THREADS
-  %threads = load atomic i64, ptr %threads_at monotonic, align 8
-  %chunks = call i64 @llvm.smin.i64(i64 %threads, i64 %most)
-  %workers_at = getelementptr i8, ptr %pool, i64 $WORKERS
-  %workers = load atomic i64, ptr %workers_at monotonic, align 8
-  %enough = icmp sgt i64 %chunks, 1
-  %helped = icmp sgt i64 %workers, 0
-  %shared = and i1 %enough, %helped
-  br i1 %shared, label %ask, label %serial
+  %now = call i64 @weft_pool_prefers_team(ptr %pool, ptr %state)
+  %wanted = icmp ne i64 %now, 0
+  br i1 %wanted, label %ask, label %alone
 
 ask:
-  ; A job of another thread, or the job this call is a part of, has the workers.
+  ; A job of another thread has the workers.
+  %busy = getelementptr i8, ptr %pool, i64 $BUSY
   %asked = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
   %granted = extractvalue { i64, i1 } %asked, 1
-  br i1 %granted, label %count, label %serial
+  br i1 %granted, label %gather, label %unmeasured
+
+gather:
+  %size = call i64 @weft_pool_gather(ptr %pool, i64 %now, i64 %most, i64 %ahead_ns)
+  %several = icmp sgt i64 %size, 1
+  br i1 %several, label %publish, label %release
+
+release:
+  store atomic i64 0, ptr %busy release, align 8
+  br label %unmeasured
+
+unmeasured:
+  ; This call tells nothing about teams.
+  %started_at = getelementptr i8, ptr %state, i64 $STARTED
+  store i64 0, ptr %started_at
+  br label %alone
+
+alone:
+  ret i64 1
+
+publish:
+  %body_at = getelementptr i8, ptr %pool, i64 $BODY
+  store ptr %body, ptr %body_at
+  %closure_at = getelementptr i8, ptr %pool, i64 $CLOSURE
+  store ptr %closure, ptr %closure_at
+  %size_at = getelementptr i8, ptr %pool, i64 $SIZE
+  store i64 %size, ptr %size_at
+  %float_mode = getelementptr i8, ptr %pool, i64 $FLOAT_MODE
+  call void @llvm.x86.sse.stmxcsr(ptr %float_mode)
+  %generation = getelementptr i8, ptr %pool, i64 $GENERATION
+  %before = load i64, ptr %generation
+  %number = add i64 %before, 65536
+  store atomic i64 %number, ptr %generation release, align 8
+  ret i64 %size
+}
+"""
+
+# Starts the workers there should be, wakes them if that pays, and takes those that are ready.
+_GATHER = """
+define internal i64 @weft_pool_gather(ptr %pool, i64 %now, i64 %most, i64 %ahead_ns) #0 {
+entry:
+  %alive = getelementptr i8, ptr %pool, i64 $ALIVE
+  %slots = getelementptr i8, ptr %pool, i64 $SLOTS
+  %workers_at = getelementptr i8, ptr %pool, i64 $WORKERS
+  %workers = load atomic i64, ptr %workers_at monotonic, align 8
+  %others = sub i64 %most, 1
+  %enough = call i64 @llvm.smin.i64(i64 %workers, i64 %others)
+  %getcpu_at = getelementptr i8, ptr %pool, i64 $GETCPU
+  %getcpu = load ptr, ptr %getcpu_at
+  %cpu = call i32 %getcpu()
+  %cpu_at = getelementptr i8, ptr %pool, i64 $CALLER_CPU
+  %cpu_noted = load atomic i32, ptr %cpu_at monotonic, align 4
+  %moved = icmp ne i32 %cpu, %cpu_noted
+  br i1 %moved, label %note, label %count
+
+note:
+  store atomic i32 %cpu, ptr %cpu_at monotonic, align 4
+  br label %count
 
 count:
   %n_alive = load atomic i64, ptr %alive monotonic, align 8
-  %missing = icmp slt i64 %n_alive, %workers
-  br i1 %missing, label %start, label %publish
+  %missing = icmp slt i64 %n_alive, %enough
+  br i1 %missing, label %start, label %patience
 
 start:
   %raised = atomicrmw add ptr %alive, i64 1 seq_cst
-  %slot_offset = mul i64 %raised, $SLOT_BYTES
-  %slots = getelementptr i8, ptr %pool, i64 $SLOTS
-  %slot = getelementptr i8, ptr %slots, i64 %slot_offset
+  %new_offset = mul i64 %raised, $SLOT_BYTES
+  %new_slot = getelementptr i8, ptr %slots, i64 %new_offset
   %start_at = getelementptr i8, ptr %pool, i64 $START_THREAD
   %start_thread = load ptr, ptr %start_at
-  %identity = call i64 %start_thread(ptr @weft_pool_work, ptr %slot)
+  %identity = call i64 %start_thread(ptr @weft_pool_work, ptr %new_slot)
   %refused = icmp eq i64 %identity, -1
   br i1 %refused, label %do_without, label %count
 
@@ -163,75 +209,144 @@ do_without:
   ; The system has no more threads: go on with those there are.
   %lowered = atomicrmw sub ptr %alive, i64 1 seq_cst
   store atomic i64 %raised, ptr %workers_at monotonic, align 8
-  br label %publish
+  br label %patience
 
-publish:
-  %getcpu_at = getelementptr i8, ptr %pool, i64 $GETCPU
-  %getcpu = load ptr, ptr %getcpu_at
-  %cpu = call i32 %getcpu()
-  %cpu_at = getelementptr i8, ptr %pool, i64 $CALLER_CPU
-  store atomic i32 %cpu, ptr %cpu_at monotonic, align 4
-  call void @llvm.x86.sse.stmxcsr(ptr %float_mode)
-  %part_at = getelementptr i8, ptr %pool, i64 $PART
-  store atomic ptr %part, ptr %part_at monotonic, align 8
-  %closure_at = getelementptr i8, ptr %pool, i64 $CLOSURE
-  store atomic ptr %closure, ptr %closure_at monotonic, align 8
-  %extent_at = getelementptr i8, ptr %pool, i64 $EXTENT
-  store atomic i64 %extent, ptr %extent_at monotonic, align 8
-  store atomic i64 0, ptr %done monotonic, align 8
-  %before = load atomic i64, ptr %claim monotonic, align 8
-  %generation = lshr i64 %before, 32
-  %next_generation = add i64 %generation, 1
-  %high = shl i64 %next_generation, 32
-  %middle = shl i64 %chunks, 16
-  %word = or i64 %high, %middle
-  %replaced = atomicrmw xchg ptr %claim, i64 %word seq_cst
-  %sleepers_at = getelementptr i8, ptr %pool, i64 $SLEEPERS
-  %sleepers = load atomic i64, ptr %sleepers_at seq_cst, align 8
-  %n_alive_now = load atomic i64, ptr %alive monotonic, align 8
-  %awake = sub i64 %n_alive_now, %sleepers
-  %helpers = sub i64 %chunks, 1
-  %wanted = sub i64 %helpers, %awake
-  %few = icmp sgt i64 %wanted, 0
-  br i1 %few, label %judge, label %work
-
-judge:
-  %large = icmp sge i64 %ahead_ns, $WAKE_NS
-  br i1 %large, label %consider, label %remember
-
-remember:
-  ; Within a program less and less is ahead. As much as before means that the program runs again.
+patience:
+  %candidates = phi i64 [ %enough, %count ], [ %raised, %do_without ]
   %tried_at = getelementptr i8, ptr %pool, i64 $TRIED_AT
-  %tried = getelementptr i8, ptr %pool, i64 $TRIED
-  %last_time = load i64, ptr %tried_at
-  %last_ahead = load i64, ptr %tried
-  %now = call i64 @weft_pool_now(ptr %pool)
+  %tried = load i64, ptr %tried_at
   store i64 %now, ptr %tried_at
-  store i64 %ahead_ns, ptr %tried
-  %gap = sub i64 %now, %last_time
-  %recent = icmp slt i64 %gap, $AGAIN_NS
-  %again = icmp sge i64 %ahead_ns, %last_ahead
-  %repeats = and i1 %recent, %again
-  br i1 %repeats, label %consider, label %work
-
-consider:
-  ; A caller that is confined to one CPU was meant to use one; its workers may be confined to the same one.
-  %confined = call i1 @weft_pool_is_confined(ptr %pool)
-  br i1 %confined, label %work, label %wake
+  %since = sub i64 %now, %tried
+  %again = icmp slt i64 %since, $AGAIN_NS
+  %long = icmp sge i64 %ahead_ns, $LONG_NS
+  %wakes = or i1 %again, %long
+  %deadline = add i64 %now, $PATIENCE_NS
+  %asleep = call i64 @weft_pool_count_state(ptr %slots, i64 %candidates, i64 $ASLEEP)
+  %sleeps = icmp sgt i64 %asleep, 0
+  %pays = and i1 %sleeps, %wakes
+  br i1 %pays, label %wake, label %wait
 
 wake:
-  call void @weft_pool_wake(ptr %pool, i64 %wanted)
-  br label %work
-
-work:
-  %own = call i1 @weft_pool_chunk(ptr %pool, ptr null)
-  br i1 %own, label %work, label %wait
+  call void @weft_pool_wake(ptr %pool, i64 %candidates)
+  br label %wait
 
 wait:
-  %looks = phi i64 [ 0, %work ], [ %looked, %patient ], [ %looked, %yield ]
-  %n_done = load atomic i64, ptr %done acquire, align 8
-  %all_done = icmp sge i64 %n_done, %chunks
-  br i1 %all_done, label %finish, label %look_again
+  br i1 %long, label %look, label %take
+
+look:
+  %ready = call i64 @weft_pool_count_state(ptr %slots, i64 %candidates, i64 $READY)
+  %all = icmp sge i64 %ready, %candidates
+  br i1 %all, label %take, label %look_again
+
+look_again:
+  call void @llvm.x86.sse2.pause()
+  %late_now = call i64 @weft_pool_now(ptr %pool)
+  %late = icmp sgt i64 %late_now, %deadline
+  br i1 %late, label %take, label %look
+
+take:
+  %generation = getelementptr i8, ptr %pool, i64 $GENERATION
+  %number_before = load i64, ptr %generation
+  %number = add i64 %number_before, 65536
+  br label %each
+
+each:
+  %k = phi i64 [ 0, %take ], [ %following, %next ]
+  %size = phi i64 [ 1, %take ], [ %new_size, %next ]
+  %more = icmp slt i64 %k, %candidates
+  br i1 %more, label %try, label %done
+
+try:
+  %offset = mul i64 %k, $SLOT_BYTES
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %state = getelementptr i8, ptr %slot, i64 $SLOT_STATE
+  %its_cpu_at = getelementptr i8, ptr %slot, i64 $SLOT_CPU
+  %word = load atomic i64, ptr %state monotonic, align 8
+  %its_cpu = load atomic i32, ptr %its_cpu_at monotonic, align 4
+  %is_ready = icmp eq i64 %word, $READY
+  %elsewhere = icmp ne i32 %its_cpu, %cpu
+  %useful = and i1 %is_ready, %elsewhere
+  br i1 %useful, label %swap, label %next
+
+swap:
+  %taken_word = or i64 %number, %size
+  %swapped = cmpxchg ptr %state, i64 $READY, i64 %taken_word acq_rel monotonic
+  %taken = extractvalue { i64, i1 } %swapped, 1
+  br label %next
+
+next:
+  %joined = phi i1 [ false, %try ], [ %taken, %swap ]
+  %more_members = zext i1 %joined to i64
+  %new_size = add i64 %size, %more_members
+  %following = add i64 %k, 1
+  br label %each
+
+done:
+  ret i64 %size
+}
+
+define internal i64 @weft_pool_count_state(ptr %slots, i64 %candidates, i64 %wanted) #0 {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %following, %body ]
+  %count = phi i64 [ 0, %entry ], [ %counted, %body ]
+  %more = icmp slt i64 %k, %candidates
+  br i1 %more, label %body, label %done
+body:
+  %offset = mul i64 %k, $SLOT_BYTES
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %state = getelementptr i8, ptr %slot, i64 $SLOT_STATE
+  %word = load atomic i64, ptr %state acquire, align 8
+  %is_wanted = icmp eq i64 %word, %wanted
+  %one = zext i1 %is_wanted to i64
+  %counted = add i64 %count, %one
+  %following = add i64 %k, 1
+  br label %loop
+done:
+  ret i64 %count
+}
+"""
+
+_WAIT = """
+define void @weft_pool_wait(ptr %pool, i64 %rank, i64 %size, i64 %number) #0 {
+entry:
+  %several = icmp sgt i64 %size, 1
+  br i1 %several, label %arrive, label %done
+
+arrive:
+  %lines = getelementptr i8, ptr %pool, i64 $ARRIVED
+  %own_offset = shl i64 %rank, 6
+  %own = getelementptr i8, ptr %lines, i64 %own_offset
+  store atomic i64 %number, ptr %own release, align 8
+  call void @weft_pool_others(ptr %pool, i64 %size, i64 %number)
+  br label %done
+
+done:
+  ret void
+}
+
+; Until all members but the caller have stored this number, or a later one; the caller too if it is a worker that asks.
+define internal void @weft_pool_others(ptr %pool, i64 %size, i64 %number) #0 {
+entry:
+  %lines = getelementptr i8, ptr %pool, i64 $ARRIVED
+  br label %each
+
+each:
+  %rank = phi i64 [ 0, %entry ], [ %following, %next ]
+  %more = icmp slt i64 %rank, %size
+  br i1 %more, label %member, label %done
+
+member:
+  %offset = shl i64 %rank, 6
+  %line = getelementptr i8, ptr %lines, i64 %offset
+  br label %look
+
+look:
+  %looks = phi i64 [ 0, %member ], [ %looked, %patient ], [ %looked, %yield ]
+  %arrived = load atomic i64, ptr %line acquire, align 8
+  %is_here = icmp sge i64 %arrived, %number
+  br i1 %is_here, label %next, label %look_again
 
 look_again:
   %looked = add i64 %looks, 1
@@ -240,21 +355,43 @@ look_again:
   br i1 %long, label %yield, label %patient
 
 patient:
-  br label %wait
+  br label %look
 
 yield:
-  ; A worker may be waiting for this CPU.
+  ; The other may be waiting for this CPU.
   %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
   %syscall = load ptr, ptr %syscall_at
   %yielded = call i64 (i64, ...) %syscall(i64 $YIELD)
-  br label %wait
+  br label %look
 
-finish:
-  store atomic i64 0, ptr %busy release, align 8
+next:
+  %following = add i64 %rank, 1
+  br label %each
+
+done:
   ret void
+}
+"""
 
-serial:
-  call void %part(ptr %closure, i64 0, i64 %extent, ptr null)
+_END = """
+define void @weft_pool_end(ptr %pool, ptr %state, i64 %size) #0 {
+entry:
+  %several = icmp sgt i64 %size, 1
+  br i1 %several, label %join, label %measure
+
+join:
+  %generation = getelementptr i8, ptr %pool, i64 $GENERATION
+  %number = load i64, ptr %generation
+  %last = or i64 %number, 65535
+  %own = getelementptr i8, ptr %pool, i64 $ARRIVED
+  store atomic i64 %last, ptr %own release, align 8
+  call void @weft_pool_others(ptr %pool, i64 %size, i64 %last)
+  %busy = getelementptr i8, ptr %pool, i64 $BUSY
+  store atomic i64 0, ptr %busy release, align 8
+  br label %measure
+
+measure:
+  call void @weft_pool_learn(ptr %pool, ptr %state)
   ret void
 }
 """
@@ -266,142 +403,6 @@ define void @weft_pool_wake(ptr %pool, i64 %count) #0 {
   %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
   %syscall = load ptr, ptr %syscall_at
   %woken = call i64 (i64, ...) %syscall(i64 $FUTEX, ptr %signal, i64 $WAKE, i64 %count)
-  ret void
-}
-"""
-
-# Chunk i of n is [extent * i / n, extent * (i + 1) / n).
-_CHUNK = """
-define internal i1 @weft_pool_chunk(ptr %pool, ptr %slot) #0 {
-entry:
-  %claim = getelementptr i8, ptr %pool, i64 $CLAIM
-  %word = load atomic i64, ptr %claim acquire, align 8
-  %next = and i64 %word, 65535
-  %shifted = lshr i64 %word, 16
-  %chunks = and i64 %shifted, 65535
-  %available = icmp ult i64 %next, %chunks
-  br i1 %available, label %take, label %none
-
-take:
-  %part_at = getelementptr i8, ptr %pool, i64 $PART
-  %part = load atomic ptr, ptr %part_at monotonic, align 8
-  %closure_at = getelementptr i8, ptr %pool, i64 $CLOSURE
-  %closure = load atomic ptr, ptr %closure_at monotonic, align 8
-  %extent_at = getelementptr i8, ptr %pool, i64 $EXTENT
-  %extent = load atomic i64, ptr %extent_at monotonic, align 8
-  %raised = add i64 %word, 1
-  %swapped = cmpxchg ptr %claim, i64 %word, i64 %raised acq_rel acquire
-  %owned = extractvalue { i64, i1 } %swapped, 1
-  br i1 %owned, label %bounds, label %some
-
-bounds:
-  %following = add i64 %next, 1
-  %start_product = mul i64 %extent, %next
-  %stop_product = mul i64 %extent, %following
-  %first = udiv i64 %start_product, %chunks
-  %stop = udiv i64 %stop_product, %chunks
-  %is_caller = icmp eq ptr %slot, null
-  br i1 %is_caller, label %call, label %prepare
-
-prepare:
-  %scratch_at = getelementptr i8, ptr %slot, i64 $SLOT_SCRATCH
-  %scratch = load atomic ptr, ptr %scratch_at monotonic, align 8
-  ; Whether denormals are flushed is a matter of the calling thread, and the results are its own.
-  %float_mode = getelementptr i8, ptr %pool, i64 $FLOAT_MODE
-  call void @llvm.x86.sse.ldmxcsr(ptr %float_mode)
-  br label %call
-
-call:
-  %memory = phi ptr [ null, %bounds ], [ %scratch, %prepare ]
-  call void %part(ptr %closure, i64 %first, i64 %stop, ptr %memory)
-  %done = getelementptr i8, ptr %pool, i64 $DONE
-  %before = atomicrmw add ptr %done, i64 1 release
-  br label %some
-
-some:
-  ret i1 true
-
-none:
-  ret i1 false
-}
-"""
-
-_WORK = """
-define void @weft_pool_work(ptr %slot) #0 {
-entry:
-  %pool = load ptr, ptr %slot
-  %signal = getelementptr i8, ptr %pool, i64 $SIGNAL
-  %stop_at = getelementptr i8, ptr %pool, i64 $STOP
-  %claim = getelementptr i8, ptr %pool, i64 $CLAIM
-  %sleepers = getelementptr i8, ptr %pool, i64 $SLEEPERS
-  %alive = getelementptr i8, ptr %pool, i64 $ALIVE
-  %spin_at = getelementptr i8, ptr %pool, i64 $SPIN_NS
-  %spin_ns = load i64, ptr %spin_at
-  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
-  %syscall = load ptr, ptr %syscall_at
-  %thread = call i64 (i64, ...) %syscall(i64 $GETTID)
-  %thread_at = getelementptr i8, ptr %slot, i64 $SLOT_THREAD
-  store atomic i64 %thread, ptr %thread_at monotonic, align 8
-  br label %begin
-
-begin:
-  %begun = call i64 @weft_pool_now(ptr %pool)
-  %deadline = add i64 %begun, %spin_ns
-  br label %look
-
-look:
-  %looks = phi i64 [ 0, %begin ], [ %looked, %idle ], [ 1, %check ]
-  %worked = call i1 @weft_pool_chunk(ptr %pool, ptr %slot)
-  br i1 %worked, label %begin, label %rest
-
-rest:
-  %stop = load atomic i64, ptr %stop_at seq_cst, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %leave, label %idle
-
-idle:
-  call void @llvm.x86.sse2.pause()
-  %looked = add i64 %looks, 1
-  %low = and i64 %looks, 31
-  %due = icmp eq i64 %low, 0
-  br i1 %due, label %check, label %look
-
-check:
-  %now = call i64 @weft_pool_now(ptr %pool)
-  %late = icmp sgt i64 %now, %deadline
-  %runs = call i1 @weft_pool_leave_cpu(ptr %pool)
-  %may_not = xor i1 %runs, true
-  %tired = or i1 %late, %may_not
-  br i1 %tired, label %sleep, label %look
-
-sleep:
-  %signal_seen = load atomic i32, ptr %signal seq_cst, align 4
-  %stop_now = load atomic i64, ptr %stop_at seq_cst, align 8
-  %stopped_now = icmp ne i64 %stop_now, 0
-  br i1 %stopped_now, label %leave, label %announce
-
-announce:
-  %sleeping = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  %word = load atomic i64, ptr %claim seq_cst, align 8
-  %next = and i64 %word, 65535
-  %shifted = lshr i64 %word, 16
-  %chunks = and i64 %shifted, 65535
-  %available = icmp ult i64 %next, %chunks
-  br i1 %available, label %awake, label %doze
-
-doze:
-  %seen = zext i32 %signal_seen to i64
-  %slept = call i64 (i64, ...) %syscall(i64 $FUTEX, ptr %signal, i64 $WAIT, i64 %seen, ptr null)
-  ; Woken on the caller's CPU, it would keep the caller waiting: leave first, work then.
-  %left = call i1 @weft_pool_leave_cpu(ptr %pool)
-  br label %awake
-
-awake:
-  %woken = atomicrmw sub ptr %sleepers, i64 1 seq_cst
-  br label %begin
-
-leave:
-  %last = atomicrmw sub ptr %alive, i64 1 seq_cst
   ret void
 }
 """

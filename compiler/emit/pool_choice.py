@@ -1,11 +1,11 @@
-"""The parts of the thread pool (pool.py) that choose: whether a program uses workers this time, and where these run.
+"""The parts of the thread pool (pool.py) that choose: whether a program wants a team this time, and where workers run.
 
 Whether workers help is not certain. Data that changes threads passes between caches, at a price that depends on where
 the system happens to place the threads, and a worker may have to wait for its CPU while others compute. So a program
 that shares work measures itself:
 
-    i64 @weft_pool_begin(ptr pool, ptr state)       at the first shared step: how many threads to use this time
-    i64 @weft_pool_end(ptr pool, ptr state)         at the end: takes the time
+    i64 @weft_pool_prefers_team(ptr pool, ptr state)    at the beginning: the time now, or 0 for the caller alone
+    void @weft_pool_learn(ptr pool, ptr state)          at the end: takes the time
 
 The way that was faster is taken, and now and then the other one. Results do not depend on it. `state` is a block of
 zeros of the program's own, STATE_WORDS long.
@@ -23,8 +23,8 @@ TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 3, "WARMING": 2, "REST": 32}
 
 # The estimate of a way follows its times by a quarter of the difference: one time that is far off, of a worker that
 # lost its CPU, ends sharing for a while, and the longer the farther.
-BEGIN_AND_END = """
-define i64 @weft_pool_begin(ptr %pool, ptr %state) #0 {
+PREFERENCE = """
+define internal i64 @weft_pool_prefers_team(ptr %pool, ptr %state) #0 {
 entry:
   %started_at = getelementptr i8, ptr %state, i64 $STARTED
   store i64 0, ptr %started_at
@@ -38,7 +38,7 @@ entry:
   br i1 %useful, label %choose, label %alone
 
 alone:
-  ret i64 1
+  ret i64 0
 
 choose:
   %now = call i64 @weft_pool_now(ptr %pool)
@@ -96,11 +96,11 @@ go:
   %new_row = select i1 %same, i64 %longer, i64 1
   store i64 %new_row, ptr %row_at
   %is_shared = icmp eq i64 %mode, 1
-  %limit = select i1 %is_shared, i64 65535, i64 1
-  ret i64 %limit
+  %answer = select i1 %is_shared, i64 %now, i64 0
+  ret i64 %answer
 }
 
-define i64 @weft_pool_end(ptr %pool, ptr %state) #0 {
+define internal void @weft_pool_learn(ptr %pool, ptr %state) #0 {
 entry:
   %started_at = getelementptr i8, ptr %state, i64 $STARTED
   %started = load i64, ptr %started_at
@@ -150,7 +150,7 @@ rest:
   br label %done
 
 done:
-  ret i64 0
+  ret void
 }
 """
 

@@ -1,13 +1,15 @@
-"""The program: one function that calls the kernels of a schedule in order.
+"""The program: two functions that call the kernels of a schedule in order.
 
-    i64 @weft_program(ptr table)     0, or 1 if a check failed
+    i64 @weft_program(ptr table)                                0, or 1 if a check failed
+    i64 @body(ptr closure, i64 rank, i64 size, i64 number, ptr scratch)
 
 The table's words: the arena, the run-time scalars, the matrix kernels for f32 and f64, the thread pool, then one NumPy
-array object per input and per output, whose data pointer is read at ARRAY_DATA_OFFSET.
+array object per input and per output, whose data pointer is read at ARRAY_DATA_OFFSET. The program copies the pointers
+that are needed into the closure, whose first word tells whether a check failed, and calls the body; where work is
+shared, every member of a team does (see pool.py).
 
-Work that threads share is called through the pool: a part, `void (ptr closure, i64 first, i64 stop, ptr scratch)`,
-does the units first .. stop - 1 of it. The closure is the array of pointers the whole needs; `scratch` is null in the
-calling thread, which uses the scratch memory of the closure, and a worker's own memory elsewhere.
+The body of rank 0 is the caller's. It alone does the steps that are not shared, with the scratch memory in the arena.
+Of a shared step every member does its units, with scratch memory of its own.
 """
 
 from math import prod
@@ -15,151 +17,169 @@ from math import prod
 from ..ops.comparison import element_of
 from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
-from .pool import FIELDS
+from .pool import FIELDS, MOST_WAITS
 from .pool_choice import STATE_WORDS
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
 FIRST_ARRAY_WORD = 5
-_PART = [("closure", PTR), ("first", I64), ("stop", I64), ("scratch", PTR)]
+_BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
 _SCRATCH_ALIGNMENT = 64
-_STATE = Reg("@state", PTR)
+_NULL = Reg("null", PTR)
 
 
 class Program:
-    """The entry function while it is written. Kernels of equal text are emitted once."""
+    """The body while it is written; `finish` writes the entry. Kernels of equal text are emitted once."""
 
-    def __init__(self, module, n_inputs, memory):
-        self.module, self.n_inputs, self.memory = module, n_inputs, memory
-        self.kernels, self.parts = {}, {}
-        self.b = Builder(module, "weft_program", [("table", PTR)], result="i64")
-        self.words, self.data = {}, {}
+    def __init__(self, module, n_inputs, team=None):
+        """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
+        self.module, self.n_inputs, self.team = module, n_inputs, team
+        self.kernels = {}
+        self.b = Builder(module, "body", _BODY, result="i64", linkage="internal")
+        self.closure, self.rank, self.size, self.number, self.own_scratch = self.b.arguments
+        self.pointers, self.units = {}, {}
+        self.n_waits = 0
         self.failed = None
-        self.closure_words = 0
-        self.run = self.limit = None
+        self.is_caller = self.b.cmp("eq", self.rank, self.b.i64(0))
 
+    # --- memory -------------------------------------------------------------------------------------------------------
     def word(self, k):
-        """A word of the table. Read once, in the entry block: later blocks may not be reached from each other."""
-        if k not in self.words:
-            self.words[k] = self._load(self.b.arguments[0], 8 * k)
-        return self.words[k]
-
-    def _load(self, pointer, offset):
-        return self.b.load(self.b.offset(pointer, offset, 1), PTR)
+        """A word of the table, or the data pointer of an array in it."""
+        if k not in self.pointers:
+            place = self.b.offset(self.closure, 1 + len(self.pointers), 8)
+            self.pointers[k] = self.b.load(place, PTR)
+        return self.pointers[k]
 
     def address(self, place):
         """The address of a Place."""
         if place.kind == "arena":
             return self.b.offset(self.word(_ARENA), place.index, 1)
-        k = FIRST_ARRAY_WORD + place.index + (self.n_inputs if place.kind == "output" else 0)
-        if k not in self.data:
-            self.data[k] = self._load(self.word(k), ARRAY_DATA_OFFSET)
-        return self.data[k]
+        return self.word(FIRST_ARRAY_WORD + place.index + (self.n_inputs if place.kind == "output" else 0))
 
-    def call_kernel(self, kernel, places, scratch, share=None):
-        """Call a kernel on places; with a Share, some of it in every thread. `scratch`: which parameters are scratch
-        memory, and of how many bytes."""
+    def scratch_address(self, place, start, shared):
+        """The address of scratch memory: the caller's is in the arena, a worker's `start` bytes into its own."""
+        callers = self.address(place)
+        if not shared:
+            return callers
+        return self.b.select(self.is_caller, callers, self.b.offset(self.own_scratch, start, 1))
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+    def call_kernel(self, kernel, places, scratch):
+        """Call a kernel on places. `scratch`: which parameters are scratch memory, and of how many bytes."""
         text = str(kernel)
         if text not in self.kernels:
             self.kernels[text] = f"k{len(self.kernels)}"
             emit_kernel(self.module, kernel, self.kernels[text])
         name = self.kernels[text]
-        operands = [*(self.address(p) for p in places), self.word(_SCALARS)]
-        if share is not None:
-            key = (name, tuple(scratch.items()))
-            self.share(self.part(key, lambda b: _kernel_part(b, name, len(operands), scratch)), operands, share)
+        operands, start = [], 0
+        for k, place in enumerate(places):
+            if k in scratch:
+                operands.append(self.scratch_address(place, start, kernel.cut))
+                start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+            else:
+                operands.append(self.address(place))
+        operands.append(self.word(_SCALARS))
+        if kernel.cut:
+            self.some(kernel.cut.units, lambda first, stop: self.b.call("void", name, [*operands, first, stop]))
         elif kernel.checks:
-            self.stop_if(self.b.call(I1, name, operands))
+            self.alone(lambda: self.note_failure(self.b.call(I1, name, operands)))
         else:
-            self.b.call("void", name, operands)
+            self.alone(lambda: self.b.call("void", name, operands))
         return name
 
-    def stop_if(self, bad):
-        self.failed = self.failed or self.b.label("failed")
-        following = self.b.label("following")
-        self.b.branch_if(bad, self.failed, following)
-        self.b.start(following)
-
-    def call_product(self, left, right, out, scratch, share=None):
-        """out = left @ right for operands ((place, Access)), over all leading dimensions; with a Share, some of it in
-        every thread."""
+    def call_product(self, left, right, out, scratch, cut=None):
+        """out = left @ right for operands ((place, Access)), over all leading dimensions; or the units of a Cut."""
         (left_place, x), (right_place, y) = left, right
         out_place, result = out
-        element = element_of(result.dtype)
         product = _Product(x.strides, y.strides, result.shape, x.shape[-1], result.dtype.size_bytes)
-        operands = [
+        pointers = [
             self.b.offset(self.address(left_place), x.offset, product.size),
             self.b.offset(self.address(right_place), y.offset, product.size),
             self.address(out_place),
-            self.word(_GEMM[element]),
-            self.address(scratch),
         ]
-        if share is None:
-            product.emit(self.b, *operands)
+        function = self.word(_GEMM[element_of(result.dtype)])
+        work = (pointers, function, self.scratch_address(scratch, 0, cut))
+        if cut is None:
+            self.alone(lambda: product.emit(self.b, *work))
+        else:
+            self.some(cut.units, lambda first, stop: product.emit_units(self.b, *work, cut, first, stop))
+
+    def alone(self, emit):
+        """A step that one thread does."""
+        if self.team is None:
+            emit()
             return
-        part = self.part((product.key, share.cut), lambda b: _product_part(b, product, share.cut))
-        self.share(part, operands, share)
+        with self.b.when(self.is_caller):
+            emit()
 
-    # --- work that threads share --------------------------------------------------------------------------------------
-    def part(self, key, write):
-        """The name of the part function write(builder) makes; one per key."""
-        if key not in self.parts:
-            self.parts[key] = f"part{len(self.parts)}"
-            b = Builder(self.module, self.parts[key], _PART, linkage="internal")
-            write(b)
-            b.finish()
-        return self.parts[key]
-
-    def share(self, part, operands, share):
+    def some(self, units, emit):
+        """A step of which every member does some units: emit(first, stop)."""
         b = self.b
-        closure = Reg("%closure", PTR)
-        for k, operand in enumerate(operands):
-            b.store(operand, b.offset(closure, k, 8))
-        self.closure_words = max(self.closure_words, len(operands))
+        if units not in self.units:
+            edges = [b.mul(b.i64(units), rank) for rank in (self.rank, b.add(self.rank, b.i64(1)))]
+            self.units[units] = [b.div(edge, self.size) for edge in edges]
+        first, stop = self.units[units]
+        with b.when(b.cmp("lt", first, stop)):
+            emit(first, stop)
+
+    def wait(self):
+        """Until every member has done all steps so far."""
+        self.n_waits += 1
+        assert self.n_waits <= MOST_WAITS, f"a program with more than {MOST_WAITS} waits"
+        number = self.b.add(self.number, self.b.i64(self.n_waits))
         pool = self.word(_POOL)
-        if self.limit is None:
-            self.begin_sharing(pool)
-        threads = b.intrinsic("smin", self.limit, b.i64(share.threads))
-        numbers = [b.i64(share.cut.units), threads, b.i64(share.ahead_ns)]
-        b.call("void", self.run, [pool, Reg(f"@{part}", PTR), closure, *numbers])
+        # In a register whose name says what it is.
+        function = Reg(self.b.fresh("wait"), PTR)
+        self.b.lines.append(f"  {function.name} = load ptr, {self.b.offset(pool, FIELDS['WAIT'], 1)}, align 8")
+        self.b.call("void", function, [pool, self.rank, self.size, number])
 
-    def begin_sharing(self, pool):
-        """Ask the pool how many threads to use this time: it compares ways by the time from here to the end."""
+    # --- checks -------------------------------------------------------------------------------------------------------
+    def note_failure(self, bad):
         b = self.b
-        self.module.globals["state"] = f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align 64"
-        self.run = self._load(pool, FIELDS["RUN"])
-        self.limit = b.call(I64, self._load(pool, FIELDS["BEGIN"]), [pool, _STATE])
+        b.store(b.or_(b.load(self.closure, I64), b.convert(bad, "i64")), self.closure)
 
+    def leave_if_failed(self):
+        """Before anything is written that outlives the call. Members must have waited for the checks."""
+        self.failed = self.failed or self.b.label("failed")
+        following = self.b.label("following")
+        self.b.branch_if(self.b.cmp("ne", self.b.load(self.closure, I64), self.b.i64(0)), self.failed, following)
+        self.b.start(following)
+
+    # --- the entry ----------------------------------------------------------------------------------------------------
     def finish(self):
-        if self.limit is not None:
-            self.b.call(I64, self._load(self.word(_POOL), FIELDS["END"]), [self.word(_POOL), _STATE])
-            # All shared work uses one closure: the pool is done with it when it returns.
-            self.b.lines.insert(1, f"  %closure = alloca ptr, i64 {self.closure_words}, align 64")
-        if self.failed is None:
-            self.b.finish(self.b.i64(0))
+        b = self.b
+        if self.failed is not None:
+            done = b.label("succeeded")
+            b.branch(done)
+            b.start(self.failed)
+            b.lines.append("  ret i64 1")
+            b.start(done)
+        b.finish(b.load(self.closure, I64))
+        self.emit_entry()
+
+    def emit_entry(self):
+        b = Builder(self.module, "weft_program", [("table", PTR)], result="i64")
+        (table,) = b.arguments
+        closure = b.alloca(I64, 1 + len(self.pointers))
+        b.store(b.i64(0), closure)
+        for position, k in enumerate(self.pointers):
+            pointer = b.load(b.offset(table, k, 8), PTR)
+            if k >= FIRST_ARRAY_WORD:
+                pointer = b.load(b.offset(pointer, ARRAY_DATA_OFFSET, 1), PTR)
+            b.store(pointer, b.offset(closure, 1 + position, 8))
+        if self.team is None:
+            b.finish(b.call(I64, "body", [closure, b.i64(0), b.i64(1), b.i64(0), _NULL]))
             return
-        done = self.b.label("succeeded")
-        self.b.branch(done)
-        self.b.start(self.failed)
-        self.b.lines.append("  ret i64 1")
-        self.b.start(done)
-        self.b.finish(self.b.i64(0))
-
-
-def _kernel_part(b, name, n_operands, scratch):
-    """A part that calls a shared kernel on some of its iterations. A worker's scratch memory is cut up in order."""
-    closure, first, stop, memory = b.arguments
-    operands = [b.load(b.offset(closure, k, 8), PTR) for k in range(n_operands)]
-    start = 0
-    for k, n_bytes in scratch.items():
-        operands[k] = _own_scratch(b, operands[k], memory, start)
-        start += -(-n_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-    b.call("void", name, [*operands, first, stop])
-
-
-def _own_scratch(b, callers, memory, start):
-    is_caller = b.cmp("eq", memory, Reg("null", PTR))
-    return b.select(is_caller, callers, b.offset(memory, start, 1))
+        most, ahead_ns = map(b.i64, self.team)
+        self.module.globals["state"] = f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align 64"
+        state, body = Reg("@state", PTR), Reg("@body", PTR)
+        pool = b.load(b.offset(table, _POOL, 8), PTR)
+        begin, end = (b.load(b.offset(pool, FIELDS[name], 1), PTR) for name in ("BEGIN", "END"))
+        size = b.call(I64, begin, [pool, state, body, closure, most, ahead_ns])
+        number = b.load(b.offset(pool, FIELDS["GENERATION"], 1), I64)
+        failed = b.call(I64, "body", [closure, b.i64(0), size, number, _NULL])
+        b.call("void", end, [pool, state, size])
+        b.finish(failed)
 
 
 class _Product:
@@ -169,12 +189,19 @@ class _Product:
         self.left, self.right, self.shape, self.depth, self.size = left, right, shape, depth, size
         self.batch = shape[:-2]
         self.m, self.n = shape[-2:]
-        self.key = (left, right, shape, depth, size)
         self.steps = (left[:-2], right[:-2], _batch_strides(self.batch, self.m * self.n))
 
-    def emit(self, b, left, right, out, function, scratch):
+    def emit(self, b, pointers, function, scratch):
         """All products, whole."""
-        self.batched(b, self.batch, self.steps, (left, right, out), lambda *at: self.call(b, at, function, scratch))
+        self.batched(b, self.batch, self.steps, pointers, lambda *at: self.call(b, at, function, scratch))
+
+    def emit_units(self, b, pointers, function, scratch, cut, first, stop):
+        """The units first .. stop - 1 of a Cut."""
+        total = {"rows": self.m, "columns": self.n, "matrices": prod(self.batch)}[cut.along]
+        start = b.mul(first, b.i64(cut.unit))
+        count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
+        emit = {"rows": self.rows, "columns": self.columns, "matrices": self.matrices}[cut.along]
+        emit(b, pointers, function, scratch, start, count)
 
     def batched(self, b, batch, steps, pointers, call):
         """call(...) for every index of the batch dimensions."""
@@ -199,7 +226,7 @@ class _Product:
         m, n = i64(self.m if m is None else m), i64(self.n if n is None else n)
         b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
 
-    # --- parts --------------------------------------------------------------------------------------------------------
+    # --- some of it ---------------------------------------------------------------------------------------------------
     def rows(self, b, pointers, function, scratch, first, count):
         left, right, out = pointers
         at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
@@ -218,18 +245,6 @@ class _Product:
                 index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
                 at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
             self.call(b, at, function, scratch)
-
-
-def _product_part(b, product, cut):
-    """A part that computes some rows, columns or matrices of a product."""
-    closure, first, stop, memory = b.arguments
-    *pointers, function, scratch = [b.load(b.offset(closure, k, 8), PTR) for k in range(5)]
-    scratch = _own_scratch(b, scratch, memory, 0)
-    total = {"rows": product.m, "columns": product.n, "matrices": prod(product.batch)}[cut.along]
-    start = b.mul(first, b.i64(cut.unit))
-    count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
-    emit = {"rows": product.rows, "columns": product.columns, "matrices": product.matrices}[cut.along]
-    emit(b, pointers, function, scratch, start, count)
 
 
 def _batch_strides(batch, step):

@@ -1,11 +1,8 @@
 """Statements of a sweep, one vector at a time: what emit/kernel.py calls for every vector of a row."""
 
-from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
+from ..loopnest import SIZES, Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
 from .builder import Reg, Type
 from .reduce import better_extreme
-
-# Bytes of an element in memory; bool is "i8".
-SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
 
 
 class Vector:

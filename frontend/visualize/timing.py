@@ -19,7 +19,8 @@ from ..runtime.program import Program
 # llvm.readcyclecounter is a user-mode instruction of constant rate on these only.
 _MACHINES = ("x86_64", "amd64")
 _ENTRY = re.compile(r"^define i64 @weft_program\(.*?^}", re.MULTILINE | re.DOTALL)
-_CALL = re.compile(r"^  (?:%\w+ = )?call (?:void|i1) (?:@k\d+|%\w+)\(")
+_BODY = re.compile(r"^define internal i64 @body\(.*?^}", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(r"^  (?:%\w+ = )?call (?:void|i1) (?:@k\d+|%(?!wait)\w+)\(")
 
 
 def kernel_times(program, repeats=200):
@@ -43,21 +44,24 @@ def kernel_times(program, repeats=200):
 def with_stamps(text, word, n_kernels):
     """The program's text, storing the cycle counter at its start and after each kernel into array `word` of the table.
 
-    A kernel called in a loop over batches keeps its last stamp, which is the one wanted.
+    A kernel called in a loop over batches keeps its last stamp, which is the one wanted. Where threads share the
+    program, the caller's stamps count: a kernel's time then has in it what the caller waited for before it.
     """
-    entry = _ENTRY.search(text)
-    lines, stamped = entry.group().splitlines(), []
-    count = 0
-    for line in lines:
-        stamped.append(line)
+    entry, body = _ENTRY.search(text), _BODY.search(text)
+    entry_lines = []
+    for line in entry.group().splitlines():
+        entry_lines += [line, *(_array_lines(word) if line == "entry:" else [])]
+    lines, count = [], 0
+    for line in body.group().splitlines():
+        lines.append(line)
         if line == "entry:":
-            stamped += _array_lines(word) + _stamp_lines(0)
+            lines += [*_place_lines(n_kernels), *_stamp_lines(0)]
         elif _CALL.match(line):
             count += 1
-            stamped += _stamp_lines(count)
+            lines += _stamp_lines(count)
     assert count == n_kernels, f"{count} calls in the program for {n_kernels} kernels"
-    declaration = "\ndeclare i64 @llvm.readcyclecounter()\n"
-    return text[: entry.start()] + "\n".join(stamped) + text[entry.end() :] + declaration
+    text = text.replace(entry.group(), "\n".join(entry_lines)).replace(body.group(), "\n".join(lines))
+    return f"@stamps = internal global ptr null\n{text}\ndeclare i64 @llvm.readcyclecounter()\n"
 
 
 def _array_lines(word):
@@ -65,7 +69,18 @@ def _array_lines(word):
         f"  %stamp_word = getelementptr i8, ptr %table, i64 {8 * word}",
         "  %stamp_array = load ptr, ptr %stamp_word, align 8",
         f"  %stamp_field = getelementptr i8, ptr %stamp_array, i64 {ARRAY_DATA_OFFSET}",
-        "  %stamps = load ptr, ptr %stamp_field, align 8",
+        "  %stamp_data = load ptr, ptr %stamp_field, align 8",
+        "  store ptr %stamp_data, ptr @stamps, align 8",
+    ]
+
+
+def _place_lines(n_kernels):
+    """Workers store theirs where nobody looks."""
+    return [
+        f"  %stamps_ignored = alloca [{n_kernels + 1} x i64], align 8",
+        "  %stamps_wanted = load ptr, ptr @stamps, align 8",
+        "  %stamps_count = icmp eq i64 %rank, 0",
+        "  %stamps = select i1 %stamps_count, ptr %stamps_wanted, ptr %stamps_ignored",
     ]
 
 
