@@ -88,6 +88,7 @@ def emit_pool(module):
     module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
     module.declare("llvm.ctpop.i64", "i64", ["i64"])
     module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
+    module.declare("llvm.smax.i64", "i64", ["i64", "i64"])
     for text in (PREFERENCE, _BEGIN, _GATHER, _WAIT, _END, _WAKE, WORK, CLOCK_AND_CPUS):
         module.functions.append(Template(text).substitute(values).strip())
 

@@ -11,18 +11,19 @@ The way that was faster is taken, and now and then the other one. Results do not
 zeros of the program's own, STATE_WORDS long.
 """
 
-# Offsets in the state. TIMES: two estimates in nanoseconds, serial and shared. A trial is a few calls that go the way
-# that seemed slower: LEFT of them are to come after this one.
+# Offsets in the state. TIMES: two estimates in nanoseconds, alone and in a team. A trial is a few calls that go the way
+# that seemed slower: LEFT of them are to come after this one; SUM, WORST and COUNT of their times.
 STATE_WORDS = 16
 STATE = {"CALLS": 0, "STARTED": 8, "SHARED": 16, "IN_A_ROW": 24, "TIMES": 32}
-STATE |= {"TRIAL": 48, "LEFT": 56, "TRIAL_STARTED": 64, "NEXT_TRIAL": 72}
+STATE |= {"TRIAL": 48, "LEFT": 56, "TRIAL_STARTED": 64, "NEXT_TRIAL": 72, "SUM": 80, "WORST": 88, "COUNT": 96}
 
-# The first 8 calls are shared. A trial has 4 calls, of which the first two are not counted, because caches and workers
-# have to get used to the change; the next one comes after 32 times the time it took.
-TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 3, "WARMING": 2, "REST": 32}
+# The first 8 calls ask for a team. A trial has 6 calls, of which the first two are not counted, because caches and
+# workers have to get used to the change; the next one comes after 32 times the time it took.
+TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 5, "WARMING": 2, "REST": 32}
 
-# The estimate of a way follows its times by a quarter of the difference: one time that is far off, of a worker that
-# lost its CPU, ends sharing for a while, and the longer the farther.
+# A worker that loses its CPU makes one call late by milliseconds, and such a call should not end teams. So the estimate
+# of the way that is taken follows the times by a quarter of the difference, but by no more than a sixteenth of itself;
+# and a trial is judged by its mean without the worst call.
 PREFERENCE = """
 define internal i64 @weft_pool_prefers_team(ptr %pool, ptr %state) #0 {
 entry:
@@ -104,47 +105,86 @@ define internal void @weft_pool_learn(ptr %pool, ptr %state) #0 {
 entry:
   %started_at = getelementptr i8, ptr %state, i64 $STARTED
   %started = load i64, ptr %started_at
-  %measured = icmp ne i64 %started, 0
-  br i1 %measured, label %measure, label %done
-
-measure:
-  %now = call i64 @weft_pool_now(ptr %pool)
+  %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
+  %trial = load i64, ptr %trial_at
+  %in_trial = icmp eq i64 %trial, 1
+  %sum_at = getelementptr i8, ptr %state, i64 $SUM
+  %worst_at = getelementptr i8, ptr %state, i64 $WORST
+  %count_at = getelementptr i8, ptr %state, i64 $COUNT
   %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
   %row = load i64, ptr %row_at
-  %warm = icmp sgt i64 %row, $WARMING
-  br i1 %warm, label %count, label %trials
-
-count:
-  %time = sub i64 %now, %started
   %mode_at = getelementptr i8, ptr %state, i64 $SHARED
   %mode = load i64, ptr %mode_at
   %times = getelementptr i8, ptr %state, i64 $TIMES
   %estimate_at = getelementptr i64, ptr %times, i64 %mode
   %estimate = load i64, ptr %estimate_at
+  %measured = icmp ne i64 %started, 0
+  %warm = icmp sgt i64 %row, $WARMING
+  %counts = and i1 %measured, %warm
+  br i1 %counts, label %measure, label %trials
+
+measure:
+  %now = call i64 @weft_pool_now(ptr %pool)
+  %time = sub i64 %now, %started
+  br i1 %in_trial, label %collect, label %follow
+
+collect:
+  %sum = load i64, ptr %sum_at
+  %new_sum = add i64 %sum, %time
+  store i64 %new_sum, ptr %sum_at
+  %worst = load i64, ptr %worst_at
+  %new_worst = call i64 @llvm.smax.i64(i64 %worst, i64 %time)
+  store i64 %new_worst, ptr %worst_at
+  %count = load i64, ptr %count_at
+  %new_count = add i64 %count, 1
+  store i64 %new_count, ptr %count_at
+  br label %trials
+
+follow:
   %difference = sub i64 %time, %estimate
   %quarter = ashr i64 %difference, 2
-  %followed = add i64 %estimate, %quarter
+  %most = ashr i64 %estimate, 4
+  %least = sub i64 0, %most
+  %bounded = call i64 @llvm.smin.i64(i64 %quarter, i64 %most)
+  %step = call i64 @llvm.smax.i64(i64 %bounded, i64 %least)
+  %followed = add i64 %estimate, %step
   %is_first = icmp eq i64 %estimate, 0
   %new = select i1 %is_first, i64 %time, i64 %followed
   store i64 %new, ptr %estimate_at
   br label %trials
 
 trials:
-  %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
-  %trial = load i64, ptr %trial_at
   %left_at = getelementptr i8, ptr %state, i64 $LEFT
   %left = load i64, ptr %left_at
-  %in_trial = icmp eq i64 %trial, 1
   %is_last = icmp eq i64 %left, 0
   %ends = and i1 %in_trial, %is_last
-  br i1 %ends, label %rest, label %done
+  br i1 %ends, label %judge, label %done
+
+judge:
+  %total = load i64, ptr %sum_at
+  %outlier = load i64, ptr %worst_at
+  %calls = load i64, ptr %count_at
+  store i64 0, ptr %sum_at
+  store i64 0, ptr %worst_at
+  store i64 0, ptr %count_at
+  store i64 0, ptr %trial_at
+  %enough = icmp sgt i64 %calls, 1
+  br i1 %enough, label %replace, label %rest
+
+replace:
+  %others = sub i64 %calls, 1
+  %others_time = sub i64 %total, %outlier
+  %mean = sdiv i64 %others_time, %others
+  store i64 %mean, ptr %estimate_at
+  br label %rest
 
 rest:
+  %end = call i64 @weft_pool_now(ptr %pool)
   %trial_started_at = getelementptr i8, ptr %state, i64 $TRIAL_STARTED
   %trial_started = load i64, ptr %trial_started_at
-  %trial_ns = sub i64 %now, %trial_started
+  %trial_ns = sub i64 %end, %trial_started
   %rest_ns = mul i64 %trial_ns, $REST
-  %due = add i64 %now, %rest_ns
+  %due = add i64 %end, %rest_ns
   %due_at = getelementptr i8, ptr %state, i64 $NEXT_TRIAL
   store i64 %due, ptr %due_at
   br label %done
