@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -36,18 +35,17 @@ def jobs():
 def same_for_all_counts(function, *arguments, shares=True):
     """Run a function compiled, with 1 to 4 threads, and eagerly: all results must have the same bits."""
     expected = [np.array(x.numpy()) for x in function(*arguments)]
-    compiled = weft.compile(function)
     for n in COUNTS:
         weft.set_num_threads(n)
+        compiled = weft.compile(function)
         compiled(*arguments)
         before, should_share = jobs(), shares and n > 1 and HAS_WORKERS
         # Workers may be late, and a team is gathered of those that are there.
-        for _ in range(2000 if should_share else 5):
+        for _ in range(20_000 if should_share else 5):
             for got, wanted in zip(compiled(*arguments), expected):
                 assert got.numpy().tobytes() == wanted.tobytes(), f"{n} threads"
             if jobs() > before:
                 break
-            time.sleep(0.0002)
         assert (jobs() > before) == should_share, f"{n} threads"
 
 
