@@ -14,8 +14,9 @@ How the work is cut, from the outside in:
 
     entry    a product with one row of C, or one column, goes to `vector` (see `gemv`); all others to `blocks`
     blocks   for p0 in range(0, k, block_k):           a stretch of the sum
-                 for each panel of B:                  two vectors of columns; packed if its rows are not contiguous
-                     for height in 8, 4, 2, 1:         as many tiles of each height as fit
+                 for each panel of B:                  two vectors of columns; packed unless it is whole
+                                                       and its rows are contiguous
+                     for height in 8, 4, 2:            as many tiles of each height as fit
     strip                for each tile:                height x 2 vectors of accumulators in registers
                              for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
 
@@ -50,22 +51,18 @@ class Tiling:
 
         Taller tiles were no faster (12 rows: +0.5 % at 512^3, -8 % at 1024^3).
         """
-        return (8, 4, 2, 1) if self.vector_bytes == 64 else (6, 4, 2, 1)
+        return (8, 4, 2) if self.vector_bytes == 64 else (6, 4, 2)
 
     @property
     def panels(self):
         """Columns of the panels, widest first: two vectors, one, and 32 bytes, which take half the time of 64 where a
         processor halves 512-bit vectors (Zen 4). The few rows that fill no tile are two vectors wide everywhere: with
         so few accumulators they wait for each other's results, and the second vector takes no more time.
+
+        Only C is masked: a panel is packed to its full width, for masking the loads of B took 3 % of the time on Zen 4
+        and, with AVX2, longer than the sums.
         """
         return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
-
-    @property
-    def has_free_masks(self):
-        """Whether masked loads are free in the innermost loop: with AVX-512 they are. With AVX2 making the masks takes
-        longer than the sums, so there only C is masked, and panels that are not full are packed to their full width.
-        """
-        return self.vector_bytes == 64
 
     @property
     def block_k(self):
@@ -143,9 +140,7 @@ def _emit_blocks(module, tiling):
             (j,) = panel.values
             columns, strip = _choose_panel(b, tiling, full, b.sub(n, j))
             source = b.offset(b_block, b.mul(j, b_col), size)
-            in_place = direct
-            if not tiling.has_free_masks:
-                in_place = b.and_(direct, b.cmp("eq", columns, b.i64(tiling.panels[0])))
+            in_place = b.and_(direct, b.cmp("eq", columns, b.i64(tiling.panels[0])))
             with b.when(b.not_(in_place)):
                 b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
             stride = b.select(in_place, b_row, b.i64(tiling.panels[0]))
@@ -190,6 +185,9 @@ def _call_strips(b, size, strips, left, panel, result, rows, extent):
         done = b.mul(tiles, b.i64(height))
         rows = b.sub(rows, done)
         a, c = b.offset(a, b.mul(done, a_row), size), b.offset(c, b.mul(done, c_row), size)
+    # A last single row is both rows of a tile, which takes no longer: so few accumulators wait for their own results.
+    with b.when(b.cmp("lt", b.i64(0), rows)):
+        b.call("void", strip, [a, b.i64(0), a_col, *panel, c, b.i64(0), b.i64(1), *extent])
 
 
 _STRIP = [
@@ -201,7 +199,7 @@ _STRIP = [
 def _emit_strip(module, tiling, height, columns):
     """A function for tiles of C below one another, `height` rows each; returns its address.
 
-    They are as wide as the panels of `columns` columns, whose last lanes are masked.
+    They are as wide as the panels of `columns` columns; lanes past the last column are computed, and not stored.
     """
     lanes, vectors = min(columns, tiling.lanes), -(-columns // tiling.lanes)
     t = Type(tiling.element, lanes)
@@ -209,46 +207,47 @@ def _emit_strip(module, tiling, height, columns):
     b = Builder(module, f"weft_gemm_{t.element}_strip{height}x{columns}", _STRIP, linkage="internal")
     a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
     masks = [b.lane_mask(b.i64(v * lanes), columns, lanes) for v in range(vectors)]
-    loaded = masks if tiling.has_free_masks else [None] * vectors
-    # Where no earlier block of the sum was stored, no lane of C is read and the accumulators start from zero.
-    starts = [b.and_(mask, b.splat(continued, lanes)) for mask in masks]
+    full = b.cmp("eq", columns, b.i64(vectors * lanes))
     a_rows = [b.mul(a_row, b.i64(r)) for r in range(height)]
     c_rows = [b.mul(c_row, b.i64(r)) for r in range(height)]
     with b.loop(0, tiles, 1, [a, c]) as (_, tile):
         a_tile, c_tile = tile.values
         places = [b.offset(b.offset(c_tile, row, size), v * lanes, size) for row in c_rows for v in range(vectors)]
-        initial = [b.load(place, t, starts[i % vectors]) for i, place in enumerate(places)]
+        initial = _begin_sums(b, t, places, masks, continued)
         with b.loop(0, k, 1, [a_tile, b_panel, *initial]) as (_, step):
             a_now, b_now, *sums = step.values
             # Frozen, so that the code generator keeps the rows' distances in registers: left alone it steps from row
             # to row, in a chain of additions as long as the tile is high, and takes longer to find that out.
             a_here = b.freeze(a_now)
-            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t, loaded[v]) for v in range(vectors)]
+            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t) for v in range(vectors)]
             following = []
             for r in range(height):
                 x = b.splat(b.load(b.offset(a_here, a_rows[r], size), Type(t.element)), lanes)
                 following += [b.fma(x, y, z) for y, z in zip(b_vectors, sums[r * vectors :])]
             step.next([b.offset(a_now, a_col, size), b.offset(b_now, b_row, size), *following])
-        _store_tile(b, tiling, step.results[2:], places, masks, b.cmp("eq", columns, b.i64(vectors * lanes)))
+        _store_tile(b, step.results[2:], places, masks, full)
         tile.next([b.offset(x, b.mul(row, b.i64(height)), size) for x, row in ((a_tile, a_row), (c_tile, c_row))])
     b.finish()
     return Reg(f"@{b.name}", PTR)
 
 
-def _store_tile(b, tiling, sums, places, masks, full):
+def _begin_sums(b, t, places, masks, continued):
+    """The accumulators of a tile: zeros, or the chains that an earlier block of the sum stored in C."""
+    before, load, begun = b.block, b.label("continued"), b.label("begun")
+    b.branch_if(continued, load, begun)
+    b.start(load)
+    stored = [b.load(place, t, masks[i % len(masks)]) for i, place in enumerate(places)]
+    b.branch(begun)
+    b.start(begun)
+    return [b.phi(t, [(b.const(0, t), before), (chain, load)]) for chain in stored]
+
+
+def _store_tile(b, sums, places, masks, full):
     """Store the accumulators of a tile. Without AVX-512 a masked store may take as long as twenty others."""
-    if not tiling.has_free_masks:
-        with b.when(full):
-            _store_all(b, sums, places, [None])
-        with b.when(b.not_(full)):
-            _store_all(b, sums, places, masks)
-        return
-    _store_all(b, sums, places, masks)
-
-
-def _store_all(b, sums, places, masks):
-    for i, (value, place) in enumerate(zip(sums, places)):
-        b.store(value, place, masks[i % len(masks)])
+    for is_wanted, its_masks in ((full, [None]), (b.not_(full), masks)):
+        with b.when(is_wanted):
+            for i, (value, place) in enumerate(zip(sums, places)):
+                b.store(value, place, its_masks[i % len(its_masks)])
 
 
 def _emit_vector(module, tiling, blocks):
