@@ -10,7 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from gemm_harness import gemm, kernel_text  # noqa: E402
 
-from weft.compiler.emit.gemm import Tiling, scratch_bytes  # noqa: E402
+import weft  # noqa: E402
+from weft.compiler.emit.gemm import Tiling, emit_gemm, scratch_bytes  # noqa: E402
+from weft.compiler.emit.gemv import emit_gemv  # noqa: E402
 
 ELEMENTS = ["f32", "f64"]
 WIDTHS = [32, 64]
@@ -181,7 +183,8 @@ def test_a_broadcast_operand_is_read_through_its_zero_strides(element):
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("vector_bytes", WIDTHS)
 def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, vector_bytes):
-    """Such products have kernels of their own; one more row sends the product to the kernels for all others."""
+    """Such products have kernels of their own; one more row sends the product to the kernels for all others, which take
+    such products as well."""
     kernel = gemm(element, vector_bytes)
     for n in (1, 3, 7, 8, 9, 15, 16, 31, 32, 33, 65, 129, 130):
         for k in (1, 3, 4, 5, 31, 32, 34, 515):
@@ -191,6 +194,8 @@ def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, vecto
                 for right in layouts(b):
                     assert (kernel(left, right) == whole).all()
                     assert (kernel(right.T, left.T) == whole.T).all()
+                    assert (kernel.general(left, right) == whole).all()
+                    assert (kernel.general(right.T, left.T) == whole.T).all()
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
@@ -249,8 +254,23 @@ def test_what_the_scratch_held_before_takes_no_part(element, vector_bytes):
         assert not np.isnan(padding).any()
 
 
+# --- which kernels a program needs ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("m, n, of_vectors", [(4, 6, []), (4, 1, ["f32"]), (1, 6, ["f32"]), (1, 1, ["f32"])])
+def test_a_program_needs_the_kernels_for_vectors_only_if_a_product_has_one_row_or_column(m, n, of_vectors):
+    @weft.compile
+    def product(x, y):
+        return x @ y
+
+    for batch in ((), (3,)):
+        x, y = weft.randn(*batch, m, 5), weft.randn(*batch, 5, n)
+        assert (product(x, y) == x @ y).all()
+        (program,) = product.recordings[-1].programs
+        assert program.meta["gemm"] == ["f32"] and program.meta["gemv"] == of_vectors
+
+
 # --- speed of the build -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_the_kernel_stays_small_enough_to_compile_in_tens_of_milliseconds(element):
+@pytest.mark.parametrize("emit, n_lines", [(emit_gemm, 1300), (emit_gemv, 1100)])
+def test_the_kernels_stay_small_enough_to_compile_in_tens_of_milliseconds(element, emit, n_lines):
     """Compile time follows the length of the text (about 0.04 ms a line), which unlike time is the same everywhere."""
-    assert kernel_text(element, 64)[1].count("\n") < 2200
+    assert kernel_text(emit, element, 64)[1].count("\n") < n_lines

@@ -12,22 +12,21 @@ into blocks, the accumulators go through C and the chain continues.
 
 How the work is cut, from the outside in:
 
-    entry    a product with one row of C, or one column, goes to `vector` (see `gemv`); all others to `blocks`
-    blocks   for p0 in range(0, k, block_k):           a stretch of the sum
+    gemm     for p0 in range(0, k, block_k):           a stretch of the sum
                  for each panel of B:                  two vectors of columns; packed unless it is whole
                                                        and its rows are contiguous
                      for height in 8, 4, 2:            as many tiles of each height as fit
     strip                for each tile:                height x 2 vectors of accumulators in registers
                              for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
 
-The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32.
+The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32. Products of one row or
+one column are computed here too, and faster in `gemv`.
 """
 
 from dataclasses import dataclass
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
 from .gemm_pack import emit_pack
-from .gemv import emit_columns, emit_rows, least_for_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def scratch_bytes(element, k, vector_bytes=64):
 
 _OPERANDS = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("b_col", I64)]
 _RESULT = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
-_PRODUCT = _OPERANDS + _RESULT
+PRODUCT = _OPERANDS + _RESULT  # the parameters of a product
 
 
 def emit_gemm(module, element, vector_bytes=64):
@@ -100,41 +99,17 @@ def emit_gemm(module, element, vector_bytes=64):
     per module and element.
     """
     tiling = Tiling(element, vector_bytes)
-    blocks = _emit_blocks(module, tiling)
-    vector = _emit_vector(module, tiling, blocks)
-    b = Builder(module, f"weft_gemm_{element}", _PRODUCT)
-    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
-    # One column stored without gaps is one row of the transposed product, which is computed along the row.
-    column = b.and_(b.cmp("eq", n, b.i64(1)), b.cmp("eq", c_row, b.i64(1)))
-    operands = [
-        b.select(column, y, x)
-        for x, y in zip([a, a_row, a_col, right, b_row, b_col], [right, b_col, b_row, a, a_col, a_row])
-    ]
-    m, n = b.select(column, n, m), b.select(column, m, n)
-    product = [*operands, c, c_row, m, n, k, scratch]
-    is_vector = b.cmp("eq", m, b.i64(1))
-    with b.when(is_vector):
-        b.call("void", vector, product)
-    with b.when(b.not_(is_vector)):
-        b.call("void", blocks, [*product, b.const(0, I1)])
-    b.finish()
-    return b.name
-
-
-def _emit_blocks(module, tiling):
-    """A function for any product, cut into blocks; `continued` says that C already holds the chains so far."""
-    pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
+    pack = emit_pack(module, f"weft_gemm_{element}_pack", element, tiling.lanes)
     full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
     rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
-    b = Builder(module, f"weft_gemm_{tiling.element}_blocks", [*_PRODUCT, ("continued", I1)], linkage="internal")
-    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch, continued = b.arguments
+    b = Builder(module, f"weft_gemm_{element}", PRODUCT)
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
     size = tiling.element_bytes
     direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
     n_panels = _count_panels(b, tiling, n)
     # At least once, so that k == 0 stores zeros.
     with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
-        depth = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k))
-        goes_on = b.or_(continued, b.cmp("lt", b.i64(0), p0))
+        depth, continued = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k)), b.cmp("lt", b.i64(0), p0)
         a_block, b_block = b.offset(a, b.mul(p0, a_col), size), b.offset(right, b.mul(p0, b_row), size)
         with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
             (j,) = panel.values
@@ -146,7 +121,7 @@ def _emit_blocks(module, tiling):
             stride = b.select(in_place, b_row, b.i64(tiling.panels[0]))
             left, panel_b = (a_block, a_row, a_col), (b.select(in_place, source, scratch), stride)
             strips = {tiling.heights[0]: strip, **rest}
-            _call_strips(b, size, strips, left, panel_b, (b.offset(c, j, size), c_row), m, [columns, depth, goes_on])
+            _call_strips(b, size, strips, left, panel_b, (b.offset(c, j, size), c_row), m, [columns, depth, continued])
             panel.next([b.add(j, columns)])
     b.finish()
     return b.name
@@ -248,25 +223,3 @@ def _store_tile(b, sums, places, masks, full):
         with b.when(is_wanted):
             for i, (value, place) in enumerate(zip(sums, places)):
                 b.store(value, place, its_masks[i % len(its_masks)])
-
-
-def _emit_vector(module, tiling, blocks):
-    """A function for one row of C: every element of B is used once, so B is read where it lies, in long stretches.
-
-    Left to `blocks` is a B with neither contiguous rows nor columns, or with very few columns.
-    """
-    by_rows, by_columns = emit_rows(module, tiling), emit_columns(module, tiling)
-    b = Builder(module, f"weft_gemm_{tiling.element}_vector", _PRODUCT, linkage="internal")
-    a, _, a_col, right, b_row, b_col, c, _, _, n, k, _ = b.arguments
-    least_n, least_k = least_for_columns(tiling.element)
-    rows = b.cmp("eq", b_col, b.i64(1))
-    large = b.and_(b.cmp("le", b.i64(least_n), n), b.cmp("le", b.i64(least_k), k))
-    columns = b.and_(b.and_(b.cmp("eq", b_row, b.i64(1)), large), b.not_(rows))
-    with b.when(rows):
-        b.call("void", by_rows, [a, a_col, right, b_row, c, n, k])
-    with b.when(columns):
-        b.call("void", by_columns, [a, a_col, right, b_col, c, n, k])
-    with b.when(b.not_(b.or_(rows, columns))):
-        b.call("void", blocks, [*b.arguments, b.const(0, I1)])
-    b.finish()
-    return b.name
