@@ -1,5 +1,8 @@
 """The matrix product: every element is one fused chain in the order of p, so its bits depend on nothing else."""
 
+import ctypes
+import mmap
+import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -252,6 +255,35 @@ def test_what_the_scratch_held_before_takes_no_part(element, vector_bytes):
         a, out = matrices(element, 9, 5, 13)[0], np.empty((9, 5), kernel.dtype)
         kernel.function(*kernel.arguments(a, right, out, scratch))
         assert not np.isnan(padding).any()
+
+
+def before_a_forbidden_page(n_elements, dtype):
+    """An array at the end of what may be read: beyond it lies a page that ends the process."""
+    n_bytes = -(-n_elements * dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, n_bytes + mmap.PAGESIZE)
+    if os.name == "posix":
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        protect = ctypes.CDLL(None).mprotect
+        assert protect(ctypes.c_void_p(address + n_bytes), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    return np.frombuffer(memory, dtype, n_elements, n_bytes - n_elements * dtype.itemsize)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_nothing_is_read_beyond_the_operands(element, vector_bytes):
+    """The tiles are wider than the last panel of B, and read what follows its rows, but not what follows B."""
+    kernel = gemm(element, vector_bytes)
+    memory = before_a_forbidden_page(40 * 43, kernel.dtype)
+    for n in range(1, 41):
+        for k, row in ((1, n), (29, n), (40, n), (40, n + 3)):
+            at_end = memory[-((k - 1) * row + n) :]
+            at_end[:] = np.random.default_rng(n).standard_normal(at_end.size)
+            b = np.lib.stride_tricks.as_strided(at_end, (k, n), (row * at_end.itemsize, at_end.itemsize))
+            for m in (1, 8, 11):
+                for right in (b, b.T):
+                    a = matrices(element, m, right.shape[1], right.shape[0])[0]
+                    assert (kernel(a, right) == kernel(a, right.copy())).all()
+                    assert (kernel(right.T, a.T) == kernel(right.T.copy(), a.T)).all()
 
 
 # --- which kernels a program needs ------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ into blocks, the accumulators go through C and the chain continues.
 How the work is cut, from the outside in:
 
     gemm     for p0 in range(0, k, block_k):           a stretch of the sum
-                 for each panel of B:                  two vectors of columns; packed unless it is whole
-                                                       and its rows are contiguous
+                 for each panel of B:                  two vectors of columns; packed if its rows are not contiguous
                      for height in 8, 4, 2:            as many tiles of each height as fit
     strip                for each tile:                height x 2 vectors of accumulators in registers
                              for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
@@ -23,6 +22,7 @@ The last columns get panels of one vector or half a vector, so that n = 10 does 
 one column are computed here too, and faster in `gemv`.
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
@@ -58,8 +58,8 @@ class Tiling:
         processor halves 512-bit vectors (Zen 4). The few rows that fill no tile are two vectors wide everywhere: with
         so few accumulators they wait for each other's results, and the second vector takes no more time.
 
-        Only C is masked: a panel is packed to its full width, for masking the loads of B took 3 % of the time on Zen 4
-        and, with AVX2, longer than the sums.
+        Only C is masked, and a tile computes with whatever follows the columns of a panel that is narrower: masking the
+        loads of B took 3 % of the time on Zen 4 and, with AVX2, longer than the sums.
         """
         return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
 
@@ -89,6 +89,8 @@ _OPERANDS = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I
 _RESULT = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
 PRODUCT = _OPERANDS + _RESULT  # the parameters of a product
 
+_LEAST_IN_PLACE = 24  # rows of a panel that is narrower than its tiles: packing fewer takes less than a pass over C
+
 
 def emit_gemm(module, element, vector_bytes=64):
     """Define `void @weft_gemm_<element>(a, a_row, a_col, b, b_row, b_col, c, c_row, m, n, k, scratch)`; its name.
@@ -106,25 +108,58 @@ def emit_gemm(module, element, vector_bytes=64):
     a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
     size = tiling.element_bytes
     direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
+    direct = b.and_(direct, b.cmp("lt", b.i64(0), b_row))
+    only_full_tiles = b.cmp("eq", b.rem(m, b.i64(tiling.heights[0])), b.i64(0))
     n_panels = _count_panels(b, tiling, n)
     # At least once, so that k == 0 stores zeros.
     with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
         depth, continued = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k)), b.cmp("lt", b.i64(0), p0)
-        a_block, b_block = b.offset(a, b.mul(p0, a_col), size), b.offset(right, b.mul(p0, b_row), size)
         with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
             (j,) = panel.values
-            columns, strip = _choose_panel(b, tiling, full, b.sub(n, j))
-            source = b.offset(b_block, b.mul(j, b_col), size)
-            in_place = b.and_(direct, b.cmp("eq", columns, b.i64(tiling.panels[0])))
-            with b.when(b.not_(in_place)):
-                b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
-            stride = b.select(in_place, b_row, b.i64(tiling.panels[0]))
-            left, panel_b = (a_block, a_row, a_col), (b.select(in_place, source, scratch), stride)
-            strips = {tiling.heights[0]: strip, **rest}
-            _call_strips(b, size, strips, left, panel_b, (b.offset(c, j, size), c_row), m, [columns, depth, continued])
+            columns, width, strip = _choose_panel(b, tiling, full, b.sub(n, j))
+            strips, result = {tiling.heights[0]: strip, **rest}, (b.offset(c, j, size), c_row)
+            source = b.offset(right, b.add(b.mul(p0, b_row), b.mul(j, b_col)), size)
+            width = b.select(only_full_tiles, width, b.i64(tiling.panels[0]))
+            in_place = b.select(direct, _rows_in_place(b, b.sub(width, columns), b.sub(k, p0), depth, b_row), b.i64(0))
+            with _stretches(b, in_place, depth) as (begin, rows, is_packed):
+                left = b.offset(a, b.mul(b.add(p0, begin), a_col), size), a_row, a_col
+                here = b.offset(source, b.mul(begin, b_row), size)
+                with b.when(is_packed):
+                    b.call("void", pack, [here, b_row, b_col, scratch, columns, rows])
+                there = b.select(is_packed, scratch, here), b.select(is_packed, b.i64(tiling.panels[0]), b_row)
+                goes_on = b.or_(continued, b.cmp("lt", b.i64(0), begin))
+                _call_strips(b, size, strips, left, there, result, m, [columns, rows, goes_on])
             panel.next([b.add(j, columns)])
     b.finish()
     return b.name
+
+
+def _rows_in_place(b, missing, rows, depth, b_row):
+    """How many of the next `depth` rows of B, of `rows` to its end, are read where they lie, not packed.
+
+    The tiles are `missing` columns wider than the panel, and compute with what follows it in memory, without storing
+    it: the next rows. The last rows are packed, because for them it may be past the end of B. With few rows in all that
+    is not worth a second pass over C.
+    """
+    step = b.intrinsic("smax", b_row, b.i64(1))
+    last = b.div(b.add(missing, b.sub(step, b.i64(1))), step)
+    readable = b.intrinsic("smin", depth, b.sub(rows, last))
+    is_worth_it = b.cmp("le", b.i64(_LEAST_IN_PLACE), readable)
+    return b.select(b.or_(is_worth_it, b.cmp("eq", missing, b.i64(0))), readable, b.i64(0))
+
+
+@contextmanager
+def _stretches(b, in_place, depth):
+    """A loop over the rows of a panel that are read where they lie, then those that are packed: (first row, how many,
+    whether they are packed). One of the two at least, even if there are no rows.
+    """
+    both = b.and_(b.cmp("lt", b.i64(0), in_place), b.cmp("lt", in_place, depth))
+    with b.loop(0, b.add(b.convert(both, "i64"), b.i64(1)), 1, [b.i64(0)]) as (_, state):
+        (begin,) = state.values
+        is_packed = b.cmp("le", in_place, begin)
+        end = b.select(is_packed, depth, in_place)
+        yield begin, b.sub(end, begin), is_packed
+        state.next([end])
 
 
 def _count_panels(b, tiling, n):
@@ -137,17 +172,18 @@ def _count_panels(b, tiling, n):
 
 
 def _choose_panel(b, tiling, strips, remaining):
-    """Columns of the next panel and the strip for its full tiles, the narrowest that covers them.
+    """Columns of the next panel, and the strip for its full tiles and its width: the narrowest that covers them.
 
     Where a vector and a narrow panel cover the rest they are taken: less work than two vectors.
     """
     columns, lanes, narrow = tiling.panels[0], tiling.lanes, tiling.panels[-1]
-    wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
-    strip = strips[lanes]
+    width, strip = b.i64(lanes), strips[lanes]
     if narrow < lanes:
-        strip = b.select(b.cmp("le", remaining, b.i64(narrow)), strips[narrow], strip)
-    widest = b.select(wide, b.i64(columns), b.i64(lanes))
-    return b.intrinsic("smin", remaining, widest), b.select(wide, strips[columns], strip)
+        is_narrow = b.cmp("le", remaining, b.i64(narrow))
+        width, strip = b.select(is_narrow, b.i64(narrow), width), b.select(is_narrow, strips[narrow], strip)
+    is_wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
+    width, strip = b.select(is_wide, b.i64(columns), width), b.select(is_wide, strips[columns], strip)
+    return b.intrinsic("smin", remaining, width), width, strip
 
 
 def _call_strips(b, size, strips, left, panel, result, rows, extent):
