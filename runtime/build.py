@@ -160,7 +160,7 @@ def _needed_values(graph, known, cotangents):
 
 def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
     outputs = [(list(v.shape), v.dtype.name) for v in graph.outputs]
-    gemm = sorted({element_of(v.dtype) for v in decompose(graph)[0].values if v.op.kind == "contraction"})
+    products = [v for v in decompose(graph)[0].values if v.op.kind == "contraction"]
     meta = {
         "inputs": list(inputs),
         "numbers": [list(n) for n in numbers],
@@ -168,7 +168,8 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "n_live": n_live,
         "arena": compiled.plan.arena_bytes,
         "worker_bytes": compiled.plan.worker_bytes,
-        "gemm": gemm,
+        "gemm": sorted({element_of(v.dtype) for v in products}),
+        "gemv": sorted({element_of(v.dtype) for v in products if 1 in v.shape[-2:]}),
         "plan": json.loads(compiled.plan.to_json()),
         "graph": str(graph),
     }

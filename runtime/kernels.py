@@ -13,6 +13,7 @@ import numpy as np
 from ..compiler import eager_kernels
 from ..compiler.emit.builder import Module
 from ..compiler.emit.gemm import emit_gemm, scratch_bytes
+from ..compiler.emit.gemv import emit_gemv
 from . import jit
 from .cache import default_cache, pack, unpack
 
@@ -96,15 +97,23 @@ def vector_bytes():
     return 4 * jit.target().float_lanes
 
 
-def _gemm_text(element):
+def _product_text(emit, element):
     module = Module()
-    emit_gemm(module, element, _vector_bytes())
+    emit(module, element, _vector_bytes())
     return str(module)
 
 
 def gemm_address(element):
     """The address of weft_gemm_f32 or weft_gemm_f64."""
-    return library(f"gemm {element}", lambda: _gemm_text(element)).address(f"weft_gemm_{element}")
+    return library(f"gemm {element}", lambda: _product_text(emit_gemm, element)).address(f"weft_gemm_{element}")
+
+
+def gemv_address(element):
+    """The address of weft_gemv_f32 or weft_gemv_f64: any product too, but faster where it has one row or one column."""
+    loaded = library(f"gemv {element}", lambda: _product_text(emit_gemv, element))
+    begin = ctypes.PYFUNCTYPE(None, _POINTER)(loaded.address(f"weft_gemv_{element}_begin"))
+    begin(gemm_address(element))
+    return loaded.address(f"weft_gemv_{element}")
 
 
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
@@ -113,7 +122,10 @@ _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, 
 def run_gemm(x, y, out):
     """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
     element = "f32" if out.dtype == np.float32 else "f64"
-    function = _function(f"gemm {element}", lambda: _gemm_text(element), f"weft_gemm_{element}", _GEMM_TYPES)
+    find = gemv_address if 1 in out.shape[-2:] else gemm_address
+    function = _functions.get((find, element))
+    if function is None:
+        function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
     size = out.itemsize
     m, n, k = x.shape[-2], y.shape[-1], x.shape[-1]
     scratch = np.empty(scratch_bytes(element, k, _vector_bytes()) + 64, np.uint8)

@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.compiler.emit.builder import I64, PTR, Builder, Module
 from weft.compiler.emit.gemm import emit_gemm, scratch_bytes
+from weft.compiler.emit.gemv import emit_gemv
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 
@@ -33,10 +34,10 @@ def host_vector_bytes():
     return 64 if features.get("avx512f") else 32
 
 
-def kernel_text(element, vector_bytes):
-    """The kernel's name and its module as text, with a `repeat` that calls it many times without Python between."""
+def kernel_text(emit, element, vector_bytes):
+    """(name, text) of a module with one kernel, and a `repeat` that calls it many times without Python between."""
     module = Module()
-    name = emit_gemm(module, element, vector_bytes)
+    name = emit(module, element, vector_bytes)
     types = [PTR, I64, I64] * 2 + [PTR] + [I64] * 4 + [PTR]
     b = Builder(module, "repeat", [("times", I64), *((f"x{i}", t) for i, t in enumerate(types))])
     times, *operands = b.arguments
@@ -46,14 +47,14 @@ def kernel_text(element, vector_bytes):
     return name, str(module)
 
 
-class Gemm:
-    """The compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
+class Product:
+    """A compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
 
-    def __init__(self, element, vector_bytes=None):
+    def __init__(self, emit, element, vector_bytes):
         self.element = element
         self.dtype = np.dtype(DTYPES[element])
-        self.vector_bytes = vector_bytes or host_vector_bytes()
-        name, text = kernel_text(element, self.vector_bytes)
+        self.vector_bytes = vector_bytes
+        name, text = kernel_text(emit, element, vector_bytes)
         start = time.perf_counter()
         module = llvm.parse_assembly(text)
         self.engine = llvm.create_mcjit_compiler(module, target_machine())
@@ -61,7 +62,8 @@ class Gemm:
         self.compile_seconds = time.perf_counter() - start
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         signature = [pointer, integer, integer] * 2 + [pointer] + [integer] * 4 + [pointer]
-        self.function = ctypes.CFUNCTYPE(None, *signature)(self.engine.get_function_address(name))
+        self.address = self.engine.get_function_address(name)
+        self.function = ctypes.CFUNCTYPE(None, *signature)(self.address)
         self.repeat = ctypes.CFUNCTYPE(None, integer, *signature)(self.engine.get_function_address("repeat"))
 
     def __call__(self, a, b, out=None):
@@ -104,7 +106,13 @@ def _elapsed(function, *arguments):
 
 @functools.cache
 def gemm(element, vector_bytes=None):
-    return Gemm(element, vector_bytes)
+    """The kernel for all products, with those of one row or column made by `gemv`; `general` is the one without."""
+    vector_bytes = vector_bytes or host_vector_bytes()
+    kernel = Product(emit_gemv, element, vector_bytes)
+    kernel.general = Product(emit_gemm, element, vector_bytes)
+    begin = kernel.engine.get_function_address(f"weft_gemv_{element}_begin")
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(begin)(kernel.general.address)
+    return kernel
 
 
 SHAPES = [
@@ -117,9 +125,8 @@ SHAPES = [
 def compare(element):
     """Print Gflop/s, first for b and then for b.T stored by rows, of the kernel and of np.matmul."""
     kernel, r = gemm(element), np.random.default_rng(0)
-    print(
-        f"{element}: compiled in {1e3 * kernel.compile_seconds:.0f} ms\n{'m x n x k':>16}  weft nn, nt   numpy nn, nt"
-    )
+    milliseconds = [round(1e3 * x.compile_seconds) for x in (kernel.general, kernel)]
+    print(f"{element}: gemm, gemv compiled in {milliseconds} ms\n{'m x n x k':>16}  weft nn, nt   numpy nn, nt")
     for m, n, k in SHAPES:
         a, b = r.standard_normal((m, k)).astype(kernel.dtype), r.standard_normal((k, n)).astype(kernel.dtype)
         layouts = b, np.asfortranarray(b)

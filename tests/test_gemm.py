@@ -1,5 +1,8 @@
 """The matrix product: every element is one fused chain in the order of p, so its bits depend on nothing else."""
 
+import ctypes
+import mmap
+import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +13,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from gemm_harness import gemm, kernel_text  # noqa: E402
 
-from weft.compiler.emit.gemm import Tiling, scratch_bytes  # noqa: E402
+import weft  # noqa: E402
+from weft.compiler.emit.gemm import Tiling, emit_gemm, scratch_bytes  # noqa: E402
+from weft.compiler.emit.gemv import emit_gemv  # noqa: E402
 
 ELEMENTS = ["f32", "f64"]
 WIDTHS = [32, 64]
@@ -157,6 +162,19 @@ def test_every_width_of_the_last_panel(element):
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_every_number_of_last_rows_with_and_without_a_second_block(element, vector_bytes):
+    """A last single row is computed as both rows of a tile, whose result is stored twice."""
+    kernel, block = gemm(element, vector_bytes), Tiling(element, vector_bytes).block_k
+    for k in (9, block + 5):
+        a, b = matrices(element, 18, 35, k)
+        whole = kernel(a, b)
+        for m in range(2, 18):
+            for left in (a[:m], np.asfortranarray(a[:m]), np.broadcast_to(a[:1], (m, k))):
+                assert (kernel(left, b) == (whole[:m] if left.strides[0] else whole[:1])).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
 def test_a_broadcast_operand_is_read_through_its_zero_strides(element):
     a, b = matrices(element, 9, 20, 12)
     for right in (np.broadcast_to(b[:1], b.shape), np.broadcast_to(b[:, :1], b.shape)):
@@ -168,7 +186,8 @@ def test_a_broadcast_operand_is_read_through_its_zero_strides(element):
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("vector_bytes", WIDTHS)
 def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, vector_bytes):
-    """Such products have kernels of their own; one more row sends the product to the kernels for all others."""
+    """Such products have kernels of their own; one more row sends the product to the kernels for all others, which take
+    such products as well."""
     kernel = gemm(element, vector_bytes)
     for n in (1, 3, 7, 8, 9, 15, 16, 31, 32, 33, 65, 129, 130):
         for k in (1, 3, 4, 5, 31, 32, 34, 515):
@@ -178,6 +197,8 @@ def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, vecto
                 for right in layouts(b):
                     assert (kernel(left, right) == whole).all()
                     assert (kernel(right.T, left.T) == whole.T).all()
+                    assert (kernel.general(left, right) == whole).all()
+                    assert (kernel.general(right.T, left.T) == whole.T).all()
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
@@ -222,8 +243,66 @@ def test_only_the_result_and_the_stated_scratch_are_written(element, vector_byte
             assert (memory[:start] == 0xA5).all() and (memory[start + size :] == 0xA5).all()
 
 
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_what_the_scratch_held_before_takes_no_part(element, vector_bytes):
+    """Five columns are computed as eight; the other three are zeros or a column once more."""
+    kernel = gemm(element, vector_bytes)
+    scratch = kernel.scratch(13)
+    padding = scratch.view(kernel.dtype).reshape(16, -1)[:13, 5:8]
+    for right in layouts(matrices(element, 9, 5, 13)[1]):
+        scratch[:] = 0xFF
+        a, out = matrices(element, 9, 5, 13)[0], np.empty((9, 5), kernel.dtype)
+        kernel.function(*kernel.arguments(a, right, out, scratch))
+        assert not np.isnan(padding).any()
+
+
+def before_a_forbidden_page(n_elements, dtype):
+    """An array at the end of what may be read: beyond it lies a page that ends the process."""
+    n_bytes = -(-n_elements * dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, n_bytes + mmap.PAGESIZE)
+    if os.name == "posix":
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        protect = ctypes.CDLL(None).mprotect
+        assert protect(ctypes.c_void_p(address + n_bytes), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    return np.frombuffer(memory, dtype, n_elements, n_bytes - n_elements * dtype.itemsize)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_nothing_is_read_beyond_the_operands(element, vector_bytes):
+    """The tiles are wider than the last panel of B, and read what follows its rows, but not what follows B."""
+    kernel = gemm(element, vector_bytes)
+    memory = before_a_forbidden_page(40 * 43, kernel.dtype)
+    for n in range(1, 41):
+        for k, row in ((1, n), (29, n), (40, n), (40, n + 3)):
+            at_end = memory[-((k - 1) * row + n) :]
+            at_end[:] = np.random.default_rng(n).standard_normal(at_end.size)
+            b = np.lib.stride_tricks.as_strided(at_end, (k, n), (row * at_end.itemsize, at_end.itemsize))
+            for m in (1, 8, 11):
+                for right in (b, b.T):
+                    a = matrices(element, m, right.shape[1], right.shape[0])[0]
+                    assert (kernel(a, right) == kernel(a, right.copy())).all()
+                    assert (kernel(right.T, a.T) == kernel(right.T.copy(), a.T)).all()
+
+
+# --- which kernels a program needs ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("m, n, of_vectors", [(4, 6, []), (4, 1, ["f32"]), (1, 6, ["f32"]), (1, 1, ["f32"])])
+def test_a_program_needs_the_kernels_for_vectors_only_if_a_product_has_one_row_or_column(m, n, of_vectors):
+    @weft.compile
+    def product(x, y):
+        return x @ y
+
+    for batch in ((), (3,)):
+        x, y = weft.randn(*batch, m, 5), weft.randn(*batch, 5, n)
+        assert (product(x, y) == x @ y).all()
+        (program,) = product.recordings[-1].programs
+        assert program.meta["gemm"] == ["f32"] and program.meta["gemv"] == of_vectors
+
+
 # --- speed of the build -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_the_kernel_stays_small_enough_to_compile_in_tens_of_milliseconds(element):
+@pytest.mark.parametrize("emit, n_lines", [(emit_gemm, 1300), (emit_gemv, 1100)])
+def test_the_kernels_stay_small_enough_to_compile_in_tens_of_milliseconds(element, emit, n_lines):
     """Compile time follows the length of the text (about 0.04 ms a line), which unlike time is the same everywhere."""
-    assert kernel_text(element, 64)[1].count("\n") < 2100
+    assert kernel_text(emit, element, 64)[1].count("\n") < n_lines

@@ -12,21 +12,21 @@ into blocks, the accumulators go through C and the chain continues.
 
 How the work is cut, from the outside in:
 
-    entry    a product with one row of C, or one column, goes to `vector` (see `gemv`); all others to `blocks`
-    blocks   for p0 in range(0, k, block_k):           a stretch of the sum
+    gemm     for p0 in range(0, k, block_k):           a stretch of the sum
                  for each panel of B:                  two vectors of columns; packed if its rows are not contiguous
-                     for height in 8, 4, 2, 1:         as many tiles of each height as fit
+                     for height in 8, 4, 2:            as many tiles of each height as fit
     strip                for each tile:                height x 2 vectors of accumulators in registers
                              for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
 
-The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32.
+The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32. Products of one row or
+one column are computed here too, and faster in `gemv`.
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
 from .gemm_pack import emit_pack
-from .gemv import emit_columns, emit_rows, least_for_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,18 @@ class Tiling:
 
         Taller tiles were no faster (12 rows: +0.5 % at 512^3, -8 % at 1024^3).
         """
-        return (8, 4, 2, 1) if self.vector_bytes == 64 else (6, 4, 2, 1)
+        return (8, 4, 2) if self.vector_bytes == 64 else (6, 4, 2)
 
     @property
     def panels(self):
         """Columns of the panels, widest first: two vectors, one, and 32 bytes, which take half the time of 64 where a
         processor halves 512-bit vectors (Zen 4). The few rows that fill no tile are two vectors wide everywhere: with
         so few accumulators they wait for each other's results, and the second vector takes no more time.
+
+        Only C is masked, and a tile computes with whatever follows the columns of a panel that is narrower: masking the
+        loads of B took 3 % of the time on Zen 4 and, with AVX2, longer than the sums.
         """
         return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
-
-    @property
-    def has_free_masks(self):
-        """Whether masked loads are free in the innermost loop: with AVX-512 they are. With AVX2 making the masks takes
-        longer than the sums, so there only C is masked, and panels that are not full are packed to their full width.
-        """
-        return self.vector_bytes == 64
 
     @property
     def block_k(self):
@@ -91,7 +87,9 @@ def scratch_bytes(element, k, vector_bytes=64):
 
 _OPERANDS = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("b_col", I64)]
 _RESULT = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
-_PRODUCT = _OPERANDS + _RESULT
+PRODUCT = _OPERANDS + _RESULT  # the parameters of a product
+
+_LEAST_IN_PLACE = 24  # rows of a panel that is narrower than its tiles: packing fewer takes less than a pass over C
 
 
 def emit_gemm(module, element, vector_bytes=64):
@@ -103,58 +101,65 @@ def emit_gemm(module, element, vector_bytes=64):
     per module and element.
     """
     tiling = Tiling(element, vector_bytes)
-    blocks = _emit_blocks(module, tiling)
-    vector = _emit_vector(module, tiling, blocks)
-    b = Builder(module, f"weft_gemm_{element}", _PRODUCT)
-    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
-    # One column stored without gaps is one row of the transposed product, which is computed along the row.
-    column = b.and_(b.cmp("eq", n, b.i64(1)), b.cmp("eq", c_row, b.i64(1)))
-    operands = [
-        b.select(column, y, x)
-        for x, y in zip([a, a_row, a_col, right, b_row, b_col], [right, b_col, b_row, a, a_col, a_row])
-    ]
-    m, n = b.select(column, n, m), b.select(column, m, n)
-    product = [*operands, c, c_row, m, n, k, scratch]
-    is_vector = b.cmp("eq", m, b.i64(1))
-    with b.when(is_vector):
-        b.call("void", vector, product)
-    with b.when(b.not_(is_vector)):
-        b.call("void", blocks, [*product, b.const(0, I1)])
-    b.finish()
-    return b.name
-
-
-def _emit_blocks(module, tiling):
-    """A function for any product, cut into blocks; `continued` says that C already holds the chains so far."""
-    pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
+    pack = emit_pack(module, f"weft_gemm_{element}_pack", element, tiling.lanes)
     full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
     rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
-    b = Builder(module, f"weft_gemm_{tiling.element}_blocks", [*_PRODUCT, ("continued", I1)], linkage="internal")
-    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch, continued = b.arguments
+    b = Builder(module, f"weft_gemm_{element}", PRODUCT)
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
     size = tiling.element_bytes
     direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
+    direct = b.and_(direct, b.cmp("lt", b.i64(0), b_row))
+    only_full_tiles = b.cmp("eq", b.rem(m, b.i64(tiling.heights[0])), b.i64(0))
     n_panels = _count_panels(b, tiling, n)
     # At least once, so that k == 0 stores zeros.
     with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
-        depth = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k))
-        goes_on = b.or_(continued, b.cmp("lt", b.i64(0), p0))
-        a_block, b_block = b.offset(a, b.mul(p0, a_col), size), b.offset(right, b.mul(p0, b_row), size)
+        depth, continued = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k)), b.cmp("lt", b.i64(0), p0)
         with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
             (j,) = panel.values
-            columns, strip = _choose_panel(b, tiling, full, b.sub(n, j))
-            source = b.offset(b_block, b.mul(j, b_col), size)
-            in_place = direct
-            if not tiling.has_free_masks:
-                in_place = b.and_(direct, b.cmp("eq", columns, b.i64(tiling.panels[0])))
-            with b.when(b.not_(in_place)):
-                b.call("void", pack, [source, b_row, b_col, scratch, columns, depth])
-            stride = b.select(in_place, b_row, b.i64(tiling.panels[0]))
-            left, panel_b = (a_block, a_row, a_col), (b.select(in_place, source, scratch), stride)
-            strips = {tiling.heights[0]: strip, **rest}
-            _call_strips(b, size, strips, left, panel_b, (b.offset(c, j, size), c_row), m, [columns, depth, goes_on])
+            columns, width, strip = _choose_panel(b, tiling, full, b.sub(n, j))
+            strips, result = {tiling.heights[0]: strip, **rest}, (b.offset(c, j, size), c_row)
+            source = b.offset(right, b.add(b.mul(p0, b_row), b.mul(j, b_col)), size)
+            width = b.select(only_full_tiles, width, b.i64(tiling.panels[0]))
+            in_place = b.select(direct, _rows_in_place(b, b.sub(width, columns), b.sub(k, p0), depth, b_row), b.i64(0))
+            with _stretches(b, in_place, depth) as (begin, rows, is_packed):
+                left = b.offset(a, b.mul(b.add(p0, begin), a_col), size), a_row, a_col
+                here = b.offset(source, b.mul(begin, b_row), size)
+                with b.when(is_packed):
+                    b.call("void", pack, [here, b_row, b_col, scratch, columns, rows])
+                there = b.select(is_packed, scratch, here), b.select(is_packed, b.i64(tiling.panels[0]), b_row)
+                goes_on = b.or_(continued, b.cmp("lt", b.i64(0), begin))
+                _call_strips(b, size, strips, left, there, result, m, [columns, rows, goes_on])
             panel.next([b.add(j, columns)])
     b.finish()
     return b.name
+
+
+def _rows_in_place(b, missing, rows, depth, b_row):
+    """How many of the next `depth` rows of B, of `rows` to its end, are read where they lie, not packed.
+
+    The tiles are `missing` columns wider than the panel, and compute with what follows it in memory, without storing
+    it: the next rows. The last rows are packed, because for them it may be past the end of B. With few rows in all that
+    is not worth a second pass over C.
+    """
+    step = b.intrinsic("smax", b_row, b.i64(1))
+    last = b.div(b.add(missing, b.sub(step, b.i64(1))), step)
+    readable = b.intrinsic("smin", depth, b.sub(rows, last))
+    is_worth_it = b.cmp("le", b.i64(_LEAST_IN_PLACE), readable)
+    return b.select(b.or_(is_worth_it, b.cmp("eq", missing, b.i64(0))), readable, b.i64(0))
+
+
+@contextmanager
+def _stretches(b, in_place, depth):
+    """A loop over the rows of a panel that are read where they lie, then those that are packed: (first row, how many,
+    whether they are packed). One of the two at least, even if there are no rows.
+    """
+    both = b.and_(b.cmp("lt", b.i64(0), in_place), b.cmp("lt", in_place, depth))
+    with b.loop(0, b.add(b.convert(both, "i64"), b.i64(1)), 1, [b.i64(0)]) as (_, state):
+        (begin,) = state.values
+        is_packed = b.cmp("le", in_place, begin)
+        end = b.select(is_packed, depth, in_place)
+        yield begin, b.sub(end, begin), is_packed
+        state.next([end])
 
 
 def _count_panels(b, tiling, n):
@@ -167,17 +172,18 @@ def _count_panels(b, tiling, n):
 
 
 def _choose_panel(b, tiling, strips, remaining):
-    """Columns of the next panel and the strip for its full tiles, the narrowest that covers them.
+    """Columns of the next panel, and the strip for its full tiles and its width: the narrowest that covers them.
 
     Where a vector and a narrow panel cover the rest they are taken: less work than two vectors.
     """
     columns, lanes, narrow = tiling.panels[0], tiling.lanes, tiling.panels[-1]
-    wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
-    strip = strips[lanes]
+    width, strip = b.i64(lanes), strips[lanes]
     if narrow < lanes:
-        strip = b.select(b.cmp("le", remaining, b.i64(narrow)), strips[narrow], strip)
-    widest = b.select(wide, b.i64(columns), b.i64(lanes))
-    return b.intrinsic("smin", remaining, widest), b.select(wide, strips[columns], strip)
+        is_narrow = b.cmp("le", remaining, b.i64(narrow))
+        width, strip = b.select(is_narrow, b.i64(narrow), width), b.select(is_narrow, strips[narrow], strip)
+    is_wide = b.cmp("lt", b.i64(max(columns - narrow, lanes)), remaining)
+    width, strip = b.select(is_wide, b.i64(columns), width), b.select(is_wide, strips[columns], strip)
+    return b.intrinsic("smin", remaining, width), width, strip
 
 
 def _call_strips(b, size, strips, left, panel, result, rows, extent):
@@ -190,6 +196,9 @@ def _call_strips(b, size, strips, left, panel, result, rows, extent):
         done = b.mul(tiles, b.i64(height))
         rows = b.sub(rows, done)
         a, c = b.offset(a, b.mul(done, a_row), size), b.offset(c, b.mul(done, c_row), size)
+    # A last single row is both rows of a tile, which takes no longer: so few accumulators wait for their own results.
+    with b.when(b.cmp("lt", b.i64(0), rows)):
+        b.call("void", strip, [a, b.i64(0), a_col, *panel, c, b.i64(0), b.i64(1), *extent])
 
 
 _STRIP = [
@@ -201,7 +210,7 @@ _STRIP = [
 def _emit_strip(module, tiling, height, columns):
     """A function for tiles of C below one another, `height` rows each; returns its address.
 
-    They are as wide as the panels of `columns` columns, whose last lanes are masked.
+    They are as wide as the panels of `columns` columns; lanes past the last column are computed, and not stored.
     """
     lanes, vectors = min(columns, tiling.lanes), -(-columns // tiling.lanes)
     t = Type(tiling.element, lanes)
@@ -209,65 +218,44 @@ def _emit_strip(module, tiling, height, columns):
     b = Builder(module, f"weft_gemm_{t.element}_strip{height}x{columns}", _STRIP, linkage="internal")
     a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
     masks = [b.lane_mask(b.i64(v * lanes), columns, lanes) for v in range(vectors)]
-    loaded = masks if tiling.has_free_masks else [None] * vectors
-    # Where no earlier block of the sum was stored, no lane of C is read and the accumulators start from zero.
-    starts = [b.and_(mask, b.splat(continued, lanes)) for mask in masks]
+    full = b.cmp("eq", columns, b.i64(vectors * lanes))
     a_rows = [b.mul(a_row, b.i64(r)) for r in range(height)]
     c_rows = [b.mul(c_row, b.i64(r)) for r in range(height)]
     with b.loop(0, tiles, 1, [a, c]) as (_, tile):
         a_tile, c_tile = tile.values
         places = [b.offset(b.offset(c_tile, row, size), v * lanes, size) for row in c_rows for v in range(vectors)]
-        initial = [b.load(place, t, starts[i % vectors]) for i, place in enumerate(places)]
+        initial = _begin_sums(b, t, places, masks, continued)
         with b.loop(0, k, 1, [a_tile, b_panel, *initial]) as (_, step):
             a_now, b_now, *sums = step.values
             # Frozen, so that the code generator keeps the rows' distances in registers: left alone it steps from row
             # to row, in a chain of additions as long as the tile is high, and takes longer to find that out.
             a_here = b.freeze(a_now)
-            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t, loaded[v]) for v in range(vectors)]
+            b_vectors = [b.load(b.offset(b_now, v * lanes, size), t) for v in range(vectors)]
             following = []
             for r in range(height):
                 x = b.splat(b.load(b.offset(a_here, a_rows[r], size), Type(t.element)), lanes)
                 following += [b.fma(x, y, z) for y, z in zip(b_vectors, sums[r * vectors :])]
             step.next([b.offset(a_now, a_col, size), b.offset(b_now, b_row, size), *following])
-        _store_tile(b, tiling, step.results[2:], places, masks, b.cmp("eq", columns, b.i64(vectors * lanes)))
+        _store_tile(b, step.results[2:], places, masks, full)
         tile.next([b.offset(x, b.mul(row, b.i64(height)), size) for x, row in ((a_tile, a_row), (c_tile, c_row))])
     b.finish()
     return Reg(f"@{b.name}", PTR)
 
 
-def _store_tile(b, tiling, sums, places, masks, full):
+def _begin_sums(b, t, places, masks, continued):
+    """The accumulators of a tile: zeros, or the chains that an earlier block of the sum stored in C."""
+    before, load, begun = b.block, b.label("continued"), b.label("begun")
+    b.branch_if(continued, load, begun)
+    b.start(load)
+    stored = [b.load(place, t, masks[i % len(masks)]) for i, place in enumerate(places)]
+    b.branch(begun)
+    b.start(begun)
+    return [b.phi(t, [(b.const(0, t), before), (chain, load)]) for chain in stored]
+
+
+def _store_tile(b, sums, places, masks, full):
     """Store the accumulators of a tile. Without AVX-512 a masked store may take as long as twenty others."""
-    if not tiling.has_free_masks:
-        with b.when(full):
-            _store_all(b, sums, places, [None])
-        with b.when(b.not_(full)):
-            _store_all(b, sums, places, masks)
-        return
-    _store_all(b, sums, places, masks)
-
-
-def _store_all(b, sums, places, masks):
-    for i, (value, place) in enumerate(zip(sums, places)):
-        b.store(value, place, masks[i % len(masks)])
-
-
-def _emit_vector(module, tiling, blocks):
-    """A function for one row of C: every element of B is used once, so B is read where it lies, in long stretches.
-
-    Left to `blocks` is a B with neither contiguous rows nor columns, or with very few columns.
-    """
-    by_rows, by_columns = emit_rows(module, tiling), emit_columns(module, tiling)
-    b = Builder(module, f"weft_gemm_{tiling.element}_vector", _PRODUCT, linkage="internal")
-    a, _, a_col, right, b_row, b_col, c, _, _, n, k, _ = b.arguments
-    least_n, least_k = least_for_columns(tiling.element)
-    rows = b.cmp("eq", b_col, b.i64(1))
-    large = b.and_(b.cmp("le", b.i64(least_n), n), b.cmp("le", b.i64(least_k), k))
-    columns = b.and_(b.and_(b.cmp("eq", b_row, b.i64(1)), large), b.not_(rows))
-    with b.when(rows):
-        b.call("void", by_rows, [a, a_col, right, b_row, c, n, k])
-    with b.when(columns):
-        b.call("void", by_columns, [a, a_col, right, b_col, c, n, k])
-    with b.when(b.not_(b.or_(rows, columns))):
-        b.call("void", blocks, [*b.arguments, b.const(0, I1)])
-    b.finish()
-    return b.name
+    for is_wanted, its_masks in ((full, [None]), (b.not_(full), masks)):
+        with b.when(is_wanted):
+            for i, (value, place) in enumerate(zip(sums, places)):
+                b.store(value, place, its_masks[i % len(its_masks)])

@@ -15,7 +15,8 @@ def emit_pack(module, name, element, lanes):
     """Define `void @name(source, row, column, target, columns, rows)`; returns its name.
 
     target[p, j] = source[p * row + j * column] for p < rows, j < columns; the rows of target are contiguous, two
-    vectors of `lanes` long, and what is left of them may be filled with anything.
+    vectors of `lanes` long. Up to a multiple of 32 bytes there are zeros or a column once more: lanes that are computed
+    and never stored. What the memory held before might be subnormal, which slows some processors a hundred times.
     """
     parameters = [("source", PTR), ("row", I64), ("column", I64), ("target", PTR), ("columns", I64), ("rows", I64)]
     b = Builder(module, name, parameters, linkage="internal")
@@ -33,7 +34,7 @@ def emit_pack(module, name, element, lanes):
         b.offset(source, b.mul(done, row), t.element_bytes),
         b.offset(target, b.mul(done, b.i64(width)), t.element_bytes),
     )
-    _copy_elements(b, t, width, rest, b.sub(rows, done))
+    _copy_elements(b, Type(element, lanes), rest, b.sub(rows, done))
     b.finish()
     return name
 
@@ -67,15 +68,17 @@ def _transpose_blocks(b, t, width, rows):
             state.next([b.offset(place, lanes * width, size)])
 
 
-def _copy_elements(b, t, width, places, rows):
-    """Any strides, and the rows that do not fill a block: element by element."""
+def _copy_elements(b, t, places, rows):
+    """Any strides, and the rows that do not fill a block: element by element, over zeros."""
     _, row, column, _, columns, _ = b.arguments
-    size = t.element_bytes
+    size, width = t.element_bytes, 2 * t.lanes
     with b.loop(0, rows, 1, places) as (_, outer):
         start, there = outer.values
+        for at in (0, t.lanes):
+            b.store(b.const(0, t), b.offset(there, at, size))
         with b.loop(0, columns, 1, [start]) as (j, inner):
             (here,) = inner.values
-            b.store(b.load(here, t), b.offset(there, j, size))
+            b.store(b.load(here, Type(t.element)), b.offset(there, j, size))
             inner.next([b.offset(here, column, size)])
         outer.next([b.offset(start, row, size), b.offset(there, width, size)])
 

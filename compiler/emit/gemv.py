@@ -1,6 +1,8 @@
 """Products of one row and a matrix: C[j] = sum over p of A[p] * B[p, j], the chains of `gemm`, for n columns of B.
 
-Every element of B is used once, so memory sets the time, and B is read where it lies:
+    name = emit_gemv(module, "f32")      # defines void @weft_gemv_f32(...) in the module
+
+Every element of B is used once, so memory sets the time, and B is read where it lies, in long stretches:
 
     rows        B has contiguous rows (`x.T @ r`): the vector fma takes a stretch of a row
         few     up to eight vectors of columns: C stays in registers while B is read from front to back
@@ -17,11 +19,60 @@ columns first, or copying them to where they do not collide, took 1.7 times as l
 """
 
 from .builder import I32, I64, PTR, Builder, Reg, Type
+from .gemm import PRODUCT, Tiling
 from .gemm_pack import pack_lanes, zip_groups
 
 _STRETCH = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_step", I64), ("c", PTR), ("n", I64), ("k", I64)]
 
 _QUAD_BYTES = 16  # what is read of a column at a time: shuffles inside 16 bytes are the cheapest
+
+
+def emit_gemv(module, element, vector_bytes=64):
+    """Define `void @weft_gemv_<element>`, with the parameters and the bits of `weft_gemm_<element>`; its name.
+
+    Products of one row, or of one column stored without gaps, are computed here. Left to `weft_gemm_<element>` are all
+    others, and a B with neither contiguous rows nor columns, or with very few columns. It is in a module of its own, so
+    that a program without such products need not compile this one, and its address is a run-time value: call
+    `void @weft_gemv_<element>_begin(gemm)` with it before anything else.
+    """
+    tiling = Tiling(element, vector_bytes)
+    by_rows, by_columns = _emit_rows(module, tiling), _emit_columns(module, tiling)
+    gemm = _emit_begin(module, element)
+    b = Builder(module, f"weft_gemv_{element}", PRODUCT)
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = _along_a_row(b)
+    is_row = b.cmp("eq", m, b.i64(1))
+    rows = b.and_(is_row, b.cmp("eq", b_col, b.i64(1)))
+    least_n, least_k = _least_for_columns(element)
+    large = b.and_(b.cmp("le", b.i64(least_n), n), b.cmp("le", b.i64(least_k), k))
+    columns = b.and_(b.and_(b.and_(is_row, b.cmp("eq", b_row, b.i64(1))), large), b.not_(rows))
+    with b.when(rows):
+        b.call("void", by_rows, [a, a_col, right, b_row, c, n, k])
+    with b.when(columns):
+        b.call("void", by_columns, [a, a_col, right, b_col, c, n, k])
+    with b.when(b.not_(b.or_(rows, columns))):
+        b.call("void", b.load(gemm, PTR), [a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch])
+    b.finish()
+    return b.name
+
+
+def _along_a_row(b):
+    """The arguments; for one column stored without gaps those of the transposed product, whose result is one row."""
+    a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
+    is_column = b.and_(b.cmp("eq", n, b.i64(1)), b.cmp("eq", c_row, b.i64(1)))
+    given, transposed = [a, a_row, a_col, right, b_row, b_col, m, n], [right, b_col, b_row, a, a_col, a_row, n, m]
+    *operands, m, n = (b.select(is_column, y, x) for x, y in zip(given, transposed))
+    return [*operands, c, c_row, m, n, k, scratch]
+
+
+def _emit_begin(module, element):
+    """Where the address of weft_gemm_<element> is kept, and the function that stores it there."""
+    name = f"weft_gemv_{element}_gemm"
+    module.globals[name] = f"@{name} = internal global ptr null"
+    place = Reg(f"@{name}", PTR)
+    b = Builder(module, f"weft_gemv_{element}_begin", [("gemm", PTR)])
+    b.store(b.arguments[0], place)
+    b.finish()
+    return place
 
 
 # --- contiguous rows of B ---------------------------------------------------------------------------------------------
@@ -32,14 +83,14 @@ _ROWS = 4  # rows of B added at once where C does not fit the registers
 _CHUNK_BYTES = 4096  # of C, read and written again and again: it stays in the level-1 cache
 
 
-def emit_rows(module, tiling):
-    """Define `void @weft_gemm_<element>_rows(a, a_col, b, b_row, c, n, k)` for any n and k; its name.
+def _emit_rows(module, tiling):
+    """Define `void @weft_gemv_<element>_rows(a, a_col, b, b_row, c, n, k)` for any n and k; its name.
 
     C[j] = sum over p of a[p * a_col] * b[p * b_row + j].
     """
     element, lanes = tiling.element, tiling.lanes
     few = {vectors: _emit_few(module, element, lanes, vectors) for vectors in _FEW}
-    b = Builder(module, f"weft_gemm_{element}_rows", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{element}_rows", _STRETCH, linkage="internal")
     n = b.arguments[5]
     function = Reg(f"@{_emit_many(module, element, lanes, few[_FEW[0]])}", PTR)
     for vectors in reversed(_FEW):
@@ -52,7 +103,7 @@ def emit_rows(module, tiling):
 
 def _emit_few(module, element, lanes, vectors):
     """Up to `vectors` vectors of columns, and more than the next smaller of _FEW: C in registers, B row by row."""
-    b = Builder(module, f"weft_gemm_{element}_rows{vectors}", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{element}_rows{vectors}", _STRETCH, linkage="internal")
     a, a_col, right, b_row, c, n, k = b.arguments
     t = Type(element, lanes)
     size = t.element_bytes
@@ -75,7 +126,7 @@ def _emit_many(module, element, lanes, few):
 
     The columns that fill no vector are left to `few`.
     """
-    b = Builder(module, f"weft_gemm_{element}_rows_many", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{element}_rows_many", _STRETCH, linkage="internal")
     a, a_col, right, b_row, c, n, k = b.arguments
     t = Type(element, lanes)
     size = t.element_bytes
@@ -128,13 +179,13 @@ _LINE_BYTES = 64
 _BLOCK = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_col", I64), ("c", PTR), ("k", I64), ("lag", I64)]
 
 
-def least_for_columns(element):
-    """The smallest n and k that `emit_columns` serves."""
+def _least_for_columns(element):
+    """The smallest n and k that `_emit_columns` serves."""
     return pack_lanes(element), _QUAD_BYTES // Type(element).element_bytes
 
 
-def emit_columns(module, tiling):
-    """Define `void @weft_gemm_<element>_columns(a, a_col, b, b_col, c, n, k)` from `least_for_columns` on; its name.
+def _emit_columns(module, tiling):
+    """Define `void @weft_gemv_<element>_columns(a, a_col, b, b_col, c, n, k)` from `_least_for_columns` on; its name.
 
     C[j] = sum over p of a[p * a_col] * b[p + j * b_col]. The last block of columns is moved back until it is full:
     what is computed twice has the same bits.
@@ -142,7 +193,7 @@ def emit_columns(module, tiling):
     t = Type(tiling.element, pack_lanes(tiling.element))
     finish = _emit_finish(module, t)
     wide, narrow = _emit_wide(module, t, finish), _emit_narrow(module, t, finish)
-    b = Builder(module, f"weft_gemm_{t.element}_columns", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{t.element}_columns", _STRETCH, linkage="internal")
     _, _, _, b_col, _, n, _ = b.arguments
     collide = _collide(b, b.mul(b_col, b.i64(t.element_bytes)))
     takes_wide = b.and_(b.cmp("le", b.i64(_WIDE * t.lanes), n), b.not_(collide))
@@ -162,7 +213,7 @@ def _collide(b, step):
 
 def _emit_wide(module, t, finish):
     """At least four groups of columns."""
-    b = Builder(module, f"weft_gemm_{t.element}_columns_wide", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{t.element}_columns_wide", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
     size, width = t.element_bytes, _WIDE * t.lanes
     whole = b.and_(k, b.i64(-_QUAD_BYTES // size))
@@ -186,7 +237,7 @@ def _emit_narrow(module, t, finish):
     """Two groups of columns at once, or one. Where columns collide the two are kept apart: the first is brought ahead
     by `lag` before, and the second is brought up after."""
     two, one = _emit_block(module, t, 2), _emit_block(module, t, 1)
-    b = Builder(module, f"weft_gemm_{t.element}_columns_narrow", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{t.element}_columns_narrow", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
     size, none = t.element_bytes, b.i64(0)
     whole = b.and_(k, b.i64(-_QUAD_BYTES // size))
@@ -216,7 +267,7 @@ def _emit_narrow(module, t, finish):
 
 def _emit_block(module, t, groups):
     """A function that goes on with the chains of one group, or of two of which the first is `lag` elements ahead."""
-    b = Builder(module, f"weft_gemm_{t.element}_columns{groups}", _BLOCK, linkage="internal")
+    b = Builder(module, f"weft_gemv_{t.element}_columns{groups}", _BLOCK, linkage="internal")
     a, a_col, right, b_col, c, k, lag = b.arguments
     size = t.element_bytes
     steps = [b.mul(b_col, b.i64(r)) for r in range(t.lanes)]
@@ -272,7 +323,7 @@ def _load_quads(b, t, place, steps):
 
 def _emit_finish(module, t):
     """A function for the terms that fill no quad: the last quad of the columns without what was added before."""
-    b = Builder(module, f"weft_gemm_{t.element}_columns_finish", _STRETCH, linkage="internal")
+    b = Builder(module, f"weft_gemv_{t.element}_columns_finish", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
     size, quad = t.element_bytes, _QUAD_BYTES // t.element_bytes
     start, added = b.sub(k, b.i64(quad)), b.and_(k, b.i64(-quad))
