@@ -103,8 +103,8 @@ _SYSTEM = {"GETTID": 186, "YIELD": 24, "FUTEX": 202, "SLEEP": 128, "WAKE": 129, 
 # A worker's state; a job's number and rank are positive.
 _STATES = {"ABSENT": 0, "READY": -1, "ASLEEP": -2}
 # Waking a worker takes 10 to 30 us, of the caller's time too. For a program with LONG_NS of shared work it is done, and
-# waited for. For a smaller one it is done if such programs run again and again, and the next one has the workers.
-_WAKING = {"LONG_NS": 200_000, "PATIENCE_NS": 100_000, "AGAIN_NS": 300_000}
+# waited for. For a smaller one it is done if such programs follow each other before a worker sleeps again.
+_WAKING = {"LONG_NS": 200_000, "PATIENCE_NS": 100_000, "AGAIN_NS": 1_000_000}
 
 _SERIAL = """
 define i64 @weft_pool_begin(ptr %pool, ptr %state, ptr %body, ptr %closure, i64 %most, i64 %ahead_ns) #0 {
