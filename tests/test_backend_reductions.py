@@ -97,6 +97,15 @@ def test_extremes_keep_nan_wherever_it_stands(name, n, where):
         assert_same(_eager(name, x, axis), want, "eager")
 
 
+@pytest.mark.parametrize("name", ["amax", "amin"])
+@pytest.mark.parametrize("n", [2, 9, 17, 40, 63, 200])
+def test_extremes_of_zeros_of_both_signs(name, n):
+    """Which zero is taken depends on the order of the steps, which is one order for all."""
+    x = np.random.default_rng(n).choice(np.array([0.0, -0.0], np.float32), (50, n))
+    for axis in (0, 1):
+        assert_same(_compiled(name, x, axis), _eager(name, x, axis), "compiled and eager")
+
+
 @pytest.mark.parametrize("n", [5, 40, 3000])
 def test_special_numbers(n):
     """Infinities stay infinite over several blocks, opposite ones give NaN, and a sum of -0.0 is 0.0."""

@@ -40,14 +40,14 @@ def fold(b, total, error, block):
     return head, b.add(error, lost)
 
 
-def combine_lanes(b, op, vectors, count=None):
+def combine_lanes(b, step, vectors, count=None):
     """All virtual lanes by halving, in every lane of the result. Vectors that are None were never used; only the first
-    `count` lanes of the last one were (None: all)."""
+    `count` lanes of the last one were (None: all). step(b, x, y) combines two vectors."""
     vectors = list(vectors)
     while len(vectors) > 1:
         half = len(vectors) // 2
         pairs = zip(vectors[:half], vectors[half:])
-        vectors = [x if y is None else op.lower.step(b, x, y) for x, y in pairs]
+        vectors = [x if y is None else step(b, x, y) for x, y in pairs]
     (x,) = vectors
     lanes = x.type.lanes
     # The upper half onto the lower one, in ever narrower vectors. (Rotating a whole vector onto itself gives the same
@@ -56,7 +56,7 @@ def combine_lanes(b, op, vectors, count=None):
         half = x.type.lanes // 2
         lower = b.shuffle(x, x, range(half))
         if count is None or count > half:
-            x = op.lower.step(b, lower, b.shuffle(x, x, range(half, 2 * half)))
+            x = step(b, lower, b.shuffle(x, x, range(half, 2 * half)))
         else:
             x = lower
     return b.shuffle(x, x, [0] * lanes)
@@ -97,7 +97,10 @@ class _Sums:
             self.close_block(b)
             n = self.count
             vectors = [b.add(self.state[n + k], self.state[2 * n + k]) for k in range(n)]
-        return combine_lanes(b, self.op, vectors)
+        return self.combine(b, vectors)
+
+    def combine(self, b, vectors, count=None):
+        return combine_lanes(b, self.op.lower.step, vectors, count)
 
 
 class _Extremes(_Sums):
@@ -112,12 +115,14 @@ class _Extremes(_Sums):
         self.state.append(b.const(0, type.of("i1")))
 
     def step(self, b, vector, x):
-        best = self.state[vector]
-        self.state[vector] = b.select(b.cmp(self.predicate, best, x), best, x)
+        self.state[vector] = self.better(b, self.state[vector], x)
         self.state[-1] = b.or_(self.state[-1], b.cmp("uno", x, x))
 
-    def result(self, b):
-        best = combine_lanes(b, self.op, self.state[: self.count])
+    def better(self, b, best, x):
+        return b.select(b.cmp(self.predicate, best, x), best, x)
+
+    def combine(self, b, vectors, count=None):
+        best = combine_lanes(b, self.better, vectors, count)
         any_nan = b.splat(b.any_lane(self.state[-1]), self.type.lanes)
         return b.select(any_nan, b.const(float("nan"), self.type), best)
 
@@ -241,17 +246,14 @@ def unrolled_row(b, extent, lanes, reductions, body):
     """As reduce_row for a short row of known extent, without a loop: body(j, mask, vector number)."""
     count = -(-extent // lanes)
     slots = VIRTUAL_LANES // lanes
-    sums = [[None] * slots for _ in reductions]
+    sums = [_accumulators(b, op, t, slots, False) for op, t in reductions]
     for v in range(count):
         rest = extent - v * lanes
         mask = None if rest >= lanes else b.first_lanes(rest, lanes)
-        for (op, t), s, x in zip(reductions, sums, body(v * lanes, mask, v)):
-            if mask is not None:
-                x = b.select(mask, x, identity(b, op, t))
-            before = s[v % slots]
-            s[v % slots] = op.lower.step(b, identity(b, op, t) if before is None else before, x)
+        _vector(b, sums, v * lanes, mask, v % slots, lambda j, mask, v=v: body(j, mask, v))
     used = extent if count == 1 else None
-    return [combine_lanes(b, op, s, used) for (op, _), s in zip(reductions, sums)]
+    vectors = range(slots)
+    return [s.combine(b, [s.state[k] if k < count else None for k in vectors], used) for s in sums]
 
 
 def reduce_columns(b, extent, columns, body):
