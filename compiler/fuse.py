@@ -20,6 +20,7 @@ Every pair of producer and consumer that stays apart leaves a `Refusal`.
 from dataclasses import dataclass, field
 
 from .access import cuts, goes_across, is_contiguous
+from .dtypes import bool_
 from .reads import analyse, domain_of, is_loop_op
 
 # More ops than this spill registers and compile slowly; no gain was seen beyond.
@@ -95,13 +96,19 @@ def fuse(graph):
 
 def _edges_by_size(state):
     """(producer, consumer) pairs, those over the largest domains first: there fusion saves most, and a small group that
-    joined first could stand between them. Equal sizes in recorded order, so that chains grow from their beginning."""
+    joined first could stand between them. Equal sizes in recorded order, so that chains grow from their beginning.
+
+    Last come masks of values that are in memory anyway: relu's backward asks where its result is positive. Computed
+    with what uses it, a mask takes no memory, and threads do not meet in its short lines.
+    """
     edges = {}
     for group in state.group_of.values():
         (value,) = group.values
-        for base, _ in producers(state.reads, value):
-            edges[base, value] = max(group.size, state.group_of[base.number].size)
-    return sorted(edges, key=lambda edge: (-edges[edge], edge[1].number))
+        bases = [base for base, _ in producers(state.reads, value)]
+        is_mask = value.dtype is bool_ and len(bases) == 1 and bases[0].number in state.reads.exists
+        for base in bases:
+            edges[base, value] = is_mask, -max(group.size, state.group_of[base.number].size), value.number
+    return sorted(edges, key=edges.get)
 
 
 def _join_along(state, edges):

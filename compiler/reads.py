@@ -44,13 +44,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """The reads of every value of a graph, which values are nodes, and which are computed inline."""
+    """The reads of every value of a graph, which values are nodes, and which are computed inline. `exists`: numbers of
+    those that are in memory however the others are fused."""
 
     graph: object
     accesses: list
     by_value: list
     is_inline: list
     is_node: list
+    exists: set
 
 
 def analyse(graph):
@@ -63,7 +65,7 @@ def analyse(graph):
         kind = value.op.kind
         nodes.append(kind not in ("view", "source") and not inline[-1])
         reads.append(_reads(value, known) if nodes[-1] or inline[-1] else [])
-    return Reads(graph, known, reads, inline, nodes)
+    return Reads(graph, known, reads, inline, nodes, exists)
 
 
 def _must_exist(graph, known):
