@@ -1,5 +1,9 @@
 """Replaying in native code: the comparisons of a usual call as builtin functions on CPython's objects.
 
+The methods of a UsualFrame are builtins that hold its words (NativeReplay). Calling an op goes to native code too, once
+the first such frame is made: `Op.__call__` becomes a slot wrapper (`install`), which looks at the words of the call in
+flight in this thread and calls the Python function that was there before if there is none.
+
 Python takes about a microsecond to compare an op with what is expected; this takes a tenth of it. Where objects lie
 otherwise than we look for them (`layout` is None: another interpreter, or one without the interpreter lock) or with
 WEFT_NATIVE_REPLAY=0 the Python methods of frame_usual.py do the same.
@@ -13,7 +17,9 @@ import weakref
 
 import numpy as np
 
-from . import kernels, native_text
+from ..compiler.emit.builder import Module
+from ..compiler.ops.table import Op
+from . import kernels, native_call, native_ops, native_text
 from .modes import state
 from .native_text import Layout
 from .recording import BACKWARD, GRADIENTS, UPDATE
@@ -21,7 +27,7 @@ from .tensor import Storage, Tensor
 
 _METH_FASTCALL = 0x80
 
-Position = ctypes.c_int64  # of a call among its entries: a number that native code can count up
+Number = ctypes.c_int64  # one that native code can change
 
 
 class _MethodDef(ctypes.Structure):
@@ -40,7 +46,7 @@ def layout():
         return None
     try:
         return _find_layout()
-    except _NotFound:
+    except (_NotFound, ValueError):
         return None
 
 
@@ -66,8 +72,11 @@ def _find_layout():
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
     }
+    _wrapper_base()
     names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
     found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
+    if state.__dict__ is not state.__dict__:
+        raise _NotFound
     longer = [None] * 777
     same_size = _words(longer)[found["size"] // 8] == 777
     references = ctypes.c_int32.from_address(id(listed)).value
@@ -128,7 +137,15 @@ def _place_of_items(x):
 @functools.cache
 def _library():
     key = f"replay {layout()}"
-    return kernels.library(key, lambda: native_text.text(layout()))
+    return kernels.library(key, _text)
+
+
+def _text():
+    module = Module()
+    native_text.write_shared(module)
+    for part in (native_call, native_ops):
+        part.write(module, layout())
+    return str(module)
 
 
 _definitions = {}
@@ -153,29 +170,85 @@ _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), c
 def _constants():
     t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
     fixed = {
-        t.STATE: state, t.MODE_NAME: _NAMES[0], t.DTYPE_NAME: _NAMES[1], t.HOMES_NAME: _NAMES[2],
+        t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
         t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():
         words[k] = id(value)
     for k, name in enumerate(t.FUNCTIONS):
-        words[t.API + k] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        words[t.API + k] = _address(name)
     return words
 
 
-_NAMES = tuple(map(sys.intern, ("grad_enabled", "default_dtype", "homes")))
+_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame")))
+
+
+def _address(name):
+    """Where a function of CPython is."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+
+
+# --- calling ops ------------------------------------------------------------------------------------------------------
+@functools.cache
+def install():
+    """The words that native code shares, once calling an op goes through native code."""
+    t = native_text
+    find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
+    words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
+    words[t.THREAD_STATE], words[t.CALL] = _address("PyThreadState_Get"), _address("PyObject_VectorcallDict")
+    words[t.CLEAR_ERROR] = _address("PyErr_Clear")
+    _take_over(words, "call_op", Op)
+    return words
+
+
+_replaced = []  # the Python functions that native code calls
+
+
+def _take_over(words, name, owner):
+    """What calling an object of a class does goes to native code, which has the Python function to fall back on."""
+    t, function = native_text, owner.__dict__["__call__"]
+    _replaced.append(function)
+    words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
+    owner.__call__ = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+
+
+_new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyDescr_NewWrapper", ctypes.pythonapi)
+)
+
+
+@functools.cache
+def _wrapper_base():
+    """CPython's description of the slot that calls of an object go to, as every wrapper around one points to it."""
+    kind = type(_place)
+    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(kind.__call__))[2:]
+    if owner != id(kind) or name != id("__call__") or ctypes.string_at(_first(base)) != b"__call__":
+        raise _NotFound
+    return base
+
+
+def _first(address):
+    return ctypes.c_void_p.from_address(address).value
+
+
+def deactivate():
+    """The usual call in flight, if there is one, has departed: what native code is not asked goes the Python way."""
+    if layout() is not None:
+        install()[native_text.ACTIVE] = 0
 
 
 class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
-    def __init__(self, frame, methods):
-        """methods: the Python methods, in the order of native_text.METHODS."""
+    def __init__(self, frame, methods, ends):
+        """methods: the Python methods, in the order of native_text.METHODS; ends: those that end a call."""
         t = native_text
+        self.shared = install()
         self.words = words = _constants().copy()
-        self.held = [methods]
+        self.held = [methods, ends]
         self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
         words[t.N_ENTRIES] = len(frame.entries) - 1
         expected = frame.expectation
@@ -189,9 +262,16 @@ class NativeReplay:
         self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
-        for k, method in enumerate(methods):
-            words[t.SLOW + k] = id(method)
+        for first, functions in ((t.SLOW, methods), (t.CLOSE, ends)):
+            words[first : first + len(functions)] = list(map(id, functions))
+        words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
+        words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
+        words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
+        counters = frame.recording.counter, frame.program.counter
+        words[t.RECORDING_CALLS], words[t.PROGRAM_CALLS] = [counter.buffer_info()[0] for counter in counters]
+        self.held += counters
         self.position = ctypes.c_int64.from_buffer(words)
+        self.busy, self.departed = (ctypes.c_int64.from_buffer(words, 8 * k) for k in (t.BUSY, t.DEPARTED))
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):
@@ -212,6 +292,9 @@ class NativeReplay:
         ]
         words[t.N_LIVE] = self.fill(t.LIVE, live, t.LIVE_WORDS)
         self.held += [program, table, scalars]
+
+    def release(self):
+        self.busy.value = 0
 
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
@@ -234,7 +317,7 @@ def _argument(held, key):
 
 def _entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op in (None, GRADIENTS) or entry.fresh or entry.root is not None:
+    if entry.op in (None, GRADIENTS) or entry.fresh:
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
@@ -242,13 +325,14 @@ def _entry(held, entry):
     held.append(codes)
     row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
     if entry.op is not UPDATE:
-        return [*row, entry.vid, any(c < 0 for c in entry.operands)]
+        root = -1 if entry.root is None else entry.root
+        return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
     rule, n_rows, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
     flags = dict(flags)
     held += [storages, flags]
     row[:2] = id(rule), id(flags)
-    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), id(entry.homes)]
+    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages)]
 
 
 def _backward_entry(held, entry):

@@ -1,0 +1,125 @@
+"""IR text of what a usual call does at weft's door (native_text.py): ops, backward, updates."""
+
+from ..compiler.emit.builder import I64
+from . import native_text as t
+from .native_text import NULL, Callable, Method
+
+
+def write(module, layout):
+    for one in (_apply, _call_op, _backward_again, _update):
+        one(module, layout)
+
+
+def _apply(module, layout):
+    """apply(op, operands, attributes): the tensor made for the result, if the op is the expected one."""
+    f = Method(module, "apply", layout)
+    entry = f.entry()
+    f.same(f.argument(0), f.load(entry, 8 * t.OP))
+    f.require_equal_dicts(f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
+    f.finish(_take_op(f, entry, f.argument(1)))
+
+
+def _call_op(module, layout):
+    """op(*operands, **attributes), which Python spells in three calls: Op.__call__, Tensor.apply_op, apply."""
+    f = Callable(module, "call_op", layout)
+    b = f.b
+    op, operands, attributes = b.arguments
+    entry = f.entry()
+    f.same(op, f.load(entry, 8 * t.OP))
+    expected = f.load(entry, 8 * t.ATTRIBUTES)
+    # Without attributes there is no dict of them: as good as a dict that is empty, of which `expected` must be one.
+    with b.when(b.cmp("eq", attributes, NULL)):
+        f.same(f.load(expected, layout.dict_used, I64), b.i64(0))
+    f.require_equal_dicts(b.select(b.cmp("eq", attributes, NULL), expected, attributes), expected)
+    f.finish(_take_op(f, entry, operands))
+
+
+def _take_op(f, entry, operands):
+    """Take the entry, whose op and attributes are as expected, if the operands are; returns its result."""
+    b, layout = f.b, f.layout
+    f.require_type(operands, t.TUPLE)
+    n = f.load(operands, layout.size, I64)
+    f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
+    f.require_mode(entry)
+    items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    f.require_operands(items, codes, n, tensors)
+    with b.when(b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), b.i64(0))):
+        _append_numbers(f, items, codes, n)
+    f.advance()
+    result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
+    with b.when(b.cmp("ge", root, b.i64(0))):
+        f.assign(f.item(tensors, root), result, layout.base)
+    return f.keep(result)
+
+
+def _append_numbers(f, items, codes, n):
+    with f.b.loop(0, n, 1) as i, f.b.when(f.b.cmp("lt", f.item(codes, i, I64), f.b.i64(0))):
+        f.append(t.NUMBERS, f.item(items, i))
+
+
+def _backward_again(module, layout):
+    """backward_again(outputs, gradients, retain_graph, create_graph, inputs): True if it is the expected one, to leaves
+    that have no gradient; they get theirs."""
+    f = Method(module, "backward_again", layout)
+    b = f.b
+    entry, outputs = f.entry(), f.argument(0)
+    f.same(f.load(entry, 8 * t.OP), f.word(t.BACKWARD))
+    f.same(f.argument(1), f.word(t.NONE))
+    f.same(f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
+    f.same(f.argument(3), f.word(t.FALSE))
+    f.same(f.argument(4), f.word(t.NONE))
+    f.require_mode(entry)
+    f.require_type(outputs, t.TUPLE)
+    n, tensors = f.load(outputs, layout.size, I64), f.tensor_items()
+    f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
+    f.require_operands(b.offset(outputs, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), n, tensors)
+    pairs, n_pairs = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
+    with b.loop(0, n_pairs, 1) as i:
+        leaf = f.item(tensors, f.item(pairs, b.add(i, i), I64))
+        f.same(f.load(leaf, layout.grad), f.word(t.NONE))
+        f.same(f.load(leaf, layout.accumulator), f.word(t.NONE))
+    f.append(t.CHANGED_GRADIENTS, f.load(entry, 8 * t.UNDO))
+    with b.loop(0, n_pairs, 1) as i:
+        at = b.add(i, i)
+        leaf, gradient = f.item(tensors, f.item(pairs, at, I64)), f.item(pairs, b.add(at, b.i64(1)), I64)
+        f.assign(f.item(tensors, gradient), leaf, layout.grad)
+    f.advance()
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _update(module, layout):
+    """update(rule, rows, numbers, flags): whether it is the expected one is checked row by row; then versions go up."""
+    f = Method(module, "update", layout)
+    b = f.b
+    entry, rows, numbers = f.entry(), f.argument(1), f.argument(2)
+    f.same(f.argument(0), f.load(entry, 8 * t.OP))
+    f.require_type(rows, t.LIST)
+    f.require_type(numbers, t.TUPLE)
+    n_rows, length = f.load(rows, layout.size, I64), f.load(entry, 8 * t.ROW_LENGTH, I64)
+    f.same(b.mul(n_rows, length), f.load(entry, 8 * t.N_OPERANDS, I64))
+    f.require_equal_dicts(f.argument(3), f.load(entry, 8 * t.ATTRIBUTES))
+    f.require_mode(entry)
+    tensors, row_items = f.tensor_items(), f.load(rows, layout.list_items)
+    with b.loop(0, n_rows, 1) as i:
+        row = f.item(row_items, i)
+        f.require_type(row, t.TUPLE)
+        f.same(f.load(row, layout.size, I64), length)
+        codes = b.offset(f.load(entry, 8 * t.OPERANDS), b.mul(i, length), 8)
+        f.require_operands(b.offset(row, layout.tuple_items, 1), codes, length, tensors)
+    n_numbers, number_items = f.load(numbers, layout.size, I64), b.offset(numbers, layout.tuple_items, 1)
+    with b.loop(0, n_numbers, 1) as i:
+        f.require_type(f.item(number_items, i), t.KINDS + 2)
+    storages, n_storages = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
+    with b.loop(0, n_storages, 1) as i:
+        f.same(f.load(f.item(storages, i), layout.sharers), f.word(t.NONE))
+    with b.loop(0, n_numbers, 1) as i:
+        f.append(t.NUMBERS, f.item(number_items, i))
+    with b.loop(0, n_storages, 1) as i:
+        storage = f.item(storages, i)
+        version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
+        following = f.python("PyLong_FromLongLong", [b.add(version, b.i64(1))])
+        before = f.load(storage, layout.version)
+        f.store(following, storage, layout.version)
+        f.python("Py_DecRef", [before], "void")
+    f.advance()
+    f.finish(f.keep(f.word(t.NONE)))
