@@ -457,6 +457,14 @@ class Frame:
         """Whether backward() is the one expected here, and has been done. Only a UsualFrame expects any."""
         return False
 
+    def update_again(self, rule, params, states, names, numbers, flags):
+        """As backward_again, for a row (param, gradient, states[param][name] for all names) per param that has one."""
+        return False
+
+    def drop_gradients(self, groups):
+        """Whether the gradients of all parameters in the groups have been dropped. Only a UsualFrame does that."""
+        return False
+
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)
 

@@ -19,6 +19,7 @@ from weakref import getweakrefcount
 from . import frame_inputs, native
 from .frame import Frame
 from .frame_run import close_after_error, run
+from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, NUMBER_CODES, UPDATE
 from .tensor import Tensor, pending_tensor
@@ -116,11 +117,26 @@ class UsualFrame:
             self._use_native_methods()
 
     def _use_native_methods(self):
-        methods = [self._begin, self.apply, self.backward_again, self.update, self._run, self._take, self.call]
+        names = [
+            "_begin",
+            "apply",
+            "backward_again",
+            "update",
+            "update_again",
+            "drop_gradients",
+            "_run",
+            "_take",
+            "call",
+        ]
         ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
-        self._native = replay = native.NativeReplay(self, methods, ends)
+        methods = [getattr(self, name) for name in names]
+        self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
+        self._spans = Spans(self, replay)
         self.position, self.departed, self._release = replay.position, replay.departed, replay.release
-        self._begin, self.apply, self.backward_again, self.update, self._run, self._take, self.call = replay.functions
+        vars(self).update(zip(names, replay.functions))
+
+    def _learn(self, module, args):
+        return self._spans.call(module, args)
 
     @property
     def homes(self):
@@ -281,6 +297,14 @@ class UsualFrame:
                 self.position.value += 1
                 return
         self.depart().update(rule, rows, numbers, flags)
+
+    def update_again(self, rule, params, states, names, numbers, flags):
+        """Whether this update is the one expected here, and has been made. Only native code knows; `update` is next."""
+        return False
+
+    def drop_gradients(self, groups):
+        """Whether gradients have been dropped so that the call can take it back. Only native code does that here."""
+        return False
 
     # --- the end --------------------------------------------------------------------------------------------------
     def close(self):

@@ -14,12 +14,13 @@ import functools
 import os
 import sys
 import weakref
+from collections import defaultdict
 
 import numpy as np
 
 from ..compiler.emit.builder import Module
 from ..compiler.ops.table import Op
-from . import kernels, native_call, native_ops, native_text
+from . import kernels, native_call, native_ops, native_spans, native_text, native_updates
 from .modes import state
 from .native_text import Layout
 from .recording import BACKWARD, GRADIENTS, UPDATE
@@ -71,6 +72,7 @@ def _find_layout():
         "weak_references": _place_of_weak_references(),
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
+        "type_version": _place_of_type_version(),
     }
     _wrapper_base()
     names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
@@ -125,6 +127,32 @@ def _place_of_weak_references():
     return offset
 
 
+_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
+
+
+def type_version(kind):
+    """A number that no class had before, and that becomes 0 when the class or one it inherits from is changed."""
+    return ctypes.c_uint32.from_address(id(kind) + _TYPE_VERSION).value
+
+
+def _place_of_type_version():
+    class Base:
+        first = None
+
+    class Other(Base):
+        pass
+
+    _ = Other.first, Base.first
+    versions = type_version(Base), type_version(Other)
+    Base.second = None
+    changed = type_version(Base), type_version(Other)
+    _ = Other.first, Base.first
+    after = type_version(Base), type_version(Other)
+    if len({*versions, *after}) != 4 or 0 in (*versions, *after) or changed != (0, 0):
+        raise _NotFound
+    return _TYPE_VERSION
+
+
 def _place_of_items(x):
     """Offset of a list's pointer to its items."""
     first, second = (ctypes.c_size_t * 2).from_address(_words(x)[3])
@@ -143,7 +171,7 @@ def _library():
 def _text():
     module = Module()
     native_text.write_shared(module)
-    for part in (native_call, native_ops):
+    for part in (native_call, native_ops, native_spans, native_updates):
         part.write(module, layout())
     return str(module)
 
@@ -172,9 +200,9 @@ def _constants():
     fixed = {
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
-        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD,
+        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.STATES: defaultdict,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
-        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME), _NAMES)),
+        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():
         words[k] = id(value)
@@ -183,7 +211,7 @@ def _constants():
     return words
 
 
-_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame")))
+_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params")))
 
 
 def _address(name):
@@ -200,17 +228,33 @@ def install():
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.THREAD_STATE], words[t.CALL] = _address("PyThreadState_Get"), _address("PyObject_VectorcallDict")
     words[t.CLEAR_ERROR] = _address("PyErr_Clear")
-    _take_over(words, "call_op", Op)
+    for name, owner in _callable_classes.items():
+        _take_over(words, name, owner)
     return words
 
 
-_replaced = []  # the Python functions that native code calls
+_callable_classes = {"call_op": Op}
+_replaced = {}  # the Python functions that native code calls, by name
+
+
+def take_over_calls(owner):
+    """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
+    _callable_classes["call_module"] = owner
+    return owner
+
+
+def module_class():
+    return _callable_classes["call_module"]
+
+
+def call_in_python(name, this, args):
+    return _replaced[name](this, *args)
 
 
 def _take_over(words, name, owner):
     """What calling an object of a class does goes to native code, which has the Python function to fall back on."""
     t, function = native_text, owner.__dict__["__call__"]
-    _replaced.append(function)
+    _replaced[name] = function
     words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
     owner.__call__ = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
 
@@ -243,13 +287,14 @@ def deactivate():
 class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
-    def __init__(self, frame, methods, ends):
-        """methods: the Python methods, in the order of native_text.METHODS; ends: those that end a call."""
+    def __init__(self, frame, methods, ends, learn):
+        """The Python methods: in the order of native_text.METHODS, those that end a call, one that learns a span."""
         t = native_text
         self.shared = install()
         self.words = words = _constants().copy()
-        self.held = [methods, ends]
+        self.held = [methods, ends, learn]
         self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
+        self.entries, self.spans = self.held[-1], {}
         words[t.N_ENTRIES] = len(frame.entries) - 1
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
@@ -262,6 +307,7 @@ class NativeReplay:
         self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
+        words[t.LEARN] = id(learn)
         for first, functions in ((t.SLOW, methods), (t.CLOSE, ends)):
             words[first : first + len(functions)] = list(map(id, functions))
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
@@ -293,17 +339,51 @@ class NativeReplay:
         words[t.N_LIVE] = self.fill(t.LIVE, live, t.LIVE_WORDS)
         self.held += [program, table, scalars]
 
+    # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
+    def add_span(self, start, module, enabled, guards, appended, numbers, end, result, roots):
+        """From now on a call of the module at this position, of these numbers, leads to `end` if the guards hold."""
+        t, held = native_text, self.held
+        held += [module, guards, appended]
+        codes, n_codes = _table(held, [(n,) for n in numbers], 1)
+        rows = [
+            (*row[:1], *map(_id, row[1:3]), row[3], _table(held, [map(id, p) for p in row[4]], 2)[0]) for row in guards
+        ]
+        span = id(module), codes, n_codes, *_table(held, rows, t.GUARD_WORDS), id(enabled), end, result, id(appended)
+        self._add_span(start, (*span, *_table(held, roots, 2)))
+
+    def refuse_span(self, start, module):
+        """From now on a call of the module at this position is Python's business."""
+        self.held.append(module)
+        self._add_span(start, (id(module), 0, 0, 0, 0, 0, -1))
+
+    def _add_span(self, start, span):
+        """At the place of the module's last one, if it had one here."""
+        t, spans = native_text, self.spans.setdefault(start, {})
+        spans[span[0]] = span
+        row = self.entries[start]
+        row[t.SPANS], row[t.N_SPANS] = _table(self.held, list(spans.values()), t.SPAN_WORDS)
+
     def release(self):
         self.busy.value = 0
 
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
-        table = np.zeros((len(rows) + 1, width), np.int64)
-        for k, row in enumerate(rows):
-            table[k, : len(row)] = row
-        self.held.append(table)
-        self.words[word] = table.ctypes.data
-        return len(rows)
+        self.words[word], n = _table(self.held, rows, width)
+        return n
+
+
+def _table(held, rows, width):
+    """(address of the rows as a table, how many there are)."""
+    table = np.zeros((len(rows) + 1, width), np.int64)
+    for k, row in enumerate(rows):
+        row = tuple(row)
+        table[k, : len(row)] = row
+    held.append(table)
+    return table.ctypes.data, len(rows)
+
+
+def _id(x):
+    return 0 if x is None else id(x)
 
 
 def _argument(held, key):

@@ -51,7 +51,7 @@ def _call(module, layout):
         _keep_error(f, t.CLOSE_AFTER_ERROR)
     frame = f.keep(f.mode(t.FRAME_NAME, t.NONE))
     failed = f.python("PyDict_SetItem", [*set_frame, f.word(t.NONE)], I32)
-    _return_null_if(f, b.cmp("ne", failed, b.const(0, I32)))
+    f.return_null_if(b.cmp("ne", failed, b.const(0, I32)))
     usual, done = b.label("usual"), b.label("done")
     is_usual = b.and_(b.cmp("eq", frame, f.word(t.FRAME)), b.cmp("eq", f.word(t.ENDS_IN_PYTHON), NULL))
     other = b.label("other")
@@ -105,23 +105,13 @@ def _count(f, word):
     f.store(f.b.add(f.load(counter, 0, I64), f.b.i64(1)), counter, 0)
 
 
-def _return_null_if(f, condition):
-    with f.b.when(condition):
-        _return_null(f)
-
-
-def _return_null(f):
-    f.b.lines.append("  ret ptr null")
-    f.b.start(f.b.label("unreachable"))
-
-
 def _python_end(f, word, arguments, n, result):
     """Let Python end the call. What it raises is raised in place of the result."""
     b = f.b
     answer = f.call(word, arguments, n)
     with b.when(b.cmp("eq", answer, NULL)):
         f.python("Py_DecRef", [result], "void")
-        _return_null(f)
+        f.return_null()
     f.python("Py_DecRef", [answer], "void")
 
 
@@ -137,7 +127,7 @@ def _keep_error(f, word):
     with b.when(b.cmp("ne", answer, NULL)):
         f.python("Py_DecRef", [answer], "void")
     f.python("PyErr_Restore", [b.load(p, PTR) for p in places], "void")
-    _return_null(f)
+    f.return_null()
 
 
 # --- the start --------------------------------------------------------------------------------------------------------
@@ -276,7 +266,7 @@ def _choose_array(f, record):
             [f.word(t.ARRAY), f.keep(dtype), b.convert(ndim, "i32"), shape, NULL, NULL, flags, NULL],
         )
         with b.when(b.cmp("eq", new, NULL)):
-            _return_null(f)
+            f.return_null()
         before = f.load(pool, 8)
         f.store(f.load(pool, 0), pool, 8)
         f.store(new, pool, 0)
@@ -290,7 +280,7 @@ def _give_result(f, record, tensors):
     number = f.load(record, 0, I64)
     new = f.python("PyType_GenericAlloc", [f.word(t.TENSOR), b.i64(0)])
     with b.when(b.cmp("eq", new, NULL)):
-        _return_null(f)
+        f.return_null()
     for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
         f.store(f.keep(none), new, getattr(layout, slot))
     f.store(f.keep(f.word(t.FRAME)), new, layout.frame)

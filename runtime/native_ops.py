@@ -1,4 +1,4 @@
-"""IR text of what a usual call does at weft's door (native_text.py): ops, backward, updates."""
+"""IR text of what a usual call does at weft's door (native_text.py): ops and backward."""
 
 from ..compiler.emit.builder import I64
 from . import native_text as t
@@ -6,7 +6,7 @@ from .native_text import NULL, Callable, Method
 
 
 def write(module, layout):
-    for one in (_apply, _call_op, _backward_again, _update):
+    for one in (_apply, _call_op, _backward_again):
         one(module, layout)
 
 
@@ -85,41 +85,3 @@ def _backward_again(module, layout):
         f.assign(f.item(tensors, gradient), leaf, layout.grad)
     f.advance()
     f.finish(f.keep(f.word(t.TRUE)))
-
-
-def _update(module, layout):
-    """update(rule, rows, numbers, flags): whether it is the expected one is checked row by row; then versions go up."""
-    f = Method(module, "update", layout)
-    b = f.b
-    entry, rows, numbers = f.entry(), f.argument(1), f.argument(2)
-    f.same(f.argument(0), f.load(entry, 8 * t.OP))
-    f.require_type(rows, t.LIST)
-    f.require_type(numbers, t.TUPLE)
-    n_rows, length = f.load(rows, layout.size, I64), f.load(entry, 8 * t.ROW_LENGTH, I64)
-    f.same(b.mul(n_rows, length), f.load(entry, 8 * t.N_OPERANDS, I64))
-    f.require_equal_dicts(f.argument(3), f.load(entry, 8 * t.ATTRIBUTES))
-    f.require_mode(entry)
-    tensors, row_items = f.tensor_items(), f.load(rows, layout.list_items)
-    with b.loop(0, n_rows, 1) as i:
-        row = f.item(row_items, i)
-        f.require_type(row, t.TUPLE)
-        f.same(f.load(row, layout.size, I64), length)
-        codes = b.offset(f.load(entry, 8 * t.OPERANDS), b.mul(i, length), 8)
-        f.require_operands(b.offset(row, layout.tuple_items, 1), codes, length, tensors)
-    n_numbers, number_items = f.load(numbers, layout.size, I64), b.offset(numbers, layout.tuple_items, 1)
-    with b.loop(0, n_numbers, 1) as i:
-        f.require_type(f.item(number_items, i), t.KINDS + 2)
-    storages, n_storages = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
-    with b.loop(0, n_storages, 1) as i:
-        f.same(f.load(f.item(storages, i), layout.sharers), f.word(t.NONE))
-    with b.loop(0, n_numbers, 1) as i:
-        f.append(t.NUMBERS, f.item(number_items, i))
-    with b.loop(0, n_storages, 1) as i:
-        storage = f.item(storages, i)
-        version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
-        following = f.python("PyLong_FromLongLong", [b.add(version, b.i64(1))])
-        before = f.load(storage, layout.version)
-        f.store(following, storage, layout.version)
-        f.python("Py_DecRef", [before], "void")
-    f.advance()
-    f.finish(f.keep(f.word(t.NONE)))

@@ -45,13 +45,14 @@ class Layout(NamedTuple):
     meta: int
     version: int
     sharers: int
+    type_version: int
 
 
 # The words of the module: where those of the usual call in flight are (0 if there is none), functions of CPython, and
 # of each callable the Python function that does the same.
 SHARED = "weft_shared"
 ACTIVE, THREAD_STATE, CALL, CLEAR_ERROR, CALLABLES = range(5)
-CALLABLE_NAMES = ("call_op",)
+CALLABLE_NAMES = ("call_op", "call_module")
 N_SHARED = CALLABLES + len(CALLABLE_NAMES)
 
 # The words of a call: of one UsualFrame.
@@ -68,22 +69,33 @@ THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict 
 BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one departed
 RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
 VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED, ENDS_IN_PYTHON = range(68, 74)
+LEARN = 76  # the Python method that calls an object and learns what the call does
+PARAMS_NAME, STATES = 74, 75  # the name of a group's parameters, the type of an optimizer's states
 API = 80
 FUNCTIONS = (
     "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
     "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
-    "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore",
+    "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
+    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next",
 )  # fmt: skip
 N_WORDS = API + len(FUNCTIONS)
-METHODS = ("begin", "apply", "backward_again", "update", "run", "take", "call")
+METHODS = ("begin", "apply", "backward_again", "update", "update_again", "drop_gradients", "run", "take", "call")
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward the word
 # for it. STORAGES and N_STORAGES of a backward are the (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view,
 # the number of its base, else -1.
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
-ROOT = 11
+ROOT, SPANS, N_SPANS = 11, 12, 13
 ENTRY_WORDS = 16
+# The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
+# gradient mode, position after it, number of the result, a list of numbers it appends, (view, base) numbers.
+KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS = range(11)
+SPAN_WORDS = 11
+# The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it.
+KIND, OBJECT, CONTAINER, SIZE, PAIRS = range(5)
+GUARD_WORDS = 5
+OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE = range(4)
 ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
@@ -132,6 +144,10 @@ class Function:
         """Call a function of CPython."""
         return self.b.call(result, self.word(API + FUNCTIONS.index(name)), operands)
 
+    def call(self, word, arguments=NULL, n=0):
+        """Call a Python function."""
+        return self.python("PyObject_VectorcallDict", [self.word(word), arguments, self.b.i64(n), NULL])
+
     def keep(self, x):
         self.python("Py_IncRef", [x], "void")
         return x
@@ -173,11 +189,25 @@ class Function:
         return self.b.cmp("eq", self.load(x, 0, I32), self.b.const(1, I32))
 
     def append(self, word, x):
+        """Append to a list of the call."""
+        self.append_to(self.word(word), x)
+
+    def append_to(self, items, x):
         """Append to a list; an error is passed on."""
-        failed = self.b.cmp("ne", self.python("PyList_Append", [self.word(word), x], I32), self.b.const(0, I32))
-        with self.b.when(failed):
-            self.b.lines.append("  ret ptr null")
-            self.b.start(self.b.label("unreachable"))
+        failed = self.python("PyList_Append", [items, x], I32)
+        self.return_null_if(self.b.cmp("ne", failed, self.b.const(0, I32)))
+
+    def return_null_if(self, condition):
+        """Pass on an error."""
+        with self.b.when(condition):
+            self.return_null()
+
+    def return_null(self):
+        self.give(NULL)
+        self.b.start(self.b.label("unreachable"))
+
+    def give(self, result):
+        self.b.lines.append(f"  ret {result}")
 
     def require_equal_dicts(self, x, y):
         self.require_type(x, DICT)
@@ -215,14 +245,23 @@ class Method(Function):
     def finish(self, result):
         """Return `result`; and the slow way."""
         b = self.b
-        b.lines.append(f"  ret {result}")
+        self.give(result)
         b.start(self.slow)
         self.python("PyErr_Clear", [], "void")
         b.finish(self.call(SLOW + METHODS.index(self.name), b.arguments[1], b.arguments[2]))
 
-    def call(self, word, arguments=NULL, n=0):
-        """Call a Python function."""
-        return self.python("PyObject_VectorcallDict", [self.word(word), arguments, self.b.i64(n), NULL])
+
+class Helper(Function):
+    """What other functions of the module call: it returns null where they should try something else."""
+
+    def __init__(self, module, name, layout, names):
+        super().__init__(module, name, layout, [(name, PTR) for name in ("words", *names)])
+        self.words = self.b.arguments[0]
+
+    def finish(self, result):
+        self.give(result)
+        self.b.start(self.slow)
+        self.b.finish(NULL)
 
 
 class Callable(Function):
@@ -239,9 +278,12 @@ class Callable(Function):
 
     def finish(self, result):
         """Return `result`; and the slow way: the Python function with self before the other arguments."""
+        self.give(result)
+        self.finish_slowly()
+
+    def finish_slowly(self):
         b, layout = self.b, self.layout
         this, args, kwargs = b.arguments
-        b.lines.append(f"  ret {result}")
         b.start(self.slow)
         b.call("void", self.shared(CLEAR_ERROR), [])
         n = self.load(args, layout.size, I64)

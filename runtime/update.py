@@ -21,6 +21,16 @@ def update(rule, rows, numbers=(), **flags):
         update_eagerly(rule, row, numbers, flags)
 
 
+def update_again(rule, params, states, names, numbers, **flags):
+    """Whether a compiled call did this update in its last call too, and has done it again.
+
+    The rows are (param, gradient, states[param][name] for all names), for the params that have a gradient. If it has
+    not, the caller makes the rows and calls `update`.
+    """
+    frame = state.frame
+    return frame is not None and frame.update_again(rule, params, states, names, numbers, flags)
+
+
 def remember(mapping):
     """If the compiled call in flight fails, this dict is to hold again what it holds now (counts, optimizer state)."""
     frame = state.frame

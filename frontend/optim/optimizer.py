@@ -82,6 +82,9 @@ class Optimizer:
 
     def zero_grad(self, set_to_none=True):
         """Drop all gradients, or fill them with 0."""
+        frame = modes.state.frame
+        if frame is not None and set_to_none and frame.drop_gradients(self.param_groups):
+            return
         params = [param for g in self.param_groups for param in g["params"] if param._grad is not None]
         if set_to_none:
             drop_gradients(params)

@@ -1,0 +1,154 @@
+"""IR text of what optimizers do in a usual call (native_text.py)."""
+
+from contextlib import contextmanager
+
+from ..compiler.emit.builder import I32, I64
+from . import native_text as t
+from .native_text import NULL, Method
+
+
+def write(module, layout):
+    for one in (_update, _update_again, _drop_gradients):
+        one(module, layout)
+
+
+def _update(module, layout):
+    """update(rule, rows, numbers, flags): whether it is the expected one is checked row by row; then versions go up."""
+    f = Method(module, "update", layout)
+    b = f.b
+    entry, rows, numbers = f.entry(), f.argument(1), f.argument(2)
+    _require_rule(f, entry, f.argument(0), numbers, f.argument(3))
+    f.require_type(rows, t.LIST)
+    n_rows, length = f.load(rows, layout.size, I64), f.load(entry, 8 * t.ROW_LENGTH, I64)
+    f.same(b.mul(n_rows, length), f.load(entry, 8 * t.N_OPERANDS, I64))
+    tensors, row_items = f.tensor_items(), f.load(rows, layout.list_items)
+    with b.loop(0, n_rows, 1) as i:
+        row = f.item(row_items, i)
+        f.require_type(row, t.TUPLE)
+        f.same(f.load(row, layout.size, I64), length)
+        codes = b.offset(f.load(entry, 8 * t.OPERANDS), b.mul(i, length), 8)
+        f.require_operands(b.offset(row, layout.tuple_items, 1), codes, length, tensors)
+    _take_update(f, entry, numbers)
+    f.finish(f.keep(f.word(t.NONE)))
+
+
+def _update_again(module, layout):
+    """update_again(rule, params, states, names, numbers, flags): True if the update expected here has the rows
+    (param, its gradient, states[param][name] for every name) of all params with a gradient. Then it has been made."""
+    f = Method(module, "update_again", layout)
+    b = f.b
+    entry, params, states, names = f.entry(), f.argument(1), f.argument(2), f.argument(3)
+    _require_rule(f, entry, f.argument(0), f.argument(4), f.argument(5))
+    f.require_type(params, t.LIST)
+    f.require_type(states, t.STATES)
+    f.require_type(names, t.TUPLE)
+    length, n_names = f.load(entry, 8 * t.ROW_LENGTH, I64), f.load(names, layout.size, I64)
+    f.same(length, b.add(n_names, b.i64(2)))
+    codes, tensors, n = f.load(entry, 8 * t.OPERANDS), f.tensor_items(), f.load(entry, 8 * t.N_OPERANDS, I64)
+    param_items = f.load(params, layout.list_items)
+    with b.loop(0, f.load(params, layout.size, I64), 1, [b.i64(0)]) as (i, row):
+        (at,) = row.values
+        param = f.item(param_items, i)
+        is_last = b.cmp("eq", at, n)
+        expected = f.item(tensors, f.item(codes, b.select(is_last, b.i64(0), at), I64))
+        is_expected = b.and_(b.cmp("eq", param, expected), b.not_(is_last))
+        with b.when(b.not_(is_expected)):
+            # Only one that has no gradient may stand between those that have.
+            _require_tensor(f, param)
+            f.same(f.load(param, layout.grad), f.word(t.NONE))
+        with b.when(is_expected):
+            _require_row(f, param, b.offset(codes, at, 8), tensors, states, names)
+        row.next([b.add(at, b.select(is_expected, length, b.i64(0)))])
+    f.same(row.results[0], n)
+    _take_update(f, entry, f.argument(4))
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _require_tensor(f, x):
+    """Only a tensor, or an object of a class made from it, surely has a tensor's slots."""
+    is_tensor = f.python("PyType_IsSubtype", [f.load(x, f.layout.type), f.word(t.TENSOR)], I32)
+    f.same(is_tensor, f.b.const(1, I32))
+
+
+def _require_row(f, param, codes, tensors, states, names):
+    """The gradient of an expected parameter, and what its state holds, are those of the codes."""
+    b, layout = f.b, f.layout
+    f.same(f.load(param, layout.grad), f.item(tensors, f.load(codes, 8, I64)))
+    n_names = f.load(names, layout.size, I64)
+    with b.when(b.cmp("ne", n_names, b.i64(0))):
+        state = f.python("PyDict_GetItem", [states, param])
+        f.require(b.cmp("ne", state, NULL))
+        f.require_type(state, t.DICT)
+        with b.loop(0, n_names, 1) as k:
+            name = f.item(b.offset(names, layout.tuple_items, 1), k)
+            expected = f.item(tensors, f.item(b.offset(codes, 2, 8), k, I64))
+            f.same(f.python("PyDict_GetItem", [state, name]), expected)
+
+
+def _require_rule(f, entry, rule, numbers, flags):
+    """The update expected here has this rule and these flags, and the numbers are floats."""
+    b = f.b
+    f.same(rule, f.load(entry, 8 * t.OP))
+    f.require_type(numbers, t.TUPLE)
+    f.require_equal_dicts(flags, f.load(entry, 8 * t.ATTRIBUTES))
+    f.require_mode(entry)
+    items = b.offset(numbers, f.layout.tuple_items, 1)
+    with b.loop(0, f.load(numbers, f.layout.size, I64), 1) as i:
+        f.require_type(f.item(items, i), t.KINDS + 2)
+
+
+def _take_update(f, entry, numbers):
+    """Take the entry if nothing living shares the memory of its targets."""
+    b, layout = f.b, f.layout
+    storages, n_storages = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
+    with b.loop(0, n_storages, 1) as i:
+        f.same(f.load(f.item(storages, i), layout.sharers), f.word(t.NONE))
+    items = b.offset(numbers, layout.tuple_items, 1)
+    with b.loop(0, f.load(numbers, layout.size, I64), 1) as i:
+        f.append(t.NUMBERS, f.item(items, i))
+    with b.loop(0, n_storages, 1) as i:
+        storage = f.item(storages, i)
+        version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
+        following = f.python("PyLong_FromLongLong", [b.add(version, b.i64(1))])
+        before = f.load(storage, layout.version)
+        f.store(following, storage, layout.version)
+        f.python("Py_DecRef", [before], "void")
+    f.advance()
+
+
+def _drop_gradients(module, layout):
+    """drop_gradients(groups): True, after .grad of all their parameters has become None; the call can take it back."""
+    f = Method(module, "drop_gradients", layout)
+    b, groups, none = f.b, f.argument(0), f.word(t.NONE)
+    f.require_type(groups, t.LIST)
+    with _params(f, groups) as param:
+        _require_tensor(f, param)
+    tensors, gradients = (f.python("PyList_New", [b.i64(0)]) for _ in range(2))
+    f.return_null_if(b.or_(b.cmp("eq", tensors, NULL), b.cmp("eq", gradients, NULL)))
+    undo = f.python("PyTuple_New", [b.i64(2)])
+    f.return_null_if(b.cmp("eq", undo, NULL))
+    for k, items in enumerate((tensors, gradients)):
+        f.python("PyTuple_SetItem", [undo, b.i64(k), items], I32)
+    f.append(t.CHANGED_GRADIENTS, undo)
+    f.python("Py_DecRef", [undo], "void")
+    with _params(f, groups) as param:
+        gradient = f.load(param, layout.grad)
+        with b.when(b.cmp("ne", gradient, none)):
+            f.append_to(tensors, param)
+            f.append_to(gradients, gradient)
+            f.assign(none, param, layout.grad)
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+@contextmanager
+def _params(f, groups):
+    """A loop over the parameters of all groups."""
+    b, layout = f.b, f.layout
+    with b.loop(0, f.load(groups, layout.size, I64), 1) as i:
+        group = f.item(f.load(groups, layout.list_items), i)
+        f.require_type(group, t.DICT)
+        params = f.python("PyDict_GetItem", [group, f.word(t.PARAMS_NAME)])
+        f.require(b.cmp("ne", params, NULL))
+        f.require_type(params, t.LIST)
+        with b.loop(0, f.load(params, layout.size, I64), 1) as k:
+            yield f.item(f.load(params, layout.list_items), k)
