@@ -461,6 +461,10 @@ class Frame:
         """As backward_again, for a row (param, gradient, states[param][name] for all names) per param that has one."""
         return False
 
+    def step_again(self, optimizer):
+        """Whether a step of the optimizer has been made. Only a UsualFrame makes any."""
+        return False
+
     def drop_gradients(self, groups):
         """Whether the gradients of all parameters in the groups have been dropped. Only a UsualFrame does that."""
         return False

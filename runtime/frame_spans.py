@@ -18,8 +18,9 @@ from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Tensor
 
-_pure = {}  # forward -> None, or a function of (module, *args) that says whether this call is pure
-_MAX_LESSONS = 4  # of one module at one place
+_pure = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
+_MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
+_MANY_USES = 16
 
 
 def pure(condition=None):
@@ -27,11 +28,13 @@ def pure(condition=None):
     object and of the modules in it, and the gradient mode, and changes nothing.
 
     condition: whether that holds for a call, as a function of (module, *args).
+
+    Also an `update_group` that does nothing if its `update_again` is true, and to which the same holds.
     """
 
-    def mark(forward):
-        _pure[forward] = condition
-        return forward
+    def mark(function):
+        _pure[function] = condition
+        return function
 
     return mark
 
@@ -41,41 +44,52 @@ class Spans:
 
     def __init__(self, frame, replay):
         self.frame, self.replay = frame, replay
-        self.lessons = {}  # (position, id of a module) -> how often it was learned
-        self.modules = []  # keeps the ids valid
+        self.lessons = {}  # (position, id of an object) -> how often it was learned in vain
+        self.learned = []  # keeps the ids valid
 
     def call(self, module, args):
         """module(*args), in a call that has not departed."""
-        frame, replay = self.frame, self.replay
+        frame = self.frame
         start, n_numbers, enabled = frame.position.value, len(frame.numbers), state.grad_enabled
+        guards = self._guards(start, module, Guards().cover, module, args)
         result = native.call_in_python("call_module", module, args)
-        if not frame.departed.value:
-            guards = self._guards(start, module, args)
-            span = None if guards is None else self._span(start, args, result)
+        if guards and not frame.departed.value:
+            span = self._span(start, args, result)
             if span is not None:
-                appended = list(frame.numbers[n_numbers:])
-                replay.add_span(start, module, enabled, guards, appended, *span)
-            elif (start, id(module)) not in self.lessons:
-                self._refuse(start, module)
+                self.replay.add_call(start, module, enabled, guards, list(frame.numbers[n_numbers:]), *span)
         return result
 
-    def _refuse(self, start, module):
-        self.lessons[start, id(module)] = _MAX_LESSONS
-        self.modules.append(module)
-        self.replay.refuse_span(start, module)
+    def step(self, optimizer):
+        """Whether the optimizer's step has been made."""
+        frame, made = self.frame, []
+        start, update_again = frame.position.value, frame.update_again
+        guards = self._guards(start, optimizer, Guards().cover_optimizer, optimizer)
 
-    def _guards(self, start, module, args):
-        """What the call depends on, or None if it is not pure, or was learned too often."""
-        lessons = self.lessons.get((start, id(module)), 0)
-        if lessons == _MAX_LESSONS:
-            self._refuse(start, module)
-            return None
-        guards = Guards()
-        if not guards.cover(module, args):
-            return None
-        self.lessons[start, id(module)] = lessons + 1
-        self.modules.append(module)
-        return guards.rows
+        def noted(rule, params, states, names, numbers, flags):
+            done = update_again(rule, params, states, names, numbers, flags)
+            made.append((params, states, names, numbers) if done else None)
+            return done
+
+        frame.update_again = noted
+        try:
+            optimizer._update_groups()
+        finally:
+            frame.update_again = update_again
+        if guards and made and None not in made and frame.position.value == start + len(made):
+            self.replay.add_step(start, optimizer, guards, made)
+        return True
+
+    def _guards(self, start, key, cover, *operands):
+        """What a call depends on; None if it is not pure, or was learned too often: then it is not learned again."""
+        place = start, id(key)
+        if self.replay.uses(start, key) >= _MANY_USES:
+            self.lessons[place] = 0
+        self.lessons[place] = self.lessons.get(place, 0) + 1
+        self.learned.append(key)
+        guards = cover(*operands) if self.lessons[place] <= _MAX_LESSONS else None
+        if guards is None:
+            self.replay.refuse_span(start, key)
+        return guards
 
     def _span(self, start, args, result):
         """(numbers of the arguments, end, number of the result, (view, base) numbers), or None."""
@@ -100,15 +114,31 @@ class Guards:
         self.rows, self.modules, self.types, self.functions = [], set(), set(), set()
 
     def cover(self, module, args):
-        """Whether a call of the module is pure; what it depends on is among the rows then."""
+        """The rows of a call of a module; None if it is not pure."""
+        return self.rows if all(isinstance(x, Tensor) for x in args) and self._cover(module, args) else None
+
+    def cover_optimizer(self, optimizer):
+        """The rows of a step of an optimizer; None if it is not pure."""
+        kind, own = type(optimizer), vars(optimizer)
+        if kind.update_group not in _pure or not {"step", "_update_groups", "update_group"}.isdisjoint(own):
+            return None
+        self._add_type(kind)
+        self._add(native_text.OF_ATTRIBUTES, optimizer, own)
+        groups = own["param_groups"]
+        self.rows.append((native_text.OF_LIST, None, groups, len(groups), [(None, group) for group in groups]))
+        for group in groups:
+            if any(not _is_option(value) for name, value in group.items() if name not in ("params", "param_names")):
+                return None
+            self._add(native_text.OF_DICT, None, group)
+        return self.rows
+
+    def _cover(self, module, args):
         if module in self.modules:
             return True
         self.modules.add(module)
         kind, own = type(module), vars(module)
         condition = _pure.get(kind.forward, _UNKNOWN)
-        if condition is _UNKNOWN or any(own[name] for name in ("_forward_hooks", "_forward_pre_hooks")):
-            return False
-        if "forward" in own or not all(isinstance(x, Tensor) for x in args):
+        if condition is _UNKNOWN or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return False
         if not all(_is_fixed(value) for name, value in own.items() if name not in _TABLES):
             return False
@@ -119,7 +149,7 @@ class Guards:
         self._add(native_text.OF_ATTRIBUTES, module, own)
         for name in ("_forward_hooks", "_forward_pre_hooks", "_modules"):
             self._add(native_text.OF_DICT, None, own[name])
-        return all(child is None or self.cover(child, ()) for child in own["_modules"].values())
+        return all(child is None or self._cover(child, ()) for child in own["_modules"].values())
 
     def _add(self, kind, thing, container):
         self.rows.append((kind, thing, container, len(container), list(container.items())))
@@ -141,10 +171,13 @@ class Guards:
 
 def _is_fixed(x):
     """Whether an attribute can only change by being another object."""
-    if type(x) is tuple:
-        return all(map(_is_fixed, x))
-    return x is None or type(x) in _FIXED or isinstance(x, (Tensor, native.module_class()))
+    return _is_option(x) or isinstance(x, (Tensor, native.module_class()))
 
 
-_UNKNOWN, _FIXED = object(), (bool, int, float, str, DType)
+def _is_option(x):
+    """Whether it never changes itself."""
+    return all(map(_is_option, x)) if type(x) is tuple else x is None or type(x) in _OPTIONS
+
+
+_UNKNOWN, _OPTIONS = object(), (bool, int, float, str, DType)
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent", "_forward_pre_hooks", "_forward_hooks")

@@ -16,7 +16,7 @@ from operator import is_, itemgetter
 from sys import getrefcount
 from weakref import getweakrefcount
 
-from . import frame_inputs, native
+from . import frame_inputs, native, native_text
 from .frame import Frame
 from .frame_run import close_after_error, run
 from .frame_spans import Spans
@@ -26,6 +26,7 @@ from .tensor import Tensor, pending_tensor
 from .usual_entries import End, entries_of, is_usual_key
 
 NOT_STARTED = object()
+_PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
 def _references_when_picked():
@@ -112,22 +113,12 @@ class UsualFrame:
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
         self.numbers, self.changed_gradients, self.remembered = [], [], []
-        self.position, self.departed = native.Number(), native.Number()
+        self.position, self.departed, self._native = native.Number(), native.Number(), None
         if native.layout() is not None:
             self._use_native_methods()
 
     def _use_native_methods(self):
-        names = [
-            "_begin",
-            "apply",
-            "backward_again",
-            "update",
-            "update_again",
-            "drop_gradients",
-            "_run",
-            "_take",
-            "call",
-        ]
+        names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
         ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
         methods = [getattr(self, name) for name in names]
         self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
@@ -301,6 +292,10 @@ class UsualFrame:
     def update_again(self, rule, params, states, names, numbers, flags):
         """Whether this update is the one expected here, and has been made. Only native code knows; `update` is next."""
         return False
+
+    def step_again(self, optimizer):
+        """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
+        return self._native is not None and self._spans.step(optimizer)
 
     def drop_gradients(self, groups):
         """Whether gradients have been dropped so that the call can take it back. Only native code does that here."""

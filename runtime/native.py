@@ -294,7 +294,7 @@ class NativeReplay:
         self.words = words = _constants().copy()
         self.held = [methods, ends, learn]
         self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
-        self.entries, self.spans = self.held[-1], {}
+        self.entries, self.spans, self.span_tables = self.held[-1], {}, {}
         words[t.N_ENTRIES] = len(frame.entries) - 1
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
@@ -340,28 +340,43 @@ class NativeReplay:
         self.held += [program, table, scalars]
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
-    def add_span(self, start, module, enabled, guards, appended, numbers, end, result, roots):
+    def add_call(self, start, module, enabled, guards, appended, numbers, end, result, roots):
         """From now on a call of the module at this position, of these numbers, leads to `end` if the guards hold."""
-        t, held = native_text, self.held
-        held += [module, guards, appended]
-        codes, n_codes = _table(held, [(n,) for n in numbers], 1)
-        rows = [
-            (*row[:1], *map(_id, row[1:3]), row[3], _table(held, [map(id, p) for p in row[4]], 2)[0]) for row in guards
-        ]
-        span = id(module), codes, n_codes, *_table(held, rows, t.GUARD_WORDS), id(enabled), end, result, id(appended)
-        self._add_span(start, (*span, *_table(held, roots, 2)))
+        held = [appended]
+        codes = _table(held, [(n,) for n in numbers], 1)
+        rest = id(enabled), end, result, id(appended), *_table(held, roots, 2)
+        self._add_span(start, module, held, guards, codes, rest)
 
-    def refuse_span(self, start, module):
-        """From now on a call of the module at this position is Python's business."""
-        self.held.append(module)
-        self._add_span(start, (id(module), 0, 0, 0, 0, 0, -1))
+    def add_step(self, start, optimizer, guards, updates):
+        """From now on a step of the optimizer at this position makes these updates if the guards hold."""
+        held = [updates]
+        rows = _table(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
+        self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
 
-    def _add_span(self, start, span):
-        """At the place of the module's last one, if it had one here."""
-        t, spans = native_text, self.spans.setdefault(start, {})
-        spans[span[0]] = span
-        row = self.entries[start]
-        row[t.SPANS], row[t.N_SPANS] = _table(self.held, list(spans.values()), t.SPAN_WORDS)
+    def refuse_span(self, start, key):
+        """From now on a call of this object at this position is Python's business."""
+        self._add_span(start, key, [], [], (0, 0), (0, -1))
+
+    def uses(self, start, key):
+        """How often the span of this object at this position was taken."""
+        spans = self.spans.get(start)
+        return 0 if spans is None or id(key) not in spans else int(self._row_of(start, key)[native_text.USES])
+
+    def _row_of(self, start, key):
+        place = list(self.spans[start]).index(id(key))
+        return self.span_tables[start][0][place]
+
+    def _add_span(self, start, key, held, guards, codes, rest):
+        """In place of the one that the key had here. What rows point to is held as long as they are there."""
+        t = native_text
+        rows = [(k, _id(x), _id(c), n, _table(held, [map(id, p) for p in pairs], 2)[0]) for k, x, c, n, pairs in guards]
+        spans = self.spans.setdefault(start, {})
+        row = (id(key), *codes, *_table(held, rows, t.GUARD_WORDS), *rest)
+        spans[id(key)] = row, [key, guards, *held]
+        tables = []
+        entry = self.entries[start]
+        entry[t.SPANS], entry[t.N_SPANS] = _table(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
+        self.span_tables[start] = tables
 
     def release(self):
         self.busy.value = 0

@@ -43,7 +43,7 @@ def _call(module, layout):
     f.same(f.python("PyDict_SetItem", [*set_frame, f.word(t.FRAME)], I32), b.const(0, I32))
     f.store(b.i64(1), f.words, 8 * t.BUSY)
     _start(f, arguments)
-    _count(f, t.RECORDING_CALLS)
+    f.count(f.word(t.RECORDING_CALLS), 0)
     f.store(f.words, shared, shared_active)
     result = f.python("PyObject_Call", [f.argument(0), arguments, NULL])
     f.store(NULL, shared, shared_active)
@@ -84,7 +84,7 @@ def _end(f, result):
     with b.when(b.not_(is_done)):
         _python_end(f, t.CLOSE_UNUSUAL, NULL, 0, result)
     with b.when(is_done):
-        _count(f, t.PROGRAM_CALLS)
+        f.count(f.word(t.PROGRAM_CALLS), 0)
         _let_go(f, tensors)
 
 
@@ -98,11 +98,6 @@ def _let_go(f, tensors):
         with b.when(b.cmp("ne", f.load(items, f.layout.size, I64), b.i64(0))):
             f.python("PyList_SetSlice", [items, b.i64(0), b.i64(2**63 - 1), NULL], I32)
     f.store(b.i64(0), f.words, 8 * t.BUSY)
-
-
-def _count(f, word):
-    counter = f.word(word)
-    f.store(f.b.add(f.load(counter, 0, I64), f.b.i64(1)), counter, 0)
 
 
 def _python_end(f, word, arguments, n, result):

@@ -6,7 +6,7 @@ from .native_text import NULL, Callable, Helper
 
 
 def write(module, layout):
-    for one in (_require_guards, _take_span, _call_module):
+    for one in (_guard, _match_guards, _take_span, _call_module):
         one(module, layout)
 
 
@@ -43,21 +43,30 @@ def _take_span(module, layout):
     f.same(n, f.load(span, 8 * t.N_CODES, I64))
     f.same(f.mode(t.MODE_NAME, t.MODE), f.load(span, 8 * t.SPAN_MODE))
     f.require_operands(b.offset(args, layout.tuple_items, 1), f.load(span, 8 * t.CODES), n, tensors)
-    guards = f.load(span, 8 * t.GUARDS)
-    with b.loop(0, f.load(span, 8 * t.N_GUARDS, I64), 1) as i:
-        guard = b.offset(guards, i, 8 * t.GUARD_WORDS)
-        f.require(b.cmp("ne", b.call(PTR, "weft_guard", [f.words, guard]), NULL))
+    f.require_true("weft_match_guards", span)
     appended, roots = f.load(span, 8 * t.APPENDED), f.load(span, 8 * t.ROOTS)
     with b.loop(0, f.load(appended, layout.size, I64), 1) as i:
         f.append(t.NUMBERS, f.item(f.load(appended, layout.list_items), i))
     with b.loop(0, f.load(span, 8 * t.N_ROOTS, I64), 1) as i:
         view, root = (f.item(roots, b.add(b.add(i, i), b.i64(k)), I64) for k in range(2))
         f.assign(f.item(tensors, root), f.item(tensors, view), layout.base)
+    f.count(span, t.USES)
     f.store(f.load(span, 8 * t.END, I64), f.words, 8 * t.K)
     f.finish(f.keep(f.item(tensors, f.load(span, 8 * t.RESULT, I64))))
 
 
-def _require_guards(module, layout):
+def _match_guards(module, layout):
+    """match_guards(words, span): not null if all that a span depends on is as it was."""
+    f = Helper(module, "match_guards", layout, ["span"])
+    b = f.b
+    span = b.arguments[1]
+    guards = f.load(span, 8 * t.GUARDS)
+    with b.loop(0, f.load(span, 8 * t.N_GUARDS, I64), 1) as i:
+        f.require_true("weft_guard", b.offset(guards, i, 8 * t.GUARD_WORDS))
+    f.finish(span)
+
+
+def _guard(module, layout):
     """guard(words, guard): not null if what it describes is as it was."""
     f = Helper(module, "guard", layout, ["guard"])
     b = f.b
@@ -75,6 +84,10 @@ def _require_guards(module, layout):
         f.python("Py_DecRef", [attributes], "void")
     with b.when(b.cmp("le", kind, b.i64(t.OF_DICT))):
         _require_items(f, container, size, pairs)
+    with b.when(b.cmp("eq", kind, b.i64(t.OF_LIST))):
+        f.same(f.load(container, layout.size, I64), size)
+        with b.loop(0, size, 1) as i:
+            f.same(f.item(f.load(container, layout.list_items), i), f.load(b.offset(pairs, i, 16), 8))
     f.finish(guard)
 
 

@@ -62,7 +62,6 @@ STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DT
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
 KINDS = 34  # and two more: the types of Python numbers, bool, int, float
 SLOW = 37  # and more: per method the Python method that does the same
-CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(46, 51)  # Python ends of a call
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
@@ -70,8 +69,9 @@ BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one dep
 RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
 VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED, ENDS_IN_PYTHON = range(68, 74)
 LEARN = 76  # the Python method that calls an object and learns what the call does
+CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
 PARAMS_NAME, STATES = 74, 75  # the name of a group's parameters, the type of an optimizer's states
-API = 80
+API = 90
 FUNCTIONS = (
     "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
     "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
@@ -80,7 +80,7 @@ FUNCTIONS = (
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next",
 )  # fmt: skip
 N_WORDS = API + len(FUNCTIONS)
-METHODS = ("begin", "apply", "backward_again", "update", "update_again", "drop_gradients", "run", "take", "call")
+METHODS = str.split("begin apply backward_again update update_again step_again drop_gradients run take call")
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward the word
 # for it. STORAGES and N_STORAGES of a backward are the (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view,
@@ -89,13 +89,15 @@ OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH
 ROOT, SPANS, N_SPANS = 11, 12, 13
 ENTRY_WORDS = 16
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
-# gradient mode, position after it, number of the result, a list of numbers it appends, (view, base) numbers.
-KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS = range(11)
-SPAN_WORDS = 11
+# gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
+# views and their bases, how often it was taken.
+KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS, USES = range(12)
+SPAN_WORDS = 12
+UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: params, states, names, numbers
 # The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it.
 KIND, OBJECT, CONTAINER, SIZE, PAIRS = range(5)
 GUARD_WORDS = 5
-OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE = range(4)
+OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
@@ -217,6 +219,14 @@ class Function:
             equal = self.python("PyObject_RichCompareBool", [x, y, b.const(2, I32)], I32)  # 2: Py_EQ
             self.same(equal, b.const(1, I32))
 
+    def require_true(self, helper, *operands):
+        """A function of the module returns something."""
+        self.require(self.b.cmp("ne", self.b.call(PTR, helper, [self.words, *operands]), NULL))
+
+    def count(self, pointer, k):
+        """Add one to a word."""
+        self.store(self.b.add(self.load(pointer, 8 * k, I64), self.b.i64(1)), pointer, 8 * k)
+
     def require_operands(self, items, codes, n, tensors):
         """n tensors or numbers are those of the codes."""
         b = self.b
@@ -229,7 +239,7 @@ class Function:
             self.same(found, b.select(is_number, kind, expected))
 
     def advance(self):
-        self.store(self.b.add(self.word(K, I64), self.b.i64(1)), self.words, 8 * K)
+        self.count(self.words, K)
 
 
 class Method(Function):

@@ -4,11 +4,11 @@ from contextlib import contextmanager
 
 from ..compiler.emit.builder import I32, I64
 from . import native_text as t
-from .native_text import NULL, Method
+from .native_text import NULL, Helper, Method
 
 
 def write(module, layout):
-    for one in (_update, _update_again, _drop_gradients):
+    for one in (_match_rows, _update, _update_again, _step_again, _drop_gradients):
         one(module, layout)
 
 
@@ -28,6 +28,7 @@ def _update(module, layout):
         f.same(f.load(row, layout.size, I64), length)
         codes = b.offset(f.load(entry, 8 * t.OPERANDS), b.mul(i, length), 8)
         f.require_operands(b.offset(row, layout.tuple_items, 1), codes, length, tensors)
+    _require_alone(f, entry)
     _take_update(f, entry, numbers)
     f.finish(f.keep(f.word(t.NONE)))
 
@@ -36,12 +37,56 @@ def _update_again(module, layout):
     """update_again(rule, params, states, names, numbers, flags): True if the update expected here has the rows
     (param, its gradient, states[param][name] for every name) of all params with a gradient. Then it has been made."""
     f = Method(module, "update_again", layout)
-    b = f.b
-    entry, params, states, names = f.entry(), f.argument(1), f.argument(2), f.argument(3)
-    _require_rule(f, entry, f.argument(0), f.argument(4), f.argument(5))
+    entry, params, states, names, numbers = f.entry(), *map(f.argument, range(1, 5))
+    _require_rule(f, entry, f.argument(0), numbers, f.argument(5))
     f.require_type(params, t.LIST)
     f.require_type(states, t.STATES)
     f.require_type(names, t.TUPLE)
+    f.require_true("weft_match_rows", entry, params, states, names)
+    _take_update(f, entry, numbers)
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _step_again(module, layout):
+    """step_again(optimizer): True if a span of updates begins here that is the optimizer's. Then all have been made."""
+    f = Method(module, "step_again", layout)
+    b, optimizer, entry = f.b, f.argument(0), f.entry()
+    spans = f.load(entry, 8 * t.SPANS)
+    with b.loop(0, f.load(entry, 8 * t.N_SPANS, I64), 1) as i:
+        span = b.offset(spans, i, 8 * t.SPAN_WORDS)
+        with b.when(b.cmp("eq", f.load(span, 8 * t.KEY), optimizer)):
+            with b.when(b.cmp("lt", f.load(span, 8 * t.END, I64), b.i64(0))):
+                f.give(f.keep(f.word(t.FALSE)))
+                b.start(b.label("unreachable"))
+            f.require_true("weft_match_guards", span)
+            _take_updates(f, span)
+            f.count(span, t.USES)
+            f.give(f.keep(f.word(t.TRUE)))
+            b.start(b.label("unreachable"))
+    # No span of it: Python learns one.
+    b.branch(f.slow)
+    b.start(b.label("unreachable"))
+    f.finish(NULL)
+
+
+def _take_updates(f, span):
+    """Make all updates of a span, if the rows of all are as expected."""
+    b = f.b
+    updates, n = f.load(span, 8 * t.CODES), f.load(span, 8 * t.N_CODES, I64)
+    first = f.entry()
+    with b.loop(0, n, 1) as i:
+        entry, update = b.offset(first, i, 8 * t.ENTRY_WORDS), b.offset(updates, i, 8 * t.UPDATE_WORDS)
+        f.require_true("weft_match_rows", entry, *[f.load(update, 8 * k) for k in range(3)])
+    with b.loop(0, n, 1) as i:
+        _take_update(f, f.entry(), f.load(b.offset(updates, i, 8 * t.UPDATE_WORDS), 8 * 3))
+
+
+def _match_rows(module, layout):
+    """match_rows(words, entry, params, states, names): not null if an update has the rows that update_again says, and
+    nothing living shares the memory of its targets."""
+    f = Helper(module, "match_rows", layout, ["update", "params", "states", "names"])
+    b = f.b
+    _, entry, params, states, names = b.arguments
     length, n_names = f.load(entry, 8 * t.ROW_LENGTH, I64), f.load(names, layout.size, I64)
     f.same(length, b.add(n_names, b.i64(2)))
     codes, tensors, n = f.load(entry, 8 * t.OPERANDS), f.tensor_items(), f.load(entry, 8 * t.N_OPERANDS, I64)
@@ -60,8 +105,8 @@ def _update_again(module, layout):
             _require_row(f, param, b.offset(codes, at, 8), tensors, states, names)
         row.next([b.add(at, b.select(is_expected, length, b.i64(0)))])
     f.same(row.results[0], n)
-    _take_update(f, entry, f.argument(4))
-    f.finish(f.keep(f.word(t.TRUE)))
+    _require_alone(f, entry)
+    f.finish(entry)
 
 
 def _require_tensor(f, x):
@@ -97,12 +142,16 @@ def _require_rule(f, entry, rule, numbers, flags):
         f.require_type(f.item(items, i), t.KINDS + 2)
 
 
+def _require_alone(f, entry):
+    """Nothing living shares the memory of the targets."""
+    storages = f.load(entry, 8 * t.STORAGES)
+    with f.b.loop(0, f.load(entry, 8 * t.N_STORAGES, I64), 1) as i:
+        f.same(f.load(f.item(storages, i), f.layout.sharers), f.word(t.NONE))
+
+
 def _take_update(f, entry, numbers):
-    """Take the entry if nothing living shares the memory of its targets."""
     b, layout = f.b, f.layout
     storages, n_storages = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
-    with b.loop(0, n_storages, 1) as i:
-        f.same(f.load(f.item(storages, i), layout.sharers), f.word(t.NONE))
     items = b.offset(numbers, layout.tuple_items, 1)
     with b.loop(0, f.load(numbers, layout.size, I64), 1) as i:
         f.append(t.NUMBERS, f.item(items, i))

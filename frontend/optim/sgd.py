@@ -2,6 +2,7 @@
 
 from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
+from ..runtime.frame_spans import pure
 from ..runtime.update import remember, update, update_again
 from .optimizer import Optimizer, require, with_gradients
 
@@ -37,6 +38,7 @@ class SGD(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @pure()
     def update_group(self, group):
         numbers = (float(group["lr"]), float(group["weight_decay"]))
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
