@@ -44,8 +44,7 @@ class Spans:
 
     def __init__(self, frame, replay):
         self.frame, self.replay = frame, replay
-        self.lessons = {}  # (position, id of an object) -> how often it was learned in vain
-        self.learned = []  # keeps the ids valid
+        self.lessons = {}  # (position, id of an object) -> how often it was learned in vain, the object
 
     def call(self, module, args):
         """module(*args), in a call that has not departed."""
@@ -82,11 +81,9 @@ class Spans:
     def _guards(self, start, key, cover, *operands):
         """What a call depends on; None if it is not pure, or was learned too often: then it is not learned again."""
         place = start, id(key)
-        if self.replay.uses(start, key) >= _MANY_USES:
-            self.lessons[place] = 0
-        self.lessons[place] = self.lessons.get(place, 0) + 1
-        self.learned.append(key)
-        guards = cover(*operands) if self.lessons[place] <= _MAX_LESSONS else None
+        before = 0 if self.replay.uses(start, key) >= _MANY_USES else self.lessons.get(place, (0,))[0]
+        self.lessons[place] = before + 1, key
+        guards = cover(*operands) if before < _MAX_LESSONS else None
         if guards is None:
             self.replay.refuse_span(start, key)
         return guards
@@ -120,7 +117,7 @@ class Guards:
     def cover_optimizer(self, optimizer):
         """The rows of a step of an optimizer; None if it is not pure."""
         kind, own = type(optimizer), vars(optimizer)
-        if kind.update_group not in _pure or not {"step", "_update_groups", "update_group"}.isdisjoint(own):
+        if kind.update_group not in _pure or not {"_update_groups", "update_group"}.isdisjoint(own):
             return None
         self._add_type(kind)
         self._add(native_text.OF_ATTRIBUTES, optimizer, own)

@@ -226,13 +226,14 @@ def install():
     t = native_text
     find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
-    words[t.THREAD_STATE], words[t.CALL] = _address("PyThreadState_Get"), _address("PyObject_VectorcallDict")
-    words[t.CLEAR_ERROR] = _address("PyErr_Clear")
+    words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
+    words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
     for name, owner in _callable_classes.items():
         _take_over(words, name, owner)
     return words
 
 
+_MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
 _callable_classes = {"call_op": Op}
 _replaced = {}  # the Python functions that native code calls, by name
 
@@ -394,7 +395,7 @@ def _table(held, rows, width):
         row = tuple(row)
         table[k, : len(row)] = row
     held.append(table)
-    return table.ctypes.data, len(rows)
+    return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
 
 
 def _id(x):

@@ -1,6 +1,6 @@
 """IR text of calls that are taken as a whole in a usual call (native_text.py); frame_spans.py says what spans are."""
 
-from ..compiler.emit.builder import I32, I64, PTR
+from ..compiler.emit.builder import F64, I32, I64, PTR
 from . import native_text as t
 from .native_text import NULL, Callable, Helper
 
@@ -31,7 +31,29 @@ def _call_module(module, layout):
     pair = b.alloca(PTR, 2)
     b.store(this, pair)
     b.store(args, b.offset(pair, 1, 8))
-    f.finish(f.call(t.LEARN, pair, 2))
+    f.give(f.call(t.LEARN, pair, 2))
+    f.start_slow_way()
+    _call_forward(f, this, args, kwargs)
+    f.finish_slow_way()
+
+
+def _call_forward(f, this, args, kwargs):
+    """What Module.__call__ does where there are no hooks."""
+    b, layout = f.b, f.layout
+    attributes = f.python("PyObject_GenericGetDict", [this, NULL])
+    with b.when(b.cmp("ne", attributes, NULL)):
+        f.python("Py_DecRef", [attributes], "void")
+        for name in (t.HOOKS_NAME, t.PRE_HOOKS_NAME):
+            hooks = f.python("PyDict_GetItem", [attributes, f.shared(name)])
+            f.python_if(b.cmp("eq", hooks, NULL))
+            f.python_if(b.cmp("ne", f.load(hooks, layout.type), f.shared(t.TYPE_OF_HOOKS)))
+            f.python_if(b.cmp("ne", f.load(hooks, layout.dict_used, I64), b.i64(0)))
+        forward = f.python("PyObject_GetAttr", [this, f.shared(t.FORWARD_NAME)])
+        f.return_null_if(b.cmp("eq", forward, NULL))
+        result = f.python("PyObject_Call", [forward, args, kwargs])
+        f.python("Py_DecRef", [forward], "void")
+        f.give(result)
+        b.start(b.label("unreachable"))
 
 
 def _take_span(module, layout):
@@ -92,7 +114,7 @@ def _guard(module, layout):
 
 
 def _require_items(f, container, size, pairs):
-    """A dict has these items in this order, the very same objects."""
+    """A dict has these items in this order: the very same objects, or floats with the same bits."""
     b = f.b
     f.same(f.load(container, f.layout.dict_used, I64), size)
     position, key, value = b.alloca(I64), b.alloca(PTR), b.alloca(PTR)
@@ -102,4 +124,9 @@ def _require_items(f, container, size, pairs):
         f.require(b.cmp("ne", more, b.const(0, I32)))
         pair = b.offset(pairs, i, 16)
         f.same(b.load(key, PTR), f.load(pair, 0))
-        f.same(b.load(value, PTR), f.load(pair, 8))
+        found, expected = b.load(value, PTR), f.load(pair, 8)
+        with b.when(b.cmp("ne", found, expected)):
+            for x in (found, expected):
+                f.require_type(x, t.KINDS + 2)
+            bits = [b.bitcast(f.python("PyFloat_AsDouble", [x], F64), "i64") for x in (found, expected)]
+            f.same(*bits)

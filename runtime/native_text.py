@@ -48,12 +48,22 @@ class Layout(NamedTuple):
     type_version: int
 
 
-# The words of the module: where those of the usual call in flight are (0 if there is none), functions of CPython, and
-# of each callable the Python function that does the same.
+FUNCTIONS = (
+    "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
+    "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
+    "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
+    "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
+    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next",
+)  # fmt: skip
+
+# The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
+# function that does the same, what Module.__call__ needs, and functions of CPython.
 SHARED = "weft_shared"
-ACTIVE, THREAD_STATE, CALL, CLEAR_ERROR, CALLABLES = range(5)
 CALLABLE_NAMES = ("call_op", "call_module")
-N_SHARED = CALLABLES + len(CALLABLE_NAMES)
+ACTIVE, CALLABLES = 0, 1
+HOOKS_NAME, PRE_HOOKS_NAME, FORWARD_NAME, TYPE_OF_HOOKS = range(4, 8)
+SHARED_API = 8
+N_SHARED = SHARED_API + len(FUNCTIONS)
 
 # The words of a call: of one UsualFrame.
 K, ENTRIES, N_ENTRIES, TENSORS, NUMBERS, CHANGED_GRADIENTS, FRAME = range(7)
@@ -72,13 +82,6 @@ LEARN = 76  # the Python method that calls an object and learns what the call do
 CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
 PARAMS_NAME, STATES = 74, 75  # the name of a group's parameters, the type of an optimizer's states
 API = 90
-FUNCTIONS = (
-    "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
-    "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
-    "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
-    "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
-    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next",
-)  # fmt: skip
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split("begin apply backward_again update update_again step_again drop_gradients run take call")
 
@@ -279,30 +282,46 @@ class Callable(Function):
 
     def __init__(self, module, name, layout):
         super().__init__(module, name, layout, [("self", PTR), ("args", PTR), ("kwargs", PTR)])
+        self.in_python = self.b.label("in_python")
         self.words = self.shared(ACTIVE)
         self.require(self.b.cmp("ne", self.words, NULL))
-        self.same(self.b.call(PTR, self.shared(THREAD_STATE), []), self.word(THREAD))
+        self.same(self.python("PyThreadState_Get", []), self.word(THREAD))
 
     def shared(self, k):
         return self.load(Reg(f"@{SHARED}", PTR), 8 * k)
 
-    def finish(self, result):
-        """Return `result`; and the slow way: the Python function with self before the other arguments."""
-        self.give(result)
-        self.finish_slowly()
+    def python(self, name, operands, result=PTR):
+        # From the words of the module, because there may be no others.
+        return self.b.call(result, self.shared(SHARED_API + FUNCTIONS.index(name)), operands)
 
-    def finish_slowly(self):
+    def finish(self, result):
+        self.give(result)
+        self.start_slow_way()
+        self.finish_slow_way()
+
+    def start_slow_way(self):
+        self.b.start(self.slow)
+        self.python("PyErr_Clear", [], "void")
+
+    def python_if(self, condition):
+        """On the slow way: leave the rest to Python if the condition holds."""
+        following = self.b.label("following")
+        self.b.branch_if(condition, self.in_python, following)
+        self.b.start(following)
+
+    def finish_slow_way(self):
+        """Call the Python function, with self before the other arguments."""
         b, layout = self.b, self.layout
         this, args, kwargs = b.arguments
-        b.start(self.slow)
-        b.call("void", self.shared(CLEAR_ERROR), [])
+        b.branch(self.in_python)
+        b.start(self.in_python)
         n = self.load(args, layout.size, I64)
         stack = b.emit(PTR, f"alloca ptr, {b.add(n, b.i64(1))}, align 8")
         b.store(this, stack)
         with b.loop(0, n, 1) as i:
             b.store(self.item(b.offset(args, layout.tuple_items, 1), i), b.offset(stack, b.add(i, b.i64(1)), 8))
         function = self.shared(CALLABLES + CALLABLE_NAMES.index(self.name))
-        b.finish(b.call(PTR, self.shared(CALL), [function, stack, b.add(n, b.i64(1)), kwargs]))
+        b.finish(self.python("PyObject_VectorcallDict", [function, stack, b.add(n, b.i64(1)), kwargs]))
 
 
 def write_shared(module):

@@ -1,0 +1,712 @@
+"""Calls of layers and steps of optimizers that a usual call takes as a whole (runtime/frame_spans.py).
+
+What they depend on is changed in one call, the eleventh, in every way there is: eager mode must see the same.
+"""
+
+import gc
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from compiled_twin import error_of, twin
+
+import weft
+from weft import nn, randn
+from weft.nn import functional as F
+from weft.runtime import frame_usual
+
+N_CALLS, ODD_CALL = 16, 10
+
+
+def network(*layers):
+    weft.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), *(layers or [nn.ReLU()]), nn.Linear(5, 3))
+
+
+def batch(k, n=4):
+    weft.manual_seed(k)
+    return randn(n, 6), weft.tensor(np.arange(n) % 3)
+
+
+def training_step(model, optimizer, loss_of=F.cross_entropy):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def sgd(model, **options):
+    return weft.optim.SGD(model.parameters(), **({"lr": 0.1, "momentum": 0.9} | options))
+
+
+# --- that it is done --------------------------------------------------------------------------------------------------
+def python_calls(function, *arguments):
+    """Names of the Python functions of weft that run in a call, without those of the tests."""
+    names = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("weft"):
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def skip_without_native_code(function):
+    """The Python way of a usual call takes nothing as a whole: there is nothing to test."""
+    from weft.runtime import native
+
+    return function if native.layout() is not None else lambda *_: None
+
+
+@skip_without_native_code
+def test_layers_and_steps_run_no_python():
+    model = network(nn.ReLU(), nn.LayerNorm(5), nn.Dropout(0.0), nn.Sequential(nn.Tanh(), nn.Identity()))
+    step = weft.compile(training_step(model, sgd(model), nn.CrossEntropyLoss()))
+    for k in range(N_CALLS):
+        step(*batch(k))
+    assert python_calls(step, *batch(0)) == ["__call__", "zero_grad", "_backward", "backward", "_as_tuple", "step"]
+
+
+@skip_without_native_code
+def test_layers_of_a_users_module_run_no_python():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.last(F.relu(self.first(x)))
+
+    model = weft.compile(Net())
+    with weft.no_grad():
+        for k in range(N_CALLS):
+            model(batch(k)[0])
+        assert python_calls(model, batch(0)[0]) == ["__call__", "relu"]
+
+
+LAYERS = [
+    nn.ReLU, nn.ReLU6, nn.SiLU, nn.Mish, nn.SELU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.Softsign,
+    nn.LogSigmoid, nn.GELU, nn.LeakyReLU, nn.ELU, nn.CELU, nn.Hardtanh, nn.Softplus, nn.PReLU, nn.Identity, nn.Flatten,
+    lambda: nn.Softmax(1), lambda: nn.LogSoftmax(-1), lambda: nn.LayerNorm(6), lambda: nn.RMSNorm(6),
+    lambda: nn.Linear(6, 2, bias=False), lambda: nn.Unflatten(1, (2, 3)), lambda: nn.BatchNorm1d(6).eval(),
+    lambda: nn.BatchNorm1d(6), lambda: nn.Dropout(0.5), lambda: nn.Dropout(0.5).eval(), lambda: nn.GLU(1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_every_layer(make):
+    @twin
+    def scenario(compile):
+        weft.manual_seed(1)
+        layer = make()
+        step = compile(lambda x: (layer(x) * 2.0).sum().backward())
+        for k in range(N_CALLS):
+            x = batch(k)[0].requires_grad_()
+            yield step(x), x.grad, list(layer.buffers()), [p.grad for p in layer.parameters()]
+
+    scenario()
+
+
+LOSSES = [
+    nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss, nn.KLDivLoss,
+    lambda: nn.MSELoss("sum"), lambda: nn.HuberLoss(delta=0.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_every_loss(make):
+    @twin
+    def scenario(compile):
+        loss = make()
+        step = compile(lambda x, y: loss(x, y))
+        for k in range(N_CALLS):
+            with weft.no_grad():
+                yield step(batch(k)[0], batch(k + 50)[0].sigmoid())
+
+    scenario()
+
+
+def test_warnings_are_given_every_time():
+    loss, softmax = nn.MSELoss(), nn.Softmax()
+    f = weft.compile(lambda x, y: (loss(x, y), softmax(x)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(N_CALLS):
+            f(weft.ones(4, 2), weft.ones(1, 2))
+    assert len(caught) == 2 * N_CALLS
+
+
+# --- what one call does differently -----------------------------------------------------------------------------------
+def odd_call(change, *layers, loss_of=F.cross_entropy, keep=False):
+    """A test of a training step before whose odd call change(model) is made; what it returns takes it back, unless the
+    change is to last."""
+
+    def scenario(compile):
+        model = network(*[make() for make in layers])
+        step = compile(training_step(model, sgd(model), loss_of))
+        for k in range(N_CALLS):
+            undo = change(model) if k == ODD_CALL else None
+            yield error_of(step, *batch(k)), list(model.parameters()), [p.grad for p in model.parameters()]
+            if undo is not None and not keep:
+                undo()
+
+    return twin(scenario)
+
+
+def _attribute(find, name, value):
+    def change(model):
+        owner = find(model)
+        before = getattr(owner, name)
+        setattr(owner, name, value() if callable(value) and not isinstance(value, type(len)) else value)
+        return lambda: setattr(owner, name, before)
+
+    return change
+
+
+def _class_attribute(owner, name, make):
+    def change(model):
+        before = getattr(owner, name)
+        own = name in owner.__dict__
+        setattr(owner, name, make(before))
+        return lambda: setattr(owner, name, before) if own else delattr(owner, name)
+
+    return change
+
+
+def _hook(model):
+    return model[0].register_forward_hook(lambda module, args, out: out * 2.0).remove
+
+
+def _pre_hook(model):
+    return model.register_forward_pre_hook(lambda module, args: (args[0] * 2.0,)).remove
+
+
+def _hook_in_the_table(model):
+    model[1]._forward_hooks[7] = lambda module, args, out: out * 2.0
+    return model[1]._forward_hooks.clear
+
+
+def _own_forward(model):
+    model[1].forward = lambda x: x * 3.0
+    return lambda: delattr(model[1], "forward")
+
+
+def _own_forward_in_dict(model):
+    model[1].__dict__["forward"] = lambda x: x * 3.0
+    return lambda: model[1].__dict__.pop("forward")
+
+
+def _other_layer(model):
+    before, model[1] = model[1], nn.Tanh()
+    return lambda: model.__setitem__(1, before)
+
+
+def _other_layer_in_the_table(model):
+    before = model._modules["1"]
+    model._modules["1"] = nn.Tanh()
+    return lambda: model._modules.__setitem__("1", before)
+
+
+def _one_more_layer(model):
+    model.append(nn.Sigmoid())
+    return lambda: model.__delitem__(3)
+
+
+def _other_dict(model):
+    before = model[1].__dict__
+    model[1].__dict__ = {**before, "forward": lambda x: x * 3.0}
+    return lambda: setattr(model[1], "__dict__", before)
+
+
+def _other_class(model):
+    model[1].__class__ = nn.Tanh
+    return lambda: setattr(model[1], "__class__", nn.ReLU)
+
+
+def _other_weight(model):
+    before = model[0].weight
+    model[0].weight = nn.Parameter(weft.ones(5, 6))
+    return lambda: setattr(model[0], "weight", before)
+
+
+def _no_bias(model):
+    before, model[0].bias = model[0].bias, None
+    return lambda: setattr(model[0], "bias", before)
+
+
+def _other_function(model):
+    before, F.relu = F.relu, F.tanh
+    return lambda: setattr(F, "relu", before)
+
+
+def _mode(model):
+    return model.eval().train
+
+
+test_a_hook = odd_call(_hook)
+test_a_hook_that_stays = odd_call(_hook, keep=True)
+test_a_hook_before = odd_call(_pre_hook)
+test_a_hook_in_the_table = odd_call(_hook_in_the_table)
+test_a_forward_of_its_own = odd_call(_own_forward)
+test_a_forward_in_its_dict = odd_call(_own_forward_in_dict)
+test_another_layer = odd_call(_other_layer)
+test_another_layer_that_stays = odd_call(_other_layer, keep=True)
+test_another_layer_in_the_table = odd_call(_other_layer_in_the_table)
+test_one_more_layer = odd_call(_one_more_layer)
+test_another_dict = odd_call(_other_dict)
+test_another_class = odd_call(_other_class)
+test_another_weight = odd_call(_other_weight)
+test_no_bias = odd_call(_no_bias)
+test_another_function = odd_call(_other_function)
+test_the_mode_of_dropout = odd_call(_mode, nn.Dropout)
+test_the_mode_of_batch_norm = odd_call(_mode, lambda: nn.BatchNorm1d(5))
+test_the_slope = odd_call(_attribute(lambda model: model[1], "negative_slope", 0.5), nn.LeakyReLU)
+test_an_epsilon = odd_call(_attribute(lambda model: model[1], "eps", 0.5), lambda: nn.LayerNorm(5))
+test_a_shape = odd_call(_attribute(lambda model: model[1], "normalized_shape", (4,)), lambda: nn.LayerNorm(5))
+test_a_reduction = odd_call(_attribute(lambda model: LOSS, "reduction", "sum"), loss_of=(LOSS := nn.CrossEntropyLoss()))
+test_forward_of_the_class = odd_call(_class_attribute(nn.ReLU, "forward", lambda f: lambda self, x: f(self, x) * 2.0))
+test_call_of_the_class = odd_call(_class_attribute(nn.ReLU, "__call__", lambda f: lambda self, x: f(self, x) * 2.0))
+test_call_of_all_modules = odd_call(_class_attribute(nn.Module, "__call__", lambda f: lambda self, x: f(self, x) * 2.0))
+test_attributes_of_the_class = odd_call(
+    _class_attribute(nn.Linear, "__getattribute__", lambda f: lambda self, n: None if n == "bias" else f(self, n))
+)
+
+
+# --- modules of users -------------------------------------------------------------------------------------------------
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2.0
+
+
+class Counting(nn.ReLU):
+    calls = 0
+
+    def __call__(self, x):
+        Counting.calls += 1
+        return super().__call__(x) * Counting.calls
+
+
+class Parametrized(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.direction, self.length = self.weight, nn.Parameter(weft.ones(sizes[1], 1))
+        del self.weight
+
+    @property
+    def weight(self):
+        return self.direction * self.length
+
+    @weight.setter
+    def weight(self, value):
+        self.__dict__["_weight"] = value
+
+
+class Plain(nn.Linear):
+    """Nothing of its own."""
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.calls = nn.Sequential(nn.Linear(6, 6), nn.ReLU()), 0
+
+    def forward(self, x, scale=1.0):
+        self.calls += 1
+        return x + self.inner(x) * scale * self.calls
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Doubling(6, 6), Counting, lambda: Plain(6, 6), Residual, lambda: nn.Sequential(Residual())]
+)
+def test_modules_of_users(make):
+    @twin
+    def scenario(compile):
+        Counting.calls = 0
+        weft.manual_seed(2)
+        model = nn.Sequential(make(), nn.Linear(6, 3))
+        step = compile(training_step(model, sgd(model)))
+        for k in range(N_CALLS):
+            yield step(*batch(k)), list(model.parameters())
+
+    scenario()
+
+
+@twin
+def test_keyword_arguments(compile):
+    layer = Residual()
+    step = compile(lambda x, k: layer(x, scale=0.5) if k % 2 else layer.inner[0](x=x))
+    for k in range(N_CALLS):
+        yield step(batch(0)[0], k // 4)
+
+
+@twin
+def test_a_layer_used_twice(compile):
+    layer = nn.Linear(6, 6)
+    optimizer = sgd(layer)
+
+    def step(x):
+        optimizer.zero_grad()
+        y = layer(layer(x))
+        loss = (y * layer(x)).sum()
+        loss.backward()
+        optimizer.step()
+        return y, loss
+
+    step = compile(step)
+    for k in range(N_CALLS):
+        yield step(batch(k)[0]), list(layer.parameters())
+
+
+@twin
+def test_a_layer_under_no_grad(compile):
+    model = network()
+
+    def step(x):
+        with weft.set_grad_enabled(calls[0] != ODD_CALL):
+            y = model(x)
+        return y.detach(), y.requires_grad
+
+    step, calls = compile(step), [0]
+    for k in range(N_CALLS):
+        calls[0] = k
+        yield step(batch(k)[0])
+
+
+@twin
+def test_results_within_a_model_are_kept(compile):
+    model, kept = network(nn.Flatten(), nn.Unflatten(1, (5, 1)), nn.Flatten(), nn.ReLU()), []
+
+    def step(x):
+        with weft.no_grad():
+            y = model(x)
+            if calls[0] >= ODD_CALL:
+                kept.append(model[:2](x))
+            return y
+
+    step, calls = compile(step), [0]
+    for k in range(N_CALLS):
+        calls[0] = k
+        yield step(batch(k)[0]), kept[-2:]
+
+
+@twin
+def test_a_model_goes_and_another_comes(compile):
+    models = [network(), network()]
+    step = compile(lambda x: models[-1](x).detach())
+    for k in range(N_CALLS):
+        yield step(batch(k)[0])
+        if k == ODD_CALL:
+            del models[-1]
+
+
+@twin
+def test_a_slope_that_always_changes(compile):
+    layer = nn.LeakyReLU()
+    step = compile(lambda x: layer(x))
+    for k in range(3 * N_CALLS):
+        layer.negative_slope = 0.5 if k % 2 else 0.25
+        yield step(batch(k)[0])
+    for k in range(N_CALLS):
+        yield step(batch(k)[0])
+
+
+# --- optimizers -------------------------------------------------------------------------------------------------------
+def odd_step(change, make=sgd):
+    """As odd_call, with change(optimizer, model)."""
+
+    def scenario(compile):
+        model = network()
+        optimizer = make(model)
+        step = compile(training_step(model, optimizer))
+        for k in range(N_CALLS):
+            undo = change(optimizer, model) if k == ODD_CALL else None
+            yield error_of(step, *batch(k)), list(model.parameters()), optimizer.state_dict()["param_groups"]
+            yield [list(state.items()) for state in optimizer.state.values()]
+            if undo is not None:
+                undo()
+
+    return twin(scenario)
+
+
+def _option(name, value):
+    def change(optimizer, model):
+        group = optimizer.param_groups[0]
+        before, group[name] = group[name], value
+        return lambda: group.__setitem__(name, before)
+
+    return change
+
+
+def _one_param_less(optimizer, model):
+    params = optimizer.param_groups[0]["params"]
+    last = params.pop()
+    return lambda: params.append(last)
+
+
+def _params_in_another_order(optimizer, model):
+    optimizer.param_groups[0]["params"].reverse()
+
+
+def _another_list(optimizer, model):
+    group = optimizer.param_groups[0]
+    group["params"] = group["params"][:2]
+
+
+def _one_more_group(optimizer, model):
+    optimizer.add_param_group({"params": [nn.Parameter(weft.ones(2))], "lr": 0.5})
+
+
+def _no_groups(optimizer, model):
+    groups = optimizer.param_groups[:]
+    optimizer.param_groups.clear()
+    return lambda: optimizer.param_groups.extend(groups)
+
+
+def _no_state(optimizer, model):
+    optimizer.state.clear()
+
+
+def _one_buffer_less(optimizer, model):
+    optimizer.state[model[0].weight]["momentum_buffer"] = None
+
+
+def _another_buffer(optimizer, model):
+    optimizer.state[model[0].weight]["momentum_buffer"] = weft.ones(5, 6)
+
+
+def _load(optimizer, model):
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def _frozen(optimizer, model):
+    model[0].weight.requires_grad_(False)
+    return lambda: model[0].weight.requires_grad_(True)
+
+
+def _step_of_its_own(optimizer, model):
+    optimizer.step = lambda: None
+    return lambda: delattr(optimizer, "step")
+
+
+def _group_of_its_own(optimizer, model):
+    optimizer.update_group = lambda group: None
+    return lambda: delattr(optimizer, "update_group")
+
+
+def _update_of_the_class(optimizer, model):
+    before = weft.optim.SGD.update_group
+    weft.optim.SGD.update_group = lambda self, group: None
+    return lambda: setattr(weft.optim.SGD, "update_group", before)
+
+
+def _gradients_stay(optimizer, model):
+    optimizer.zero_grad = lambda: None
+    return lambda: delattr(optimizer, "zero_grad")
+
+
+test_a_rate = odd_step(_option("lr", 0.5))
+test_a_rate_that_is_a_whole_number = odd_step(_option("lr", 1))
+test_a_rate_that_is_a_tensor = odd_step(_option("lr", weft.tensor(0.5)))
+test_a_rate_that_is_no_number = odd_step(_option("lr", float("nan")))
+test_decay = odd_step(_option("weight_decay", 0.5))
+test_no_momentum = odd_step(_option("momentum", 0))
+test_nesterov = odd_step(_option("nesterov", True))
+test_ascent = odd_step(_option("maximize", True))
+test_an_option_that_is_missing = odd_step(
+    lambda optimizer, model: (
+        lambda value: lambda: optimizer.param_groups[0].__setitem__("lr", value)
+    )(optimizer.param_groups[0].pop("lr"))
+)  # fmt: skip
+test_one_param_less = odd_step(_one_param_less)
+test_params_in_another_order = odd_step(_params_in_another_order)
+test_another_list_of_params = odd_step(_another_list)
+test_one_more_group = odd_step(_one_more_group)
+test_no_groups = odd_step(_no_groups)
+test_no_state = odd_step(_no_state)
+test_one_buffer_less = odd_step(_one_buffer_less)
+test_another_buffer = odd_step(_another_buffer)
+test_a_state_is_loaded = odd_step(_load)
+test_a_frozen_parameter = odd_step(_frozen)
+test_a_step_of_its_own = odd_step(_step_of_its_own)
+test_an_update_of_its_own = odd_step(_group_of_its_own)
+test_an_update_of_the_class = odd_step(_update_of_the_class)
+test_gradients_stay = odd_step(_gradients_stay)
+test_without_momentum = odd_step(_option("lr", 0.5), lambda model: weft.optim.SGD(model.parameters(), lr=0.1))
+test_adam = odd_step(_option("lr", 0.5), lambda model: weft.optim.Adam(model.parameters(), lr=0.1))
+test_several_groups = odd_step(
+    _option("lr", 0.5),
+    lambda model: weft.optim.SGD(
+        [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.5}], lr=0.1
+    ),
+)
+
+
+class Limited(weft.optim.SGD):
+    """An optimizer of a user that does more than its base."""
+
+    def update_group(self, group):
+        super().update_group(group)
+        with weft.no_grad():
+            for param in group["params"]:
+                param.clamp_(-0.3, 0.3)
+
+
+test_an_optimizer_of_a_user = odd_step(_option("lr", 0.5), lambda model: Limited(model.parameters(), lr=0.1))
+
+
+@twin
+def test_a_rate_that_always_changes(compile):
+    model = network()
+    optimizer = sgd(model)
+    schedule = weft.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    step = compile(training_step(model, optimizer))
+    for k in range(3 * N_CALLS):
+        yield step(*batch(k)), list(model.parameters())
+        schedule.step()
+
+
+@twin
+def test_a_rate_that_changes_now_and_then(compile):
+    model = network()
+    optimizer = sgd(model)
+    schedule = weft.optim.lr_scheduler.StepLR(optimizer, 25, 0.9)
+    step = compile(training_step(model, optimizer))
+    for k in range(200):
+        yield step(*batch(k % 7)), list(model.parameters())
+        schedule.step()
+
+
+@skip_without_native_code
+def test_a_rate_that_changes_now_and_then_is_learned_again():
+    model = network()
+    optimizer = sgd(model)
+    step = weft.compile(training_step(model, optimizer))
+    for k in range(400):
+        optimizer.param_groups[0]["lr"] = 0.1 / (1 + k // 40)
+        step(*batch(0))
+    assert "update_group" not in python_calls(step, *batch(0))
+
+
+@twin
+def test_a_closure(compile):
+    model = network()
+    optimizer = sgd(model)
+
+    def step(x, y):
+        def closure():
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    step = compile(step)
+    for k in range(N_CALLS):
+        yield step(*batch(k)), list(model.parameters())
+
+
+@twin
+def test_an_exception_after_gradients_are_dropped(compile):
+    model = network()
+    optimizer = sgd(model)
+    plain = training_step(model, optimizer)
+
+    def step(x, y):
+        loss = plain(x, y)
+        optimizer.zero_grad()
+        if calls[0] == ODD_CALL:
+            raise KeyError
+        return loss
+
+    step, calls = compile(step), [0]
+    for k in range(N_CALLS):
+        calls[0] = k
+        yield error_of(step, *batch(k)), list(model.parameters()), [p.grad for p in model.parameters()]
+
+
+# --- what it must not keep or share -----------------------------------------------------------------------------------
+@skip_without_native_code
+def test_memory_does_not_grow_with_lessons():
+    import tracemalloc
+
+    model = network()
+    optimizer = sgd(model)
+    step = weft.compile(training_step(model, optimizer))
+    x, y = batch(0)
+
+    def train(n):
+        for k in range(n):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + k // 20)
+            step(x, y)
+        # Python keeps some freed objects for later, until the collector comes.
+        gc.collect()
+
+    train(400)
+    tracemalloc.start()
+    train(400)
+    start = tracemalloc.get_traced_memory()[0]
+    train(800)
+    grown = tracemalloc.get_traced_memory()[0] - start
+    tracemalloc.stop()
+    assert grown < 8000
+
+
+@skip_without_native_code
+def test_references_are_counted():
+    model = network()
+    optimizer = sgd(model)
+    step = weft.compile(training_step(model, optimizer))
+    x, y = batch(0)
+    for _ in range(N_CALLS):
+        step(x, y)
+    usual = step.recordings[0].usual
+    assert isinstance(usual, frame_usual.UsualFrame)
+    group = optimizer.param_groups[0]
+    fixed = [
+        model,
+        model[0],
+        model[0].__dict__,
+        model[0].weight,
+        group,
+        group["params"],
+        group["lr"],
+        optimizer.state,
+        x,
+    ]
+    before = [sys.getrefcount(v) for v in fixed]
+    for _ in range(1000):
+        step(x, y)
+    after = [sys.getrefcount(v) for v in fixed]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 100
+
+
+def test_calls_in_other_threads_and_outside_are_calls_of_their_own():
+    import threading
+
+    model = network()
+    step = weft.compile(weft.no_grad()(lambda x: between(model(x))))
+    found, x = [], batch(0)[0]
+
+    def between(y):
+        def work():
+            found.append(model(x).tolist())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return y
+
+    for _ in range(N_CALLS):
+        y = step(x)
+        assert found[-1] == y.tolist() == model(x).tolist()
