@@ -62,7 +62,7 @@ class Frame:
         self.last_program = None
         self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
-        self.remembered = []  # (dict, what it held before the call changed it), see runtime/update.py
+        self.remembered = []  # (function, arguments) that take back a change, see runtime/update.py
         self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
@@ -405,9 +405,8 @@ class Frame:
         for tensors, gradients in reversed(self.changed_gradients):
             for tensor, gradient in zip(tensors, gradients):
                 tensor._grad = gradient
-        for mapping, before in reversed(self.remembered):
-            mapping.clear()
-            mapping.update(before)
+        for restore, arguments in reversed(self.remembered):
+            restore(*arguments)
         self._release(None)
 
     def _release(self, needed):
@@ -465,9 +464,17 @@ class Frame:
         """Whether a step of the optimizer has been made. Only a UsualFrame makes any."""
         return False
 
+    def count_steps(self, params, states):
+        """The count of an optimizer's step, if it was counted for all its parameters. Only a UsualFrame does that."""
+        return None
+
     def drop_gradients(self, groups):
         """Whether the gradients of all parameters in the groups have been dropped. Only a UsualFrame does that."""
         return False
+
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """As backward_again, for autograd.grad: its result or None."""
+        return None
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)

@@ -244,8 +244,8 @@ class UsualFrame:
         self.position.value += 1
         return True
 
-    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
-        """autograd.grad, if it is the one expected here."""
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """What autograd.grad returns, if it is the one expected here; else None."""
         entry = self.entries[self.position.value]
         operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
         if (
@@ -260,6 +260,9 @@ class UsualFrame:
         ):
             self.position.value += 1
             return [self.tensors[vid] for vid in entry.numbers]
+        return None
+
+    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
 
     def before_gradient(self, tensor):
@@ -296,6 +299,10 @@ class UsualFrame:
     def step_again(self, optimizer):
         """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
         return self._native is not None and self._spans.step(optimizer)
+
+    def count_steps(self, params, states):
+        """The count of an optimizer's step, if it was counted for all its parameters. Only native code does that."""
+        return None
 
     def drop_gradients(self, groups):
         """Whether gradients have been dropped so that the call can take it back. Only native code does that here."""

@@ -25,6 +25,7 @@ from .modes import state
 from .native_text import Layout
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Storage, Tensor
+from .update import restore_steps
 
 _METH_FASTCALL = 0x80
 
@@ -200,9 +201,10 @@ def _constants():
     fixed = {
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
-        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.STATES: defaultdict,
+        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
+        t.RESTORE_STEPS: restore_steps,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
-        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME), _NAMES)),
+        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():
         words[k] = id(value)
@@ -211,7 +213,7 @@ def _constants():
     return words
 
 
-_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params")))
+_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params", "step")))
 
 
 def _address(name):
@@ -413,13 +415,17 @@ def _argument(held, key):
 
 def _entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op in (None, GRADIENTS) or entry.fresh:
+    if entry.op is None or entry.fresh:
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
     codes = np.array(entry.operands, np.int64)
     held.append(codes)
     row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    if entry.op is GRADIENTS:
+        n_outputs, retain_graph = entry.attributes
+        row[1] = id(retain_graph)
+        return [*row, entry.vid, 0, n_outputs]
     if entry.op is not UPDATE:
         root = -1 if entry.root is None else entry.root
         return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]

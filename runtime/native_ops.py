@@ -6,7 +6,7 @@ from .native_text import NULL, Callable, Method
 
 
 def write(module, layout):
-    for one in (_apply, _call_op, _backward_again):
+    for one in (_apply, _call_op, _backward_again, _gradients_again, _before_gradient):
         one(module, layout)
 
 
@@ -85,3 +85,60 @@ def _backward_again(module, layout):
         f.assign(f.item(tensors, gradient), leaf, layout.grad)
     f.advance()
     f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _gradients_again(module, layout):
+    """gradients_again(outputs, cotangents, inputs, retain_graph, create_graph): the gradients that autograd.grad
+    returns, as a list, if it is the expected one."""
+    f = Method(module, "gradients_again", layout)
+    b = f.b
+    entry, outputs, cotangents, inputs = f.entry(), *map(f.argument, range(3))
+    f.same(f.load(entry, 8 * t.OP), f.word(t.GRADIENTS))
+    f.same(f.argument(3), f.load(entry, 8 * t.ATTRIBUTES))
+    f.same(f.argument(4), f.word(t.FALSE))
+    f.require_mode(entry)
+    n_outputs, n = f.load(entry, 8 * t.ROW_LENGTH, I64), f.load(entry, 8 * t.N_OPERANDS, I64)
+    codes, tensors = f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    after = b.add(n_outputs, n_outputs)
+    n_inputs = b.sub(n, after)
+    for given, size in ((outputs, n_outputs), (inputs, n_inputs)):
+        f.require_type(given, t.TUPLE)
+        f.same(f.load(given, layout.size, I64), size)
+    input_items = b.offset(inputs, layout.tuple_items, 1)
+    f.require_operands(b.offset(outputs, layout.tuple_items, 1), codes, n_outputs, tensors)
+    f.require_operands(input_items, b.offset(codes, after, 8), n_inputs, tensors)
+    _require_cotangents(f, cotangents, b.offset(codes, n_outputs, 8), n_outputs, tensors)
+    with b.loop(0, n_inputs, 1) as i:
+        f.same(f.load(f.item(input_items, i), layout.accumulator), f.word(t.NONE))
+    found = f.new_list()
+    with b.loop(0, n_inputs, 1) as i:
+        f.append_to(found, f.item(tensors, b.add(f.load(entry, 8 * t.VID, I64), i)))
+    f.advance()
+    f.finish(found)
+
+
+def _require_cotangents(f, cotangents, codes, n, tensors):
+    """Those of the codes, None where a code is negative; without any, all are None."""
+    b, layout = f.b, f.layout
+    given = b.cmp("ne", cotangents, f.word(t.NONE))
+    with b.when(given):
+        f.require_type(cotangents, t.TUPLE)
+        f.same(f.load(cotangents, layout.size, I64), n)
+    with b.loop(0, n, 1) as i:
+        code = f.item(codes, i, I64)
+        is_none = b.cmp("lt", code, b.i64(0))
+        expected = b.select(is_none, f.word(t.NONE), f.item(tensors, b.select(is_none, b.i64(0), code)))
+        with b.when(given):
+            f.same(f.item(b.offset(cotangents, layout.tuple_items, 1), i), expected)
+        with b.when(b.not_(given)):
+            f.require(is_none)
+
+
+def _before_gradient(module, layout):
+    """before_gradient(tensor): .grad of a tensor from outside is about to change; the call can take that back."""
+    f = Method(module, "before_gradient", layout)
+    tensor = f.argument(0)
+    f.require(f.b.cmp("ne", f.load(tensor, layout.frame), f.word(t.FRAME)))
+    gradient = f.load(tensor, layout.grad)
+    f.append_new(t.CHANGED_GRADIENTS, f.tuple_of(*[f.tuple_of(f.keep(x)) for x in (tensor, gradient)]))
+    f.finish(f.keep(f.word(t.NONE)))

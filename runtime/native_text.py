@@ -71,7 +71,6 @@ ARGUMENTS, N_ARGUMENTS, OWNERS, N_OWNERS, EXPECTED, N_EXPECTED, RESULTS, N_RESUL
 STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DTYPE = range(17, 25)
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
 KINDS = 34  # and two more: the types of Python numbers, bool, int, float
-SLOW = 37  # and more: per method the Python method that does the same
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
@@ -81,13 +80,18 @@ VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED, ENDS_IN_PYTHON = range(68, 74)
 LEARN = 76  # the Python method that calls an object and learns what the call does
 CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
 PARAMS_NAME, STATES = 74, 75  # the name of a group's parameters, the type of an optimizer's states
-API = 90
+SLOW = 90  # and more: per method the Python method that does the same
+GRADIENTS, STEP_NAME, RESTORE_STEPS = 85, 86, 87  # autograd.grad among ops; an optimizer's counts, and what undoes one
+API = 110
 N_WORDS = API + len(FUNCTIONS)
-METHODS = str.split("begin apply backward_again update update_again step_again drop_gradients run take call")
+METHODS = str.split(
+    "begin apply backward_again gradients_again before_gradient update update_again step_again count_steps "
+    "drop_gradients run take call"
+)
 
-# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward the word
-# for it. STORAGES and N_STORAGES of a backward are the (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view,
-# the number of its base, else -1.
+# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward and of a
+# gradients, whose ROW_LENGTH is how many outputs it has, the word for it. STORAGES and N_STORAGES of a backward are the
+# (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view, the number of its base, else -1.
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
 ROOT, SPANS, N_SPANS = 11, 12, 13
 ENTRY_WORDS = 16
@@ -153,6 +157,19 @@ class Function:
         """Call a Python function."""
         return self.python("PyObject_VectorcallDict", [self.word(word), arguments, self.b.i64(n), NULL])
 
+    def tuple_of(self, *items):
+        """A new tuple that takes over the references to its items."""
+        made = self.python("PyTuple_New", [self.b.i64(len(items))])
+        self.return_null_if(self.b.cmp("eq", made, NULL))
+        for k, x in enumerate(items):
+            self.python("PyTuple_SetItem", [made, self.b.i64(k), x], I32)
+        return made
+
+    def new_list(self):
+        made = self.python("PyList_New", [self.b.i64(0)])
+        self.return_null_if(self.b.cmp("eq", made, NULL))
+        return made
+
     def keep(self, x):
         self.python("Py_IncRef", [x], "void")
         return x
@@ -196,6 +213,11 @@ class Function:
     def append(self, word, x):
         """Append to a list of the call."""
         self.append_to(self.word(word), x)
+
+    def append_new(self, word, x):
+        """Append an object that nothing else holds."""
+        self.append(word, x)
+        self.python("Py_DecRef", [x], "void")
 
     def append_to(self, items, x):
         """Append to a list; an error is passed on."""

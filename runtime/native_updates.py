@@ -8,7 +8,7 @@ from .native_text import NULL, Helper, Method
 
 
 def write(module, layout):
-    for one in (_match_rows, _update, _update_again, _step_again, _drop_gradients):
+    for one in (_match_rows, _update, _update_again, _step_again, _count_steps, _drop_gradients):
         one(module, layout)
 
 
@@ -165,6 +165,48 @@ def _take_update(f, entry, numbers):
     f.advance()
 
 
+def _count_steps(module, layout):
+    """count_steps(params, states): adds one to states[param]["step"] for all params with a gradient, if it is the same
+    number for all. Returns that number; the call can take it back."""
+    f = Method(module, "count_steps", layout)
+    b, params, states = f.b, f.argument(0), f.argument(1)
+    f.require_type(params, t.LIST)
+    f.require_type(states, t.STATES)
+    none, place = b.i64(-1), b.alloca(I64)
+    b.store(none, place)
+    with _states(f, params, states) as state:
+        step = f.python("PyDict_GetItem", [state, f.word(t.STEP_NAME)])
+        f.require(b.cmp("ne", step, NULL))
+        f.require_type(step, t.KINDS + 1)
+        seen, count = b.load(place, I64), f.python("PyLong_AsLongLong", [step], I64)
+        f.require(b.or_(b.cmp("eq", seen, count), b.cmp("eq", seen, none)))
+        b.store(count, place)
+    count = b.load(place, I64)
+    f.require(b.cmp("ge", count, b.i64(0)))
+    before, after = (f.python("PyLong_FromLongLong", [b.add(count, b.i64(k))]) for k in range(2))
+    changed = f.new_list()
+    f.append_new(t.REMEMBERED, f.tuple_of(f.keep(f.word(t.RESTORE_STEPS)), f.tuple_of(changed, before)))
+    with _states(f, params, states) as state:
+        f.append_to(changed, state)
+        failed = f.python("PyDict_SetItem", [state, f.word(t.STEP_NAME), after], I32)
+        f.return_null_if(b.cmp("ne", failed, b.const(0, I32)))
+    f.finish(after)
+
+
+@contextmanager
+def _states(f, params, states):
+    """A loop over the states of the parameters that have a gradient."""
+    b = f.b
+    with b.loop(0, f.load(params, f.layout.size, I64), 1) as i:
+        param = f.item(f.load(params, f.layout.list_items), i)
+        _require_tensor(f, param)
+        with b.when(b.cmp("ne", f.load(param, f.layout.grad), f.word(t.NONE))):
+            state = f.python("PyDict_GetItem", [states, param])
+            f.require(b.cmp("ne", state, NULL))
+            f.require_type(state, t.DICT)
+            yield state
+
+
 def _drop_gradients(module, layout):
     """drop_gradients(groups): True, after .grad of all their parameters has become None; the call can take it back."""
     f = Method(module, "drop_gradients", layout)
@@ -172,14 +214,8 @@ def _drop_gradients(module, layout):
     f.require_type(groups, t.LIST)
     with _params(f, groups) as param:
         _require_tensor(f, param)
-    tensors, gradients = (f.python("PyList_New", [b.i64(0)]) for _ in range(2))
-    f.return_null_if(b.or_(b.cmp("eq", tensors, NULL), b.cmp("eq", gradients, NULL)))
-    undo = f.python("PyTuple_New", [b.i64(2)])
-    f.return_null_if(b.cmp("eq", undo, NULL))
-    for k, items in enumerate((tensors, gradients)):
-        f.python("PyTuple_SetItem", [undo, b.i64(k), items], I32)
-    f.append(t.CHANGED_GRADIENTS, undo)
-    f.python("Py_DecRef", [undo], "void")
+    tensors, gradients = f.new_list(), f.new_list()
+    f.append_new(t.CHANGED_GRADIENTS, f.tuple_of(tensors, gradients))
     with _params(f, groups) as param:
         gradient = f.load(param, layout.grad)
         with b.when(b.cmp("ne", gradient, none)):

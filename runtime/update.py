@@ -35,7 +35,25 @@ def remember(mapping):
     """If the compiled call in flight fails, this dict is to hold again what it holds now (counts, optimizer state)."""
     frame = state.frame
     if frame is not None:
-        frame.remembered.append((mapping, dict(mapping)))
+        frame.remembered.append((_restore, (mapping, dict(mapping))))
+
+
+def _restore(mapping, before):
+    mapping.clear()
+    mapping.update(before)
+
+
+def count_steps(params, states):
+    """Add one to states[param]["step"] for all params with a gradient, if it is the same number for all, and return the
+    new number. None if nothing was done, which is so in all but usual calls."""
+    frame = state.frame
+    return None if frame is None else frame.count_steps(params, states)
+
+
+def restore_steps(states, step):
+    """Take back a count of native code's."""
+    for values in states:
+        values["step"] = step
 
 
 def drop_gradients(tensors):

@@ -710,3 +710,117 @@ def test_calls_in_other_threads_and_outside_are_calls_of_their_own():
     for _ in range(N_CALLS):
         y = step(x)
         assert found[-1] == y.tolist() == model(x).tolist()
+
+
+# --- counts of steps, and gradients -----------------------------------------------------------------------------------
+COUNTING = [
+    lambda model: weft.optim.Adam(model.parameters(), lr=0.1),
+    lambda model: weft.optim.Adam(model.parameters(), lr=0.1, amsgrad=True),
+    lambda model: weft.optim.AdamW(model.parameters(), lr=0.1),
+    lambda model: weft.optim.RMSprop(model.parameters(), lr=0.1, momentum=0.5, centered=True),
+    lambda model: weft.optim.Adagrad(model.parameters(), lr=0.1, lr_decay=0.1),
+]
+
+
+def _another_count(optimizer, model):
+    optimizer.state[model[0].bias]["step"] += 5
+
+
+def _all_counts(optimizer, model):
+    for state in optimizer.state.values():
+        state["step"] = 100
+
+
+def _counts_as_tensors(optimizer, model):
+    for state in optimizer.state.values():
+        state["step"] = weft.tensor(float(state["step"]))
+
+
+def _one_state_less(optimizer, model):
+    if not isinstance(optimizer, weft.optim.Adagrad):
+        optimizer.state[model[2].bias].clear()
+
+
+@pytest.mark.parametrize("make", COUNTING)
+@pytest.mark.parametrize(
+    "change",
+    [_another_count, _all_counts, _counts_as_tensors, _one_state_less, _frozen, _params_in_another_order, _load],
+)
+def test_counts(make, change):
+    odd_step(change, make)()
+
+
+@pytest.mark.parametrize("make", COUNTING)
+def test_a_failed_call_takes_its_count_back(make):
+    """The index is out of range: the program fails after Python has counted."""
+    model = network()
+    optimizer = make(model)
+    step = weft.compile(training_step(model, optimizer))
+    for k in range(N_CALLS):
+        step(*batch(k))
+    before = [(p.tolist(), p.grad.tolist(), optimizer.state[p]["step"]) for p in model.parameters()]
+    x, y = batch(0)
+    with pytest.raises((IndexError, RuntimeError)):
+        step(x, y * 7)
+    assert [(p.tolist(), p.grad.tolist(), optimizer.state[p]["step"]) for p in model.parameters()] == before
+    step(x, y)
+    assert [optimizer.state[p]["step"] for p in model.parameters()] == [N_CALLS + 1] * 4
+
+
+@twin
+def test_gradients_are_assigned_and_taken_back(compile):
+    w, v = weft.ones(3, requires_grad=True), weft.ones(3, requires_grad=True)
+
+    def step(x):
+        w.grad = None
+        v.grad = weft.ones(3)
+        if calls[0] == ODD_CALL:
+            v.grad = None
+        loss = (x * w).sum()
+        loss.backward()
+        if calls[0] == ODD_CALL + 1:
+            raise KeyError
+        return loss
+
+    step, calls = compile(step), [0]
+    for k in range(N_CALLS):
+        calls[0] = k
+        yield error_of(step, batch(k)[0][:, :3]), w.grad, v.grad
+
+
+@pytest.mark.parametrize("odd", ["inputs", "cotangent", "retain", "create", "unused", "hook", "mode", None])
+def test_autograd_grad(odd):
+    def scenario(compile):
+        w, v = weft.ones(3, requires_grad=True), weft.ones(3, requires_grad=True)
+
+        def step(x):
+            y = (x * w * v).exp()
+            odd_now = odd if calls[0] == ODD_CALL else None
+            inputs = [w, v, weft.ones(3, requires_grad=True)] if odd_now == "unused" else [w, v]
+            inputs = [v, w] if odd_now == "inputs" else inputs
+            cotangent = x * 2.0 if odd_now == "cotangent" else x
+            with weft.set_grad_enabled(odd_now != "mode"):
+                found = weft.autograd.grad(
+                    y, inputs, cotangent, retain_graph=odd_now == "retain", create_graph=odd_now == "create",
+                )  # fmt: skip
+            return [g.detach() for g in found], [g.requires_grad for g in found]
+
+        step, calls = compile(step), [0]
+        for k in range(N_CALLS):
+            calls[0] = k
+            handle = w.register_hook(lambda g: g * 2.0) if odd == "hook" and k == ODD_CALL else None
+            yield error_of(step, batch(k)[0][0, :3])
+            if handle is not None:
+                handle.remove()
+
+    twin(scenario)()
+
+
+@skip_without_native_code
+def test_autograd_grad_runs_no_python():
+    w = weft.ones(3, requires_grad=True)
+    f = weft.compile(lambda x: weft.autograd.grad((x * w).sum(), [w])[0])
+    for _ in range(N_CALLS):
+        f(weft.ones(3))
+    names = python_calls(f, weft.ones(3))
+    assert "gradients_again" not in names and "_check_cotangents" not in names
