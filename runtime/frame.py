@@ -10,6 +10,7 @@ from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
 from .closed import FreedNode, close_graph
 from .expectation import learn
+from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
@@ -17,7 +18,7 @@ from .recording import NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
 
 
-class Frame:
+class Frame(NothingAgain):
     """The state of one call. See the module's docstring; frame_autograd.py holds its backward."""
 
     def __init__(self, recording):
@@ -451,30 +452,6 @@ class Frame:
     def before_gradient(self, tensor):
         """A user is about to assign .grad: if the call fails, it is to be what it was."""
         self.changed_gradients.append(((tensor,), (tensor._grad,)))
-
-    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
-        """Whether backward() is the one expected here, and has been done. Only a UsualFrame expects any."""
-        return False
-
-    def update_again(self, rule, params, states, names, numbers, flags):
-        """As backward_again, for a row (param, gradient, states[param][name] for all names) per param that has one."""
-        return False
-
-    def step_again(self, optimizer):
-        """Whether a step of the optimizer has been made. Only a UsualFrame makes any."""
-        return False
-
-    def count_steps(self, params, states):
-        """The count of an optimizer's step, if it was counted for all its parameters. Only a UsualFrame does that."""
-        return None
-
-    def drop_gradients(self, groups):
-        """Whether the gradients of all parameters in the groups have been dropped. Only a UsualFrame does that."""
-        return False
-
-    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
-        """As backward_again, for autograd.grad: its result or None."""
-        return None
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)

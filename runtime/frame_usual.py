@@ -18,6 +18,7 @@ from weakref import getweakrefcount
 
 from . import frame_inputs, native, native_text
 from .frame import Frame
+from .frame_again import NothingAgain
 from .frame_run import close_after_error, run
 from .frame_spans import Spans
 from .modes import state
@@ -75,7 +76,7 @@ def _is_plain(frame, needed):
     )
 
 
-class UsualFrame:
+class UsualFrame(NothingAgain):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -292,21 +293,9 @@ class UsualFrame:
                 return
         self.depart().update(rule, rows, numbers, flags)
 
-    def update_again(self, rule, params, states, names, numbers, flags):
-        """Whether this update is the one expected here, and has been made. Only native code knows; `update` is next."""
-        return False
-
     def step_again(self, optimizer):
         """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
         return self._native is not None and self._spans.step(optimizer)
-
-    def count_steps(self, params, states):
-        """The count of an optimizer's step, if it was counted for all its parameters. Only native code does that."""
-        return None
-
-    def drop_gradients(self, groups):
-        """Whether gradients have been dropped so that the call can take it back. Only native code does that here."""
-        return False
 
     # --- the end --------------------------------------------------------------------------------------------------
     def close(self):
