@@ -4,6 +4,10 @@
 class NothingAgain:
     """The answers of a frame that expects nothing. A UsualFrame has others, most of them in native code."""
 
+    def call_again(self, function, args):
+        """function(*args), which may be taken as a whole (frame_spans.py)."""
+        return function(*args)
+
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """Whether backward() of these outputs is the one expected here, and has been done."""
         return False

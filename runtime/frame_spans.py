@@ -8,9 +8,13 @@ this is the very same as when the span was learned, running it again can only le
 compares (`guards`) and goes on behind them. It compares every attribute of the module and of those below it, their
 hooks, their classes and the functions these call: whatever changed, Python runs, and what it does is learned anew.
 
+A few functions that are much Python and few ops have spans too (`spanned`): they depend on their arguments alone.
+
 Which `forward` is such a function its author says, by `pure`. A module with any other `forward` has no span, and its
 Python runs as ever; the modules it calls may have theirs.
 """
+
+from functools import partial, wraps
 
 from ..compiler.dtypes import DType
 from . import native, native_text
@@ -39,6 +43,17 @@ def pure(condition=None):
     return mark
 
 
+def spanned(function):
+    """Decorates a function of tensors that does nothing but ops, and depends on nothing else."""
+
+    @wraps(function)
+    def spanning(*args, **kwargs):
+        frame = state.frame
+        return function(*args, **kwargs) if frame is None or kwargs else frame.call_again(function, args)
+
+    return spanning
+
+
 class Spans:
     """What a UsualFrame has learned."""
 
@@ -46,16 +61,24 @@ class Spans:
         self.frame, self.replay = frame, replay
         self.lessons = {}  # (position, id of an object) -> how often it was learned in vain, the object
 
-    def call(self, module, args):
+    def call_module(self, module, args):
         """module(*args), in a call that has not departed."""
+        guards = self._guards(self.frame.position.value, module, Guards().cover, module, args)
+        return self._call(module, partial(native.call_in_python, "call_module", module), args, guards)
+
+    def call_function(self, function, args):
+        """function(*args) of a spanned function."""
+        guards = self._guards(self.frame.position.value, function, _only_tensors, args)
+        return self._call(function, function, args, guards)
+
+    def _call(self, key, function, args, guards):
         frame = self.frame
         start, n_numbers, enabled = frame.position.value, len(frame.numbers), state.grad_enabled
-        guards = self._guards(start, module, Guards().cover, module, args)
-        result = native.call_in_python("call_module", module, args)
-        if guards and not frame.departed.value:
+        result = function(*args)
+        if guards is not None and not frame.departed.value:
             span = self._span(start, args, result)
             if span is not None:
-                self.replay.add_call(start, module, enabled, guards, list(frame.numbers[n_numbers:]), *span)
+                self.replay.add_call(start, key, enabled, guards, list(frame.numbers[n_numbers:]), *span)
         return result
 
     def step(self, optimizer):
@@ -164,6 +187,11 @@ class Guards:
                 self.functions.add((functional, name))
                 pairs = [(name, vars(functional)[name])]
                 self.rows.append((native_text.OF_ITEM, None, vars(functional), 1, pairs))
+
+
+def _only_tensors(args):
+    """No rows, if nothing but the arguments counts and they can be compared."""
+    return [] if all(isinstance(x, Tensor) for x in args) else None
 
 
 def _is_fixed(x):

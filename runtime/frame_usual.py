@@ -128,7 +128,7 @@ class UsualFrame(NothingAgain):
         vars(self).update(zip(names, replay.functions))
 
     def _learn(self, module, args):
-        return self._spans.call(module, args)
+        return self._spans.call_module(module, args)
 
     @property
     def homes(self):
@@ -292,6 +292,10 @@ class UsualFrame(NothingAgain):
                 self.position.value += 1
                 return
         self.depart().update(rule, rows, numbers, flags)
+
+    def call_again(self, function, args):
+        """A call of a spanned function. Native code asks where it knows of no span: it is learned."""
+        return function(*args) if self._native is None else self._spans.call_function(function, args)
 
     def step_again(self, optimizer):
         """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""

@@ -250,7 +250,7 @@ def module_class():
     return _callable_classes["call_module"]
 
 
-def call_in_python(name, this, args):
+def call_in_python(name, this, *args):
     return _replaced[name](this, *args)
 
 
@@ -343,12 +343,12 @@ class NativeReplay:
         self.held += [program, table, scalars]
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
-    def add_call(self, start, module, enabled, guards, appended, numbers, end, result, roots):
-        """From now on a call of the module at this position, of these numbers, leads to `end` if the guards hold."""
+    def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
+        """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold."""
         held = [appended]
         codes = _table(held, [(n,) for n in numbers], 1)
         rest = id(enabled), end, result, id(appended), *_table(held, roots, 2)
-        self._add_span(start, module, held, guards, codes, rest)
+        self._add_span(start, key, held, guards, codes, rest)
 
     def add_step(self, start, optimizer, guards, updates):
         """From now on a step of the optimizer at this position makes these updates if the guards hold."""

@@ -2,11 +2,11 @@
 
 from ..compiler.emit.builder import F64, I32, I64, PTR
 from . import native_text as t
-from .native_text import NULL, Callable, Helper
+from .native_text import NULL, Callable, Helper, Method
 
 
 def write(module, layout):
-    for one in (_guard, _match_guards, _take_span, _call_module):
+    for one in (_guard, _match_guards, _take_span, _call_module, _call_again):
         one(module, layout)
 
 
@@ -54,6 +54,27 @@ def _call_forward(f, this, args, kwargs):
         f.python("Py_DecRef", [forward], "void")
         f.give(result)
         b.start(b.label("unreachable"))
+
+
+def _call_again(module, layout):
+    """call_again(function, args): the same for a spanned function."""
+    f = Method(module, "call_again", layout)
+    b, entry, function = f.b, f.entry(), f.argument(0)
+    spans = f.load(entry, 8 * t.SPANS)
+    with b.loop(0, f.load(entry, 8 * t.N_SPANS, I64), 1) as i:
+        span = b.offset(spans, i, 8 * t.SPAN_WORDS)
+        with b.when(b.cmp("eq", f.load(span, 8 * t.KEY), function)):
+            with b.when(b.cmp("lt", f.load(span, 8 * t.END, I64), b.i64(0))):
+                f.give(f.python("PyObject_Call", [function, f.argument(1), NULL]))
+                b.start(b.label("unreachable"))
+            result = b.call(PTR, "weft_take_span", [f.words, span, f.argument(1)])
+            with b.when(b.cmp("ne", result, NULL)):
+                f.give(result)
+                b.start(b.label("unreachable"))
+    # Python learns one.
+    b.branch(f.slow)
+    b.start(b.label("unreachable"))
+    f.finish(NULL)
 
 
 def _take_span(module, layout):

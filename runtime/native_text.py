@@ -85,7 +85,7 @@ GRADIENTS, STEP_NAME, RESTORE_STEPS = 85, 86, 87  # autograd.grad among ops; an 
 API = 110
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
-    "begin apply backward_again gradients_again before_gradient update update_again step_again count_steps "
+    "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
     "drop_gradients run take call"
 )
 
@@ -308,6 +308,8 @@ class Callable(Function):
         self.words = self.shared(ACTIVE)
         self.require(self.b.cmp("ne", self.words, NULL))
         self.same(self.python("PyThreadState_Get", []), self.word(THREAD))
+        # Something may be computed outside the call while it is in flight.
+        self.same(self.mode(FRAME_NAME, NONE), self.word(FRAME))
 
     def shared(self, k):
         return self.load(Reg(f"@{SHARED}", PTR), 8 * k)

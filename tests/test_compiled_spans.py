@@ -824,3 +824,72 @@ def test_autograd_grad_runs_no_python():
         f(weft.ones(3))
     names = python_calls(f, weft.ones(3))
     assert "gradients_again" not in names and "_check_cotangents" not in names
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+CLASSES, CHANCES = weft.tensor([0, 2, 1, 2]), weft.full((4, 3), 1 / 3)
+ODD_LOSSES = {
+    "other rows": lambda x, y: F.cross_entropy(x * 2.0, y),
+    "other classes": lambda x, y: F.cross_entropy(x, CLASSES),
+    "chances": lambda x, y: F.cross_entropy(x, CHANCES),
+    "weights": lambda x, y: F.cross_entropy(x, y, weft.tensor([1.0, 2.0, 3.0])),
+    "no weights": lambda x, y: F.cross_entropy(x, y, None),
+    "a sum": lambda x, y: F.cross_entropy(x, y, reduction="sum"),
+    "smooth": lambda x, y: F.cross_entropy(x, y, label_smoothing=0.5),
+    "names": lambda x, y: F.cross_entropy(target=y, x=x),
+    "another function": lambda x, y: F.nll_loss(x.log_softmax(1), y),
+    "an error": lambda x, y: F.cross_entropy(x, y[:2]),
+    "a constant": lambda x, y: F.cross_entropy(x, y).detach().requires_grad_(),
+    "twice": lambda x, y: F.cross_entropy(x, y) + F.cross_entropy(x, y),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_LOSSES.values(), ids=ODD_LOSSES)
+@pytest.mark.parametrize("usual", [ODD_LOSSES["twice"], lambda x, y: F.cross_entropy(x, y)], ids=["twice", "once"])
+def test_losses(usual, odd):
+    def scenario(compile):
+        model = network()
+        step = compile(training_step(model, sgd(model), lambda x, y: (odd if calls[0] == ODD_CALL else usual)(x, y)))
+        calls = [0]
+        for k in range(N_CALLS):
+            calls[0] = k
+            yield error_of(step, *batch(k)), list(model.parameters())
+
+    twin(scenario)()
+
+
+@twin
+def test_numbers_are_no_tensors(compile):
+    """A function of numbers has no span: they could be others next time."""
+    f = compile(lambda x, y, k: F.binary_cross_entropy_with_logits(x, y, k) + F.binary_cross_entropy(x.sigmoid(), y, k))
+    with weft.no_grad():
+        for k in range(N_CALLS):
+            yield f(batch(k)[0], batch(k + 1)[0].sigmoid(), 0.5 + k // 5)
+
+
+def test_a_spanned_function_is_its_function():
+    import inspect
+
+    assert str(inspect.signature(F.nll_loss)) == "(x, target, weight=None, *, ignore_index=-100, reduction='mean')"
+    assert F.nll_loss.__name__ == "nll_loss" and "log probabilities" in F.nll_loss.__doc__
+
+
+def test_what_is_computed_outside_a_call_in_flight_is_no_part_of_it():
+    from weft.runtime.modes import state
+
+    model, x = network(), batch(0)[0]
+
+    def f(x):
+        with weft.no_grad():
+            if calls[0] == ODD_CALL:
+                frame, state.frame = state.frame, None
+                kept.extend([model(x), x * 2.0, F.cross_entropy(x, CLASSES)])
+                state.frame = frame
+            return model(x), x * 2.0, F.cross_entropy(x, CLASSES)
+
+    f, calls, kept = weft.compile(f), [0], []
+    for k in range(N_CALLS):
+        calls[0] = k
+        found = f(x)
+    assert [y.tolist() for y in kept] == [y.tolist() for y in found]
+    assert all(y._data is not None and y._frame is None for y in kept)
