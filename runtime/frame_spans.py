@@ -15,6 +15,7 @@ Python runs as ever; the modules it calls may have theirs.
 """
 
 from functools import partial, wraps
+from types import FunctionType
 
 from ..compiler.dtypes import DType
 from . import native, native_text
@@ -97,7 +98,8 @@ class Spans:
             optimizer._update_groups()
         finally:
             frame.update_again = update_again
-        if guards and made and None not in made and frame.position.value == start + len(made):
+        as_many = frame.position.value == start + len(made) and not frame.departed.value
+        if guards and made and None not in made and as_many:
             self.replay.add_step(start, optimizer, guards, made)
         return True
 
@@ -140,11 +142,13 @@ class Guards:
     def cover_optimizer(self, optimizer):
         """The rows of a step of an optimizer; None if it is not pure."""
         kind, own = type(optimizer), vars(optimizer)
-        if kind.update_group not in _pure or not {"_update_groups", "update_group"}.isdisjoint(own):
+        if _condition(kind, kind.update_group) is _IMPURE or not {"_update_groups", "update_group"}.isdisjoint(own):
+            return None
+        groups = own["param_groups"]
+        if type(groups) is not list or any(type(group) is not dict for group in groups):
             return None
         self._add_type(kind)
         self._add(native_text.OF_ATTRIBUTES, optimizer, own)
-        groups = own["param_groups"]
         self.rows.append((native_text.OF_LIST, None, groups, len(groups), [(None, group) for group in groups]))
         for group in groups:
             if any(not _is_option(value) for name, value in group.items() if name not in ("params", "param_names")):
@@ -153,23 +157,29 @@ class Guards:
         return self.rows
 
     def _cover(self, module, args):
-        if module in self.modules:
+        if id(module) in self.modules:
             return True
-        self.modules.add(module)
+        self.modules.add(id(module))
         kind, own = type(module), vars(module)
-        condition = _pure.get(kind.forward, _UNKNOWN)
-        if condition is _UNKNOWN or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        condition = _condition(kind, kind.forward)
+        hooks, pre_hooks, children = tables = [own.get(name) for name in _CALLED]
+        if (
+            condition is _IMPURE
+            or not native.is_called_natively(kind)
+            or any(type(table) is not dict for table in tables)
+        ):
             return False
-        if not all(_is_fixed(value) for name, value in own.items() if name not in _TABLES):
+        if "forward" in own or hooks or pre_hooks or not _is_stored(kind, own):
             return False
         if condition is not None and not condition(module, *args):
             return False
         self._add_type(kind)
+        self._add_type(Tensor)
         self._add_functions(kind.forward)
         self._add(native_text.OF_ATTRIBUTES, module, own)
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_modules"):
-            self._add(native_text.OF_DICT, None, own[name])
-        return all(child is None or self._cover(child, ()) for child in own["_modules"].values())
+        for table in tables:
+            self._add(native_text.OF_DICT, None, table)
+        return all(child is None or self._cover(child, ()) for child in children.values())
 
     def _add(self, kind, thing, container):
         self.rows.append((kind, thing, container, len(container), list(container.items())))
@@ -194,6 +204,22 @@ def _only_tensors(args):
     return [] if all(isinstance(x, Tensor) for x in args) else None
 
 
+def _condition(kind, function):
+    """When the function is pure; _IMPURE if it is not. A class of a user may do anything where attributes are read."""
+    if kind.__module__.partition(".")[0] != _PACKAGE or type(function) is not FunctionType:
+        return _IMPURE
+    return _pure.get(function, _IMPURE)
+
+
+def _is_stored(kind, own):
+    """Whether reading an attribute gives what is in the object's dict, which only changes by being another object."""
+    if kind.__getattribute__ is not object.__getattribute__:
+        return False
+    if any(hasattr(getattr(kind, name, None), "__set__") for name in own):
+        return False
+    return all(_is_fixed(value) for name, value in own.items() if name not in _TABLES)
+
+
 def _is_fixed(x):
     """Whether an attribute can only change by being another object."""
     return _is_option(x) or isinstance(x, (Tensor, native.module_class()))
@@ -204,5 +230,7 @@ def _is_option(x):
     return all(map(_is_option, x)) if type(x) is tuple else x is None or type(x) in _OPTIONS
 
 
-_UNKNOWN, _OPTIONS = object(), (bool, int, float, str, DType)
-_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent", "_forward_pre_hooks", "_forward_hooks")
+_IMPURE, _OPTIONS = object(), (bool, int, float, str, DType)
+_PACKAGE = __name__.partition(".")[0]
+_CALLED = ("_forward_hooks", "_forward_pre_hooks", "_modules")
+_TABLES = (*_CALLED, "_parameters", "_buffers", "_non_persistent")

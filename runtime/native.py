@@ -237,13 +237,18 @@ def install():
 
 _MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
 _callable_classes = {"call_op": Op}
-_replaced = {}  # the Python functions that native code calls, by name
+_replaced, _wrappers = {}, {}  # the Python functions that native code calls, and what stands in their place, by name
 
 
 def take_over_calls(owner):
     """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
     _callable_classes["call_module"] = owner
     return owner
+
+
+def is_called_natively(kind):
+    """Whether nobody has put something else in the way of calling modules of this class."""
+    return kind.__call__ is _wrappers["call_module"]
 
 
 def module_class():
@@ -259,7 +264,7 @@ def _take_over(words, name, owner):
     t, function = native_text, owner.__dict__["__call__"]
     _replaced[name] = function
     words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
-    owner.__call__ = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+    owner.__call__ = _wrappers[name] = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
 
 
 _new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(

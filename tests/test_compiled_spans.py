@@ -300,15 +300,18 @@ class Parametrized(nn.Linear):
     def __init__(self, *sizes):
         super().__init__(*sizes)
         self.direction, self.length = self.weight, nn.Parameter(weft.ones(sizes[1], 1))
-        del self.weight
+        self.reads = 0
 
     @property
     def weight(self):
-        return self.direction * self.length
+        if "length" not in self.__dict__:
+            return self.__dict__["weight"]
+        self.__dict__["reads"] += 1
+        return self.direction * self.length * self.reads
 
     @weight.setter
     def weight(self, value):
-        self.__dict__["_weight"] = value
+        raise AttributeError
 
 
 class Plain(nn.Linear):
@@ -326,7 +329,16 @@ class Residual(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Doubling(6, 6), Counting, lambda: Plain(6, 6), Residual, lambda: nn.Sequential(Residual())]
+    "make",
+    [
+        lambda: Doubling(6, 6),
+        Counting,
+        lambda: Plain(6, 6),
+        Residual,
+        lambda: nn.Sequential(Residual()),
+        lambda: Parametrized(6, 6),
+        lambda: nn.Sequential(nn.ReLU(), Parametrized(6, 6)),
+    ],
 )
 def test_modules_of_users(make):
     @twin
@@ -420,6 +432,78 @@ def test_a_slope_that_always_changes(compile):
         yield step(batch(k)[0])
 
 
+@pytest.mark.parametrize("owner", [nn.Module, nn.ReLU])
+def test_calls_are_counted_from_some_time_on(owner):
+    def scenario(compile):
+        model, seen, before = network(), [], owner.__call__
+        own = "__call__" in owner.__dict__
+        step = compile(training_step(model, sgd(model)))
+
+        def counted(self, *args):
+            seen.append(type(self).__name__)
+            return before(self, *args)
+
+        try:
+            for k in range(3 * N_CALLS):
+                if k == N_CALLS:
+                    owner.__call__ = counted
+                yield step(*batch(k)), len(seen)
+        finally:
+            if own:
+                owner.__call__ = before
+            else:
+                del owner.__call__
+
+    twin(scenario)()
+
+
+@twin
+def test_a_property_of_the_class_from_some_time_on(compile):
+    model, reads = network(), []
+    step = compile(training_step(model, sgd(model)))
+
+    def read(self):
+        reads.append(1)
+        return self.__dict__["bias"]
+
+    try:
+        for k in range(3 * N_CALLS):
+            if k == N_CALLS:
+                nn.Linear.bias = property(read)
+            yield step(*batch(k)), len(reads), list(model.parameters())
+    finally:
+        if "bias" in vars(nn.Linear):
+            del nn.Linear.bias
+
+
+@twin
+def test_layers_in_an_ordered_dict(compile):
+    from collections import OrderedDict
+
+    model = network(nn.Linear(5, 5), nn.Tanh())
+    model.__dict__["_modules"] = OrderedDict(model._modules)
+    step = compile(lambda x: model(x).detach())
+    for k in range(N_CALLS):
+        if k == ODD_CALL:
+            model._modules.move_to_end("2", last=True)
+            model._modules.move_to_end("3", last=True)
+            model._modules.move_to_end("1", last=False)
+            model._modules.move_to_end("0", last=False)
+        yield error_of(step, batch(k)[0])
+
+
+@twin
+def test_a_module_that_is_not_ready(compile):
+    class Unready(nn.ReLU):
+        def __init__(self):
+            pass
+
+    layer = Unready()
+    step = compile(lambda x: (x * 2.0, error_of(layer, x)))
+    for k in range(N_CALLS):
+        yield step(batch(k)[0])
+
+
 # --- optimizers -------------------------------------------------------------------------------------------------------
 def odd_step(change, make=sgd):
     """As odd_call, with change(optimizer, model)."""
@@ -470,6 +554,16 @@ def _no_groups(optimizer, model):
     groups = optimizer.param_groups[:]
     optimizer.param_groups.clear()
     return lambda: optimizer.param_groups.extend(groups)
+
+
+def _groups_in_a_tuple(optimizer, model):
+    optimizer.param_groups = tuple(optimizer.param_groups)
+
+
+def _a_group_of_another_type(optimizer, model):
+    from collections import UserDict
+
+    optimizer.param_groups[0] = UserDict(optimizer.param_groups[0])
 
 
 def _no_state(optimizer, model):
@@ -532,6 +626,8 @@ test_params_in_another_order = odd_step(_params_in_another_order)
 test_another_list_of_params = odd_step(_another_list)
 test_one_more_group = odd_step(_one_more_group)
 test_no_groups = odd_step(_no_groups)
+test_groups_in_a_tuple = odd_step(_groups_in_a_tuple)
+test_a_group_of_another_type = odd_step(_a_group_of_another_type)
 test_no_state = odd_step(_no_state)
 test_one_buffer_less = odd_step(_one_buffer_less)
 test_another_buffer = odd_step(_another_buffer)
