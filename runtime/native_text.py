@@ -53,7 +53,7 @@ FUNCTIONS = (
     "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
-    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next",
+    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
 )  # fmt: skip
 
 # The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
@@ -195,7 +195,8 @@ class Function:
 
     def mode(self, name, default):
         """The thread's gradient mode, default dtype or frame; the default if it was never set."""
-        found = self.python("PyDict_GetItem", [self.word(MODES), self.word(name)])
+        # Names are found without an error; PyDict_GetItem keeps the current one apart, which takes longer.
+        found = self.python("PyDict_GetItemWithError", [self.word(MODES), self.word(name)])
         return self.b.select(self.b.cmp("eq", found, NULL), self.word(default), found)
 
     def require_mode(self, entry):
