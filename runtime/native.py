@@ -230,41 +230,37 @@ def install():
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
     words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
-    for name, owner in _callable_classes.items():
-        _take_over(words, name, owner)
+    for name, (owner, function) in _callable_classes.items():
+        # Somebody may have put something else in the way.
+        if owner.__dict__["__call__"] is function:
+            words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
+            new = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+            owner.__call__ = _wrappers.setdefault(name, new)
     return words
 
 
 _MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
-_callable_classes = {"call_op": Op}
-_replaced, _wrappers = {}, {}  # the Python functions that native code calls, and what stands in their place, by name
+_callable_classes = {"call_op": (Op, Op.__call__)}  # name of what is native -> class, its own Python function
+_wrappers = {}  # name -> what stands in place of that function
 
 
 def take_over_calls(owner):
     """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
-    _callable_classes["call_module"] = owner
+    _callable_classes["call_module"] = owner, owner.__call__
     return owner
 
 
 def is_called_natively(kind):
     """Whether nobody has put something else in the way of calling modules of this class."""
-    return kind.__call__ is _wrappers["call_module"]
+    return kind.__call__ is _wrappers.get("call_module")
 
 
 def module_class():
-    return _callable_classes["call_module"]
+    return _callable_classes["call_module"][0]
 
 
 def call_in_python(name, this, *args):
-    return _replaced[name](this, *args)
-
-
-def _take_over(words, name, owner):
-    """What calling an object of a class does goes to native code, which has the Python function to fall back on."""
-    t, function = native_text, owner.__dict__["__call__"]
-    _replaced[name] = function
-    words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
-    owner.__call__ = _wrappers[name] = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+    return _callable_classes[name][1](this, *args)
 
 
 _new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
