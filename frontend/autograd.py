@@ -119,9 +119,12 @@ def grad(
     outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
     gradients = _as_tuple(grad_outputs) if grad_outputs is not None else None
     retain = create_graph if retain_graph is None else retain_graph
+    frame = state.frame
+    found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
+    if found is not None:
+        return tuple(found)
     _check_inputs(inputs)
     _check_cotangents(outputs, gradients)
-    frame = state.frame
     found = None if frame is None else frame.gradients(outputs, gradients, inputs, retain, create_graph)
     if found is None:
         wanted = [edge_of(x) for x in inputs]

@@ -6,7 +6,8 @@ import inspect
 
 from .explain import explain
 from .runtime.frame import Frame
-from .runtime.frame_usual import usual_frame
+from .runtime.frame_run import run
+from .runtime.frame_usual import NOT_STARTED, usual_frame
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
@@ -53,38 +54,30 @@ class CompiledFunction:
         self._last = None  # the recording of the last call
 
     def __call__(self, *args, **kwargs):
+        usual = None if self._last is None or kwargs else self._last.usual
+        if usual is not None:
+            result = usual.call(self._function, args)
+            if result is not NOT_STARTED:
+                return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
-        usual = None if self._last is None or kwargs else self._last.usual
-        if usual is not None and usual.start(args):
-            return self._run(usual, args, kwargs)
+        return self._call(usual, args, kwargs)
+
+    def _call(self, tried, args, kwargs):
+        """A call that is not like the last one."""
         tensors = []
         recording = self._last = self._recording_of(args, kwargs, tensors)
         if recording is None:
             self._eager_calls += 1
             return self._function(*args, **kwargs)
-        if recording.usual not in (None, usual) and not kwargs and recording.usual.start(args):
-            return self._run(recording.usual, args, kwargs)
+        if recording.usual not in (None, tried) and not kwargs:
+            result = recording.usual.call(self._function, args)
+            if result is not NOT_STARTED:
+                return result
         frame = Frame(recording)
-        result = self._run(frame, args, kwargs, tensors)
+        result = run(frame, self._function, args, kwargs, tensors)
         recording.usual = None if kwargs else usual_frame(frame, args)
-        return result
-
-    def _run(self, frame, args, kwargs, tensors=None):
-        """The call in a frame; `tensors` are the arguments a Frame begins with, a UsualFrame has begun already."""
-        frame.recording.calls += 1
-        state.frame = frame
-        try:
-            if tensors is not None:
-                frame.begin(tensors)
-            result = self._function(*args, **kwargs)
-        except BaseException:
-            self._close_after_error(state.frame)
-            raise
-        # A UsualFrame may have been replaced by a Frame on the way.
-        frame, state.frame = state.frame, None
-        frame.close()
         return result
 
     def _recording_of(self, args, kwargs, tensors):
@@ -94,15 +87,6 @@ class CompiledFunction:
         if recording is None:
             recording = self._new_recording(signature)
         return recording
-
-    @staticmethod
-    def _close_after_error(frame):
-        """What was computed before an exception counts, as in eager mode; its own errors must not hide the first."""
-        state.frame = None
-        try:
-            frame.close()
-        except Exception as error:
-            frame.failed = f"{type(error).__name__}: {error}"
 
     def _new_recording(self, signature):
         if len(self._recordings) >= MAX_SIGNATURES:

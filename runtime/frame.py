@@ -10,6 +10,7 @@ from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
 from .closed import FreedNode, close_graph
 from .expectation import learn
+from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
@@ -17,7 +18,7 @@ from .recording import NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor, pending_tensor
 
 
-class Frame:
+class Frame(NothingAgain):
     """The state of one call. See the module's docstring; frame_autograd.py holds its backward."""
 
     def __init__(self, recording):
@@ -62,7 +63,7 @@ class Frame:
         self.last_program = None
         self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
-        self.remembered = []  # (dict, what it held before the call changed it), see runtime/update.py
+        self.remembered = []  # (function, arguments) that take back a change, see runtime/update.py
         self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
@@ -405,9 +406,8 @@ class Frame:
         for tensors, gradients in reversed(self.changed_gradients):
             for tensor, gradient in zip(tensors, gradients):
                 tensor._grad = gradient
-        for mapping, before in reversed(self.remembered):
-            mapping.clear()
-            mapping.update(before)
+        for restore, arguments in reversed(self.remembered):
+            restore(*arguments)
         self._release(None)
 
     def _release(self, needed):
@@ -452,10 +452,6 @@ class Frame:
     def before_gradient(self, tensor):
         """A user is about to assign .grad: if the call fails, it is to be what it was."""
         self.changed_gradients.append(((tensor,), (tensor._grad,)))
-
-    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
-        """Whether backward() is the one expected here, and has been done. Only a UsualFrame expects any."""
-        return False
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)

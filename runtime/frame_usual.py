@@ -11,18 +11,23 @@ wrong but the comparison.
 """
 
 import threading
+from functools import partial
 from operator import is_, itemgetter
 from sys import getrefcount
 from weakref import getweakrefcount
 
-from . import frame_inputs, native
+from . import frame_inputs, native, native_text
 from .frame import Frame
+from .frame_again import NothingAgain
+from .frame_run import close_after_error, run
+from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, NUMBER_CODES, UPDATE
 from .tensor import Tensor, pending_tensor
 from .usual_entries import End, entries_of, is_usual_key
 
-_NO_HOMES, _MADE_PER_CALL = {}, object()
+NOT_STARTED = object()
+_PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
 def _references_when_picked():
@@ -71,7 +76,7 @@ def _is_plain(frame, needed):
     )
 
 
-class UsualFrame:
+class UsualFrame(NothingAgain):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -83,7 +88,7 @@ class UsualFrame:
         keys = iter([step.attributes for step in frame.start.path()])
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
-        self.entries = [*entries, End]
+        self.entries = [*entries, End(entries)]
         self.needed, self.program = needed, frame.last_program
         self.metas = frame.step.metas_so_far()
         self.tensors = [None] * len(self.metas)
@@ -98,34 +103,53 @@ class UsualFrame:
         self._pick = _picker(computed)
         self.results = [(vid, vid in needed.live) for vid in computed]
         self._fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self._views = [entry.vid for entry in entries if entry.root is not None]
+        self.views = [entry.vid for entry in entries if entry.root is not None]
         self._counts = None
-        self._ended = EndedCall(self) if any(self.metas[vid].history for vid in needed.live) else None
-        if self._ended is not None and any(key is not None and key[2] for key in self.argument_keys):
-            # Its leaves are arguments.
-            self._ended = _MADE_PER_CALL
-        self._lock = threading.Lock()
-        self._real = None
-        self.numbers, self.changed_gradients, self.remembered, self.homes = [], [], [], _NO_HOMES
-        self.position = native.Position()
+        self.ended = EndedCall(self) if any(self.metas[vid].history for vid in needed.live) else None
+        # Of an ended call whose leaves are arguments there is one per call.
+        leaves = any(key is not None and key[2] for key in self.argument_keys)
+        self._ends_differ = self.ended is not None and leaves
+        self.ends_in_python = bool(self._ends_differ or self._fresh)
+        lock = threading.Lock()
+        self._take, self._release = partial(lock.acquire, blocking=False), lock.release
+        self._real, self.owners = None, ()
+        self.numbers, self.changed_gradients, self.remembered = [], [], []
+        self.position, self.departed, self._native = native.Number(), native.Number(), None
         if native.layout() is not None:
             self._use_native_methods()
 
     def _use_native_methods(self):
-        methods = [self._begin, self.apply, self.backward_again, self.update, self._run]
-        self._native = native.NativeReplay(self, methods)
-        self.position = self._native.position
-        self._begin, self.apply, self.backward_again, self.update, self._run = self._native.functions
+        names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
+        ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
+        methods = [getattr(self, name) for name in names]
+        self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
+        self._spans = Spans(self, replay)
+        self.position, self.departed, self._release = replay.position, replay.departed, replay.release
+        vars(self).update(zip(names, replay.functions))
+
+    def _learn(self, module, args):
+        return self._spans.call_module(module, args)
+
+    @property
+    def homes(self):
+        """What updates have changed so far that the program has not written yet."""
+        return self.entries[self.position.value].homes
+
+    def call(self, function, arguments):
+        """function(*arguments) as a call like the one before, or NOT_STARTED if it does not begin like that."""
+        if state.frame is not None or not self.start(arguments):
+            return NOT_STARTED
+        return run(self, function, arguments)
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
-        if len(arguments) != len(self.argument_keys) or not self._lock.acquire(blocking=False):
+        if len(arguments) != len(self.argument_keys) or not self._take():
             return False
         self.owners = set()
         if not self._begin(arguments):
-            self._lock.release()
+            self._release()
             return False
-        self._real = None
+        self._real, self.departed.value = None, False
         return True
 
     def _begin(self, arguments):
@@ -221,8 +245,8 @@ class UsualFrame:
         self.position.value += 1
         return True
 
-    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
-        """autograd.grad, if it is the one expected here."""
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """What autograd.grad returns, if it is the one expected here; else None."""
         entry = self.entries[self.position.value]
         operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
         if (
@@ -237,6 +261,9 @@ class UsualFrame:
         ):
             self.position.value += 1
             return [self.tensors[vid] for vid in entry.numbers]
+        return None
+
+    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
 
     def before_gradient(self, tensor):
@@ -261,18 +288,25 @@ class UsualFrame:
                 and entry.update.is_alone()
             ):
                 self.numbers += map(float, numbers)
-                self.homes = entry.homes
                 entry.update.bump_versions()
                 self.position.value += 1
                 return
         self.depart().update(rule, rows, numbers, flags)
 
+    def call_again(self, function, args):
+        """A call of a spanned function. Native code asks where it knows of no span: it is learned."""
+        return function(*args) if self._native is None else self._spans.call_function(function, args)
+
+    def step_again(self, optimizer):
+        """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
+        return self._native is not None and self._spans.step(optimizer)
+
     # --- the end --------------------------------------------------------------------------------------------------
     def close(self):
-        for vid in self._views:
+        for vid in self.views:
             self.tensors[vid]._base = None
         try:
-            ended = EndedCall(self) if self._ended is _MADE_PER_CALL else self._ended
+            ended = EndedCall(self) if self._ends_differ else self.ended
             done = self._real is None and self._run(ended)
         except BaseException as error:
             self.depart().fail(error)
@@ -282,6 +316,21 @@ class UsualFrame:
             self._finish()
         else:
             self.depart().close()
+
+    # How native code ends a call that is not like the one before.
+    @staticmethod
+    def _close_other(frame):
+        frame.close()
+
+    def _close_unusual(self):
+        self.depart().close()
+
+    def _close_failed(self, error):
+        self.depart().fail(error)
+
+    @staticmethod
+    def _close_after_error(error):
+        close_after_error(state.frame)
 
     def _run(self, ended):
         """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
@@ -300,7 +349,7 @@ class UsualFrame:
         return True
 
     def _same_are_alive(self):
-        if self.entries[self.position.value] is not End:
+        if self.entries[self.position.value].op is not None:
             return False
         results = self._pick(self.tensors)
         if any(map(getweakrefcount, results)):
@@ -322,8 +371,8 @@ class UsualFrame:
         self.numbers.clear()
         self.changed_gradients.clear()
         self.remembered.clear()
-        self.homes, self.owners = _NO_HOMES, ()
-        self._lock.release()
+        self.owners = ()
+        self._release()
 
     # --- departing ------------------------------------------------------------------------------------------------
     def depart(self):
@@ -335,7 +384,8 @@ class UsualFrame:
                 self._redo(frame, entry)
             frame.numbers, frame.remembered = list(self.numbers), list(self.remembered)
             frame.changed_gradients = list(self.changed_gradients)
-            self._real = frame
+            self._real, self.departed.value = frame, True
+            native.deactivate()
             self.position.value = len(self.entries) - 1
             # Only calls that are alike twice in a row are worth another try.
             self.recording.usual = self.recording.last_end = None

@@ -1,5 +1,9 @@
 """Replaying in native code: the comparisons of a usual call as builtin functions on CPython's objects.
 
+The methods of a UsualFrame are builtins that hold its words (NativeReplay). Calling an op goes to native code too, once
+the first such frame is made: `Op.__call__` becomes a slot wrapper (`install`), which looks at the words of the call in
+flight in this thread and calls the Python function that was there before if there is none.
+
 Python takes about a microsecond to compare an op with what is expected; this takes a tenth of it. Where objects lie
 otherwise than we look for them (`layout` is None: another interpreter, or one without the interpreter lock) or with
 WEFT_NATIVE_REPLAY=0 the Python methods of frame_usual.py do the same.
@@ -10,18 +14,22 @@ import functools
 import os
 import sys
 import weakref
+from collections import defaultdict
 
 import numpy as np
 
-from . import kernels, native_text
+from ..compiler.emit.builder import Module
+from ..compiler.ops.table import Op
+from . import kernels, native_call, native_ops, native_spans, native_text, native_updates
 from .modes import state
 from .native_text import Layout
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Storage, Tensor
+from .update import restore_steps
 
 _METH_FASTCALL = 0x80
 
-Position = ctypes.c_int64  # of a call among its entries: a number that native code can count up
+Number = ctypes.c_int64  # one that native code can change
 
 
 class _MethodDef(ctypes.Structure):
@@ -40,7 +48,7 @@ def layout():
         return None
     try:
         return _find_layout()
-    except _NotFound:
+    except (_NotFound, ValueError):
         return None
 
 
@@ -65,9 +73,13 @@ def _find_layout():
         "weak_references": _place_of_weak_references(),
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
+        "type_version": _place_of_type_version(),
     }
+    _wrapper_base()
     names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
     found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
+    if state.__dict__ is not state.__dict__:
+        raise _NotFound
     longer = [None] * 777
     same_size = _words(longer)[found["size"] // 8] == 777
     references = ctypes.c_int32.from_address(id(listed)).value
@@ -116,6 +128,32 @@ def _place_of_weak_references():
     return offset
 
 
+_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
+
+
+def type_version(kind):
+    """A number that no class had before, and that becomes 0 when the class or one it inherits from is changed."""
+    return ctypes.c_uint32.from_address(id(kind) + _TYPE_VERSION).value
+
+
+def _place_of_type_version():
+    class Base:
+        first = None
+
+    class Other(Base):
+        pass
+
+    _ = Other.first, Base.first
+    versions = type_version(Base), type_version(Other)
+    Base.second = None
+    changed = type_version(Base), type_version(Other)
+    _ = Other.first, Base.first
+    after = type_version(Base), type_version(Other)
+    if len({*versions, *after}) != 4 or 0 in (*versions, *after) or changed != (0, 0):
+        raise _NotFound
+    return _TYPE_VERSION
+
+
 def _place_of_items(x):
     """Offset of a list's pointer to its items."""
     first, second = (ctypes.c_size_t * 2).from_address(_words(x)[3])
@@ -128,7 +166,15 @@ def _place_of_items(x):
 @functools.cache
 def _library():
     key = f"replay {layout()}"
-    return kernels.library(key, lambda: native_text.text(layout()))
+    return kernels.library(key, _text)
+
+
+def _text():
+    module = Module()
+    native_text.write_shared(module)
+    for part in (native_call, native_ops, native_spans, native_updates):
+        part.write(module, layout())
+    return str(module)
 
 
 _definitions = {}
@@ -153,30 +199,106 @@ _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), c
 def _constants():
     t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
     fixed = {
-        t.STATE: state, t.MODE_NAME: _NAMES[0], t.DTYPE_NAME: _NAMES[1], t.HOMES_NAME: _NAMES[2],
+        t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
-        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD,
+        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
+        t.RESTORE_STEPS: restore_steps,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():
         words[k] = id(value)
     for k, name in enumerate(t.FUNCTIONS):
-        words[t.API + k] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        words[t.API + k] = _address(name)
     return words
 
 
-_NAMES = tuple(map(sys.intern, ("grad_enabled", "default_dtype", "homes")))
+_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params", "step")))
+
+
+def _address(name):
+    """Where a function of CPython is."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+
+
+# --- calling ops ------------------------------------------------------------------------------------------------------
+@functools.cache
+def install():
+    """The words that native code shares, once calling an op goes through native code."""
+    t = native_text
+    find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
+    words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
+    words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
+    words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
+    for name, (owner, function) in _callable_classes.items():
+        # Somebody may have put something else in the way.
+        if owner.__dict__["__call__"] is function:
+            words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
+            new = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+            owner.__call__ = _wrappers.setdefault(name, new)
+    return words
+
+
+_MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
+_callable_classes = {"call_op": (Op, Op.__call__)}  # name of what is native -> class, its own Python function
+_wrappers = {}  # name -> what stands in place of that function
+
+
+def take_over_calls(owner):
+    """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
+    _callable_classes["call_module"] = owner, owner.__call__
+    return owner
+
+
+def is_called_natively(kind):
+    """Whether nobody has put something else in the way of calling modules of this class."""
+    return kind.__call__ is _wrappers.get("call_module")
+
+
+def module_class():
+    return _callable_classes["call_module"][0]
+
+
+def call_in_python(name, this, *args):
+    return _callable_classes[name][1](this, *args)
+
+
+_new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyDescr_NewWrapper", ctypes.pythonapi)
+)
+
+
+@functools.cache
+def _wrapper_base():
+    """CPython's description of the slot that calls of an object go to, as every wrapper around one points to it."""
+    kind = type(_place)
+    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(kind.__call__))[2:]
+    if owner != id(kind) or name != id("__call__") or ctypes.string_at(_first(base)) != b"__call__":
+        raise _NotFound
+    return base
+
+
+def _first(address):
+    return ctypes.c_void_p.from_address(address).value
+
+
+def deactivate():
+    """The usual call in flight, if there is one, has departed: what native code is not asked goes the Python way."""
+    if layout() is not None:
+        install()[native_text.ACTIVE] = 0
 
 
 class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
-    def __init__(self, frame, methods):
-        """methods: the Python methods, in the order of native_text.METHODS."""
+    def __init__(self, frame, methods, ends, learn):
+        """The Python methods: in the order of native_text.METHODS, those that end a call, one that learns a span."""
         t = native_text
+        self.shared = install()
         self.words = words = _constants().copy()
-        self.held = [methods]
+        self.held = [methods, ends, learn]
         self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
+        self.entries, self.spans, self.span_tables = self.held[-1], {}, {}
         words[t.N_ENTRIES] = len(frame.entries) - 1
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
@@ -189,9 +311,17 @@ class NativeReplay:
         self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
-        for k, method in enumerate(methods):
-            words[t.SLOW + k] = id(method)
+        words[t.LEARN] = id(learn)
+        for first, functions in ((t.SLOW, methods), (t.CLOSE, ends)):
+            words[first : first + len(functions)] = list(map(id, functions))
+        words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
+        words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
+        words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
+        counters = frame.recording.counter, frame.program.counter
+        words[t.RECORDING_CALLS], words[t.PROGRAM_CALLS] = [counter.buffer_info()[0] for counter in counters]
+        self.held += counters
         self.position = ctypes.c_int64.from_buffer(words)
+        self.busy, self.departed = (ctypes.c_int64.from_buffer(words, 8 * k) for k in (t.BUSY, t.DEPARTED))
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):
@@ -213,14 +343,66 @@ class NativeReplay:
         words[t.N_LIVE] = self.fill(t.LIVE, live, t.LIVE_WORDS)
         self.held += [program, table, scalars]
 
+    # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
+    def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
+        """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold."""
+        held = [appended]
+        codes = _table(held, [(n,) for n in numbers], 1)
+        rest = id(enabled), end, result, id(appended), *_table(held, roots, 2)
+        self._add_span(start, key, held, guards, codes, rest)
+
+    def add_step(self, start, optimizer, guards, updates):
+        """From now on a step of the optimizer at this position makes these updates if the guards hold."""
+        held = [updates]
+        rows = _table(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
+        self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
+
+    def refuse_span(self, start, key):
+        """From now on a call of this object at this position is Python's business."""
+        self._add_span(start, key, [], [], (0, 0), (0, -1))
+
+    def uses(self, start, key):
+        """How often the span of this object at this position was taken."""
+        spans = self.spans.get(start)
+        return 0 if spans is None or id(key) not in spans else int(self._row_of(start, key)[native_text.USES])
+
+    def _row_of(self, start, key):
+        place = list(self.spans[start]).index(id(key))
+        return self.span_tables[start][0][place]
+
+    def _add_span(self, start, key, held, guards, codes, rest):
+        """In place of the one that the key had here. What rows point to is held as long as they are there."""
+        t = native_text
+        rows = [(k, _id(x), _id(c), n, _table(held, [map(id, p) for p in pairs], 2)[0]) for k, x, c, n, pairs in guards]
+        spans = self.spans.setdefault(start, {})
+        row = (id(key), *codes, *_table(held, rows, t.GUARD_WORDS), *rest)
+        spans[id(key)] = row, [key, guards, *held]
+        tables = []
+        entry = self.entries[start]
+        entry[t.SPANS], entry[t.N_SPANS] = _table(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
+        self.span_tables[start] = tables
+
+    def release(self):
+        self.busy.value = 0
+
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
-        table = np.zeros((len(rows) + 1, width), np.int64)
-        for k, row in enumerate(rows):
-            table[k, : len(row)] = row
-        self.held.append(table)
-        self.words[word] = table.ctypes.data
-        return len(rows)
+        self.words[word], n = _table(self.held, rows, width)
+        return n
+
+
+def _table(held, rows, width):
+    """(address of the rows as a table, how many there are)."""
+    table = np.zeros((len(rows) + 1, width), np.int64)
+    for k, row in enumerate(rows):
+        row = tuple(row)
+        table[k, : len(row)] = row
+    held.append(table)
+    return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
+
+
+def _id(x):
+    return 0 if x is None else id(x)
 
 
 def _argument(held, key):
@@ -234,21 +416,26 @@ def _argument(held, key):
 
 def _entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op in (None, GRADIENTS) or entry.fresh or entry.root is not None:
+    if entry.op is None or entry.fresh:
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
     codes = np.array(entry.operands, np.int64)
     held.append(codes)
     row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    if entry.op is GRADIENTS:
+        n_outputs, retain_graph = entry.attributes
+        row[1] = id(retain_graph)
+        return [*row, entry.vid, 0, n_outputs]
     if entry.op is not UPDATE:
-        return [*row, entry.vid, any(c < 0 for c in entry.operands)]
+        root = -1 if entry.root is None else entry.root
+        return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
     rule, n_rows, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
     flags = dict(flags)
     held += [storages, flags]
     row[:2] = id(rule), id(flags)
-    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), id(entry.homes)]
+    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages)]
 
 
 def _backward_entry(held, entry):

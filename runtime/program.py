@@ -18,7 +18,7 @@ from .cache import default_cache, pack, unpack
 from .description import describe
 from .gate import apply_eagerly
 from .modes import state
-from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
 from .tensor import Tensor
 
 _ARRAY_DATA_OFFSET = 16
@@ -107,7 +107,15 @@ class Program:
         threads.reserve_scratch(meta["worker_bytes"])
         self.table_address = ctypes.addressof(self.table)
         self.arena_bytes = meta["arena"]
-        self.calls = 0
+        self.counter = new_counter()
+
+    @property
+    def calls(self):
+        return self.counter[0]
+
+    @calls.setter
+    def calls(self, value):
+        self.counter[0] = value
 
     def can_run(self, frame):
         """Whether everything the program reads is in memory."""

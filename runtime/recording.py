@@ -8,6 +8,7 @@ looks like, never a value; values belong to the call (frame.py).
 """
 
 import sys
+from array import array
 from dataclasses import dataclass, field
 
 from ..compiler import dtypes
@@ -114,6 +115,11 @@ class TooManyPaths(Exception):
     """The call diverged from everything recorded, and there is no room for another branch."""
 
 
+def new_counter():
+    """A number that native code can count up."""
+    return array("q", [0])
+
+
 @dataclass(slots=True)
 class Recording:
     """All paths of one signature, and what could not be compiled on them."""
@@ -122,13 +128,21 @@ class Recording:
     signature: tuple
     root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
     n_branches: int = 1
-    calls: int = 0
+    counter: array = field(default_factory=new_counter)
     fallbacks: dict = field(default_factory=dict)
     programs: list = field(default_factory=list)
     last_entered: dict = field(default_factory=dict)
     expectation: object = None
     usual: object = None  # frame_usual.py: what the next call can use if it does the same again
     last_end: object = None  # where the last call ended, and what was needed there
+
+    @property
+    def calls(self):
+        return self.counter[0]
+
+    @calls.setter
+    def calls(self, value):
+        self.counter[0] = value
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""

@@ -21,11 +21,39 @@ def update(rule, rows, numbers=(), **flags):
         update_eagerly(rule, row, numbers, flags)
 
 
+def update_again(rule, params, states, names, numbers, **flags):
+    """Whether a compiled call did this update in its last call too, and has done it again.
+
+    The rows are (param, gradient, states[param][name] for all names), for the params that have a gradient. If it has
+    not, the caller makes the rows and calls `update`.
+    """
+    frame = state.frame
+    return frame is not None and frame.update_again(rule, params, states, names, numbers, flags)
+
+
 def remember(mapping):
     """If the compiled call in flight fails, this dict is to hold again what it holds now (counts, optimizer state)."""
     frame = state.frame
     if frame is not None:
-        frame.remembered.append((mapping, dict(mapping)))
+        frame.remembered.append((_restore, (mapping, dict(mapping))))
+
+
+def _restore(mapping, before):
+    mapping.clear()
+    mapping.update(before)
+
+
+def count_steps(params, states):
+    """Add one to states[param]["step"] for all params with a gradient, if it is the same number for all, and return the
+    new number. None if nothing was done, which is so in all but usual calls."""
+    frame = state.frame
+    return None if frame is None else frame.count_steps(params, states)
+
+
+def restore_steps(states, step):
+    """Take back a count of native code's."""
+    for values in states:
+        values["step"] = step
 
 
 def drop_gradients(tensors):

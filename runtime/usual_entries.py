@@ -2,6 +2,8 @@
 
 from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
 
+_NO_HOMES = {}
+
 
 class Entry:
     """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
@@ -19,7 +21,7 @@ class Entry:
         self.numbers = range(step.first, step.first + len(step.metas))
         self.update = step.detail.usual if step.op is UPDATE else None
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
-        self.homes = None  # of an update: what is in memory that the program has not written yet, after it
+        self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
 
 
 class End:
@@ -27,10 +29,13 @@ class End:
 
     op = None
 
+    def __init__(self, entries):
+        self.homes = _homes_after(entries[-1]) if entries else _NO_HOMES
+
 
 def entries_of(frame):
     """The entries of the path after the arguments, or None if there is a step they cannot express."""
-    entries, fresh, changed, homes = [], [], set(), {}
+    entries, fresh, changed = [], [], set()
     expected = set(frame.confirmed.numbers)
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
@@ -45,11 +50,15 @@ def entries_of(frame):
             if expected.issuperset(wanted):
                 leaves = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
                 entry.undo = ([leaves[vid] for vid in wanted], [None] * len(wanted))
-        if entry.op is UPDATE:
-            entry.homes = homes = {**homes, **entry.update.homes}
+        if entries:
+            entry.homes = _homes_after(entries[-1])
         entries.append(entry)
         fresh = []
     return None if fresh else entries
+
+
+def _homes_after(entry):
+    return {**entry.homes, **entry.update.homes} if entry.op is UPDATE else entry.homes
 
 
 def _entry(frame, step, fresh, changed):

@@ -135,3 +135,35 @@ def test_the_layout_is_not_guessed(monkeypatch):
         assert weft.compile(lambda x: x * 2)(weft.ones(2)).tolist() == [2.0, 2.0]
     finally:
         native.layout.cache_clear()
+
+
+def test_native_code_is_installed_once():
+    f = compiled_and_usual(lambda x: x * 2.0, weft.ones(3))
+    before = [weft.nn.Module.__call__, weft.compiler.ops.table.Op.__call__]
+    native.install.__wrapped__()
+    assert before == [weft.nn.Module.__call__, weft.compiler.ops.table.Op.__call__]
+    assert f(weft.ones(3)).tolist() == [2.0, 2.0, 2.0] == (weft.nn.ReLU()(weft.ones(3)) * 2.0).tolist()
+
+
+PATCHED_BEFORE = """
+import weft
+from weft import nn
+
+seen, call = [], nn.Module.__call__
+
+def counted(self, *args):
+    seen.append(type(self).__name__)
+    return call(self, *args)
+
+nn.Module.__call__ = counted
+model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+f = weft.compile(weft.no_grad()(lambda x: model(x)))
+for _ in range(20):
+    f(weft.ones(1, 2))
+assert nn.Module.__call__ is counted and seen == ["Sequential", "Linear", "ReLU"] * 20, seen
+"""
+
+
+def test_calls_of_modules_stay_as_somebody_made_them():
+    done = subprocess.run([sys.executable, "-c", PATCHED_BEFORE], cwd=HERE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

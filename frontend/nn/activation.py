@@ -1,6 +1,7 @@
 """Activations as modules: each calls the function of nn.functional and keeps its options."""
 
 from ..creation import full
+from ..runtime.frame_spans import pure
 from . import functional as F
 from .module import Module
 from .parameter import Parameter
@@ -20,6 +21,7 @@ class _Elementwise(Module):
 class ReLU(_Elementwise):
     """max(x, 0)."""
 
+    @pure()
     def forward(self, x):
         return F.relu(x)
 
@@ -27,6 +29,7 @@ class ReLU(_Elementwise):
 class ReLU6(_Elementwise):
     """min(max(x, 0), 6)."""
 
+    @pure()
     def forward(self, x):
         return F.relu6(x)
 
@@ -34,6 +37,7 @@ class ReLU6(_Elementwise):
 class SiLU(_Elementwise):
     """x sigmoid(x)."""
 
+    @pure()
     def forward(self, x):
         return F.silu(x)
 
@@ -41,6 +45,7 @@ class SiLU(_Elementwise):
 class Mish(_Elementwise):
     """x tanh(softplus(x))."""
 
+    @pure()
     def forward(self, x):
         return F.mish(x)
 
@@ -48,6 +53,7 @@ class Mish(_Elementwise):
 class SELU(_Elementwise):
     """Scaled exponential linear unit."""
 
+    @pure()
     def forward(self, x):
         return F.selu(x)
 
@@ -55,6 +61,7 @@ class SELU(_Elementwise):
 class Hardswish(_Elementwise):
     """x relu6(x + 3) / 6."""
 
+    @pure()
     def forward(self, x):
         return F.hardswish(x)
 
@@ -65,6 +72,7 @@ class Hardswish(_Elementwise):
 class Hardsigmoid(Hardswish):
     """relu6(x + 3) / 6."""
 
+    @pure()
     def forward(self, x):
         return F.hardsigmoid(x)
 
@@ -72,6 +80,7 @@ class Hardsigmoid(Hardswish):
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
+    @pure()
     def forward(self, x):
         return F.sigmoid(x)
 
@@ -79,6 +88,7 @@ class Sigmoid(Module):
 class Tanh(Module):
     """tanh(x)."""
 
+    @pure()
     def forward(self, x):
         return F.tanh(x)
 
@@ -86,6 +96,7 @@ class Tanh(Module):
 class Softsign(Module):
     """x / (1 + |x|)."""
 
+    @pure()
     def forward(self, x):
         return F.softsign(x)
 
@@ -93,6 +104,7 @@ class Softsign(Module):
 class LogSigmoid(Module):
     """log(sigmoid(x))."""
 
+    @pure()
     def forward(self, x):
         return F.logsigmoid(x)
 
@@ -104,6 +116,7 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
+    @pure()
     def forward(self, x):
         return F.gelu(x, self.approximate)
 
@@ -118,6 +131,7 @@ class LeakyReLU(_Elementwise):
         super().__init__(inplace)
         self.negative_slope = negative_slope
 
+    @pure()
     def forward(self, x):
         return F.leaky_relu(x, self.negative_slope)
 
@@ -132,6 +146,7 @@ class ELU(_Elementwise):
         super().__init__(inplace)
         self.alpha = alpha
 
+    @pure()
     def forward(self, x):
         return F.elu(x, self.alpha)
 
@@ -142,6 +157,7 @@ class ELU(_Elementwise):
 class CELU(ELU):
     """x where positive, alpha (exp(x / alpha) - 1) elsewhere."""
 
+    @pure()
     def forward(self, x):
         return F.celu(x, self.alpha)
 
@@ -153,6 +169,7 @@ class Hardtanh(_Elementwise):
         super().__init__(inplace)
         self.min_val, self.max_val = min_val, max_val
 
+    @pure()
     def forward(self, x):
         return F.hardtanh(x, self.min_val, self.max_val)
 
@@ -167,6 +184,7 @@ class Softplus(Module):
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
+    @pure()
     def forward(self, x):
         return F.softplus(x, self.beta, self.threshold)
 
@@ -182,6 +200,7 @@ class PReLU(Module):
         self.num_parameters = num_parameters
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype))
 
+    @pure()
     def forward(self, x):
         return F.prelu(x, self.weight)
 
@@ -196,6 +215,7 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
+    @pure()
     def forward(self, x):
         return F.glu(x, self.dim)
 
@@ -210,6 +230,7 @@ class Softmax(Module):
         super().__init__()
         self.dim = dim
 
+    @pure(lambda layer, *_: layer.dim is not None)
     def forward(self, x):
         return F.softmax(x, self.dim)
 
@@ -224,6 +245,7 @@ class LogSoftmax(Module):
         super().__init__()
         self.dim = dim
 
+    @pure(lambda layer, *_: layer.dim is not None)
     def forward(self, x):
         return F.log_softmax(x, self.dim)
 

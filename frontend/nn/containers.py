@@ -3,6 +3,7 @@
 import operator
 from collections import OrderedDict
 
+from ..runtime.frame_spans import pure
 from .module import Module
 
 
@@ -74,6 +75,7 @@ class Sequential(_Numbered):
         for name, module in named:
             self.add_module(name, module)
 
+    @pure()
     def forward(self, x):
         for module in self._modules.values():
             x = module(x)

@@ -4,6 +4,7 @@ import math
 
 from ..compiler.ops import OpError
 from ..creation import empty
+from ..runtime.frame_spans import pure
 from ..runtime.modes import no_grad
 from . import functional as F
 from . import init
@@ -17,6 +18,7 @@ class Identity(Module):
     def __init__(self, *args, **kwargs):
         super().__init__()
 
+    @pure()
     def forward(self, x):
         return x
 
@@ -44,6 +46,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
+    @pure()
     def forward(self, x):
         try:
             return F.linear(x, self.weight, self.bias)
@@ -93,6 +96,7 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 
+    @pure()
     def forward(self, index):
         return F.embedding(index, self.weight, self.padding_idx)
 
@@ -110,6 +114,7 @@ class Dropout(Module):
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace = p, inplace
 
+    @pure(lambda layer, *_: not layer.training or layer.p == 0)
     def forward(self, x):
         return F.dropout(x, self.p, self.training)
 
@@ -124,6 +129,7 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
+    @pure()
     def forward(self, x):
         return x.flatten(self.start_dim, self.end_dim)
 
@@ -138,6 +144,7 @@ class Unflatten(Module):
         super().__init__()
         self.dim, self.unflattened_size = dim, unflattened_size
 
+    @pure()
     def forward(self, x):
         axis = self.dim % len(x.shape)
         return x.reshape((*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :]))

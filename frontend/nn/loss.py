@@ -1,7 +1,13 @@
 """Losses as modules: each calls the function of nn.functional and keeps its options."""
 
+from ..runtime.frame_spans import pure
 from . import functional as F
 from .module import Module
+
+
+def _of_one_shape(loss, *tensors):
+    """Nothing is broadcast, which would be warned of."""
+    return len({x.shape for x in tensors}) == 1
 
 
 class _Loss(Module):
@@ -21,6 +27,7 @@ class _WeightedLoss(_Loss):
 class MSELoss(_Loss):
     """(x - target)^2."""
 
+    @pure(_of_one_shape)
     def forward(self, x, target):
         return F.mse_loss(x, target, reduction=self.reduction)
 
@@ -28,6 +35,7 @@ class MSELoss(_Loss):
 class L1Loss(_Loss):
     """|x - target|."""
 
+    @pure(_of_one_shape)
     def forward(self, x, target):
         return F.l1_loss(x, target, reduction=self.reduction)
 
@@ -39,6 +47,7 @@ class SmoothL1Loss(_Loss):
         super().__init__(reduction)
         self.beta = beta
 
+    @pure(_of_one_shape)
     def forward(self, x, target):
         return F.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
 
@@ -50,6 +59,7 @@ class HuberLoss(_Loss):
         super().__init__(reduction)
         self.delta = delta
 
+    @pure(_of_one_shape)
     def forward(self, x, target):
         return F.huber_loss(x, target, reduction=self.reduction, delta=self.delta)
 
@@ -61,6 +71,7 @@ class KLDivLoss(_Loss):
         super().__init__(reduction)
         self.log_target = log_target
 
+    @pure()
     def forward(self, x, target):
         return F.kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
 
@@ -72,6 +83,7 @@ class NLLLoss(_WeightedLoss):
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
 
+    @pure()
     def forward(self, x, target):
         return F.nll_loss(x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
@@ -83,6 +95,7 @@ class CrossEntropyLoss(_WeightedLoss):
         super().__init__(weight, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
+    @pure()
     def forward(self, x, target):
         return F.cross_entropy(
             x,
@@ -97,6 +110,7 @@ class CrossEntropyLoss(_WeightedLoss):
 class BCELoss(_WeightedLoss):
     """Binary cross entropy of probabilities."""
 
+    @pure()
     def forward(self, x, target):
         return F.binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
 
@@ -108,6 +122,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
         super().__init__(weight, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
+    @pure()
     def forward(self, x, target):
         return F.binary_cross_entropy_with_logits(
             x, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight

@@ -8,6 +8,7 @@ from ..compiler.ops.arithmetic import abs_, clamp_min, sub
 from ..compiler.ops.comparison import cast, eq, ne, where
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
+from ..runtime.frame_spans import spanned
 
 
 def _check_reduction(name, kind, allowed=("none", "mean", "sum")):
@@ -99,6 +100,7 @@ def _require_same_shape(name, x, target):
         raise ValueError(f"{name}: Target size ({target.shape}) must be the same as input size ({x.shape})")
 
 
+@spanned
 def binary_cross_entropy(x, target, weight=None, *, reduction="mean"):
     """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
 
@@ -117,6 +119,7 @@ def _cut_log(log, x, at_zero, harmless):
     return where(at_zero, -100.0, clamp_min(log(where(at_zero, harmless, x)), -100.0))
 
 
+@spanned
 def binary_cross_entropy_with_logits(x, target, weight=None, *, reduction="mean", pos_weight=None):
     """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` multiplies the losses of positives."""
     name = "binary_cross_entropy_with_logits"
@@ -133,6 +136,7 @@ def binary_cross_entropy_with_logits(x, target, weight=None, *, reduction="mean"
 
 
 # --- classes --------------------------------------------------------------------------------------------------------
+@spanned
 def nll_loss(x, target, weight=None, *, ignore_index=-100, reduction="mean"):
     """-x[target] of every row: x holds log probabilities (N, C), (C,) or (N, C, d1, ...), target classes without C.
 
@@ -184,6 +188,7 @@ def _row_weights(classes, weight, ignore_index):
     return where(kept, indexing.index_select(weight, where(kept, classes, 0), axis=0), 0.0)
 
 
+@spanned
 def cross_entropy(x, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """nll_loss(log_softmax(x, 1), target): x holds scores (N, C), (C,) or (N, C, d1, ...).
 

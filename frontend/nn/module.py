@@ -13,6 +13,7 @@ from itertools import count
 
 from ..compiler.dtypes import DType, float32, float64
 from ..runtime.modes import no_grad
+from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
 from . import state
 from .parameter import Parameter
@@ -31,6 +32,7 @@ class HookHandle:
         self.hooks.pop(self.number, None)
 
 
+@take_over_calls
 class Module:
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 

@@ -1,6 +1,7 @@
 """Layers that give their input mean 0 and variance 1, over features or over the batch."""
 
 from ..creation import full, ones, zeros
+from ..runtime.frame_spans import pure
 from ..runtime.modes import no_grad
 from . import functional as F
 from . import init
@@ -27,6 +28,7 @@ class LayerNorm(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
+    @pure()
     def forward(self, x):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -52,6 +54,7 @@ class RMSNorm(Module):
         if self.weight is not None:
             init.ones_(self.weight)
 
+    @pure()
     def forward(self, x):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
@@ -77,6 +80,7 @@ class _BatchNorm(Module):
         self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
         self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
 
+    @pure(lambda layer, *_: layer.track_running_stats and not layer.training)
     def forward(self, x):
         if len(x.shape) not in self.ranks or x.shape[1] != self.num_features:
             wanted = " or ".join(f"{rank}D" for rank in self.ranks)

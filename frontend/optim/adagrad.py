@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..creation import full_like
-from ..runtime.update import update
+from ..runtime.update import count_steps, update, update_again
 from .optimizer import Optimizer, count_step, require, with_gradients
 from .sgd import ascent_or_descent
 
@@ -53,14 +53,23 @@ class Adagrad(Optimizer):
             self.state[param] = {"step": 0, "sum": start}
 
     def update_group(self, group):
+        flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
+        step = count_steps(group["params"], self.state)
+        if step is not None:
+            numbers = _numbers(group, step)
+            if update_again(adagrad, group["params"], self.state, ("sum",), numbers, **flags):
+                return
         rows_at = defaultdict(list)
         for param, grad in with_gradients(group):
             state = self.state[param]
-            rows_at[count_step(state)].append((param, grad, state["sum"]))
-        flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
+            rows_at[count_step(state) if step is None else step].append((param, grad, state["sum"]))
         for step, rows in rows_at.items():
-            lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])
-            update(adagrad, rows, (lr, float(group["weight_decay"]), float(group["eps"])), **flags)
+            update(adagrad, rows, _numbers(group, step), **flags)
+
+
+def _numbers(group, step):
+    lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])
+    return lr, float(group["weight_decay"]), float(group["eps"])
 
 
 def adagrad(param, grad, total, lr, weight_decay, eps, *, decay, maximize):

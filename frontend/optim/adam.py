@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
-from ..runtime.update import update
+from ..runtime.update import count_steps, update, update_again
 from .optimizer import Optimizer, count_step, require, start_state, with_gradients
 
 
@@ -49,12 +49,17 @@ class Adam(Optimizer):
 
     def update_group(self, group):
         names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+        step = count_steps(group["params"], self.state)
+        if step is not None:
+            numbers = _numbers(group, step)
+            if update_again(adam, group["params"], self.state, names, numbers, **_flags(group)):
+                return
         rows_at = defaultdict(list)
         for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
                 start_state(state, param, names)
-            rows_at[count_step(state)].append((param, grad, *[state[name] for name in names]))
+            rows_at[count_step(state) if step is None else step].append((param, grad, *[state[name] for name in names]))
         for step, rows in rows_at.items():
             update(adam, rows, _numbers(group, step), **_flags(group))
 

@@ -63,10 +63,17 @@ class Optimizer:
 
     def step(self, closure=None):
         """Update every parameter that has a gradient. `closure` recomputes the loss first; its result is returned."""
-        loss = None
+        frame, loss = modes.state.frame, None
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        elif frame is not None and frame.step_again(self):
+            return None
+        self._update_groups()
+        return loss
+
+    def _update_groups(self):
+        """One step for the parameters of all groups."""
         # no_grad() written out: a step is short enough for the context manager to show.
         before, modes.state.grad_enabled = modes.state.grad_enabled, False
         try:
@@ -74,7 +81,6 @@ class Optimizer:
                 self.update_group(group)
         finally:
             modes.state.grad_enabled = before
-        return loss
 
     def update_group(self, group):
         """One step for the parameters of one group; subclasses define it."""
@@ -82,6 +88,9 @@ class Optimizer:
 
     def zero_grad(self, set_to_none=True):
         """Drop all gradients, or fill them with 0."""
+        frame = modes.state.frame
+        if frame is not None and set_to_none and frame.drop_gradients(self.param_groups):
+            return
         params = [param for g in self.param_groups for param in g["params"] if param._grad is not None]
         if set_to_none:
             drop_gradients(params)

@@ -1,7 +1,7 @@
 """RMSprop (Tieleman and Hinton, Coursera lecture 6.5, 2012), centred variant by Graves (arXiv 1308.0850)."""
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
-from ..runtime.update import update
+from ..runtime.update import count_steps, update, update_again
 from .adam import blend, blend_weight, starts_near
 from .optimizer import Optimizer, count_step, require, start_state, with_gradients
 from .sgd import ascent_or_descent
@@ -51,26 +51,31 @@ class RMSprop(Optimizer):
         names = ["square_avg"]
         names += ["grad_avg"] if group["centered"] else []
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
+        alpha = float(group["alpha"])
+        numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
+        numbers += (blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))
+        flags = {
+            "decay": group["weight_decay"] != 0,
+            "maximize": group["maximize"],
+            "centered": group["centered"],
+            "momentum": group["momentum"] > 0,
+            "near": starts_near(1.0 - alpha),
+        }
+        step = count_steps(group["params"], self.state)
+        if step is None or not update_again(rmsprop, group["params"], self.state, tuple(names), numbers, **flags):
+            update(rmsprop, self._rows(group, names, step), numbers, **flags)
+
+    def _rows(self, group, names, step):
+        """Counts the step too, unless it is counted."""
         rows = []
         for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
                 start_state(state, param, names)
-            count_step(state)
+            if step is None:
+                count_step(state)
             rows.append((param, grad, *[state[name] for name in names]))
-        alpha = float(group["alpha"])
-        numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
-        numbers += (blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))
-        update(
-            rmsprop,
-            rows,
-            numbers,
-            decay=group["weight_decay"] != 0,
-            maximize=group["maximize"],
-            centered=group["centered"],
-            momentum=group["momentum"] > 0,
-            near=starts_near(1.0 - alpha),
-        )
+        return rows
 
 
 def rmsprop(param, grad, square, *rest, decay, maximize, centered, momentum, near):

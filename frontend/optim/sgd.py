@@ -2,8 +2,11 @@
 
 from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
-from ..runtime.update import remember, update
+from ..runtime.frame_spans import pure
+from ..runtime.update import remember, update, update_again
 from .optimizer import Optimizer, require, with_gradients
+
+_STATE = ("momentum_buffer",)
 
 
 class SGD(Optimizer):
@@ -35,16 +38,21 @@ class SGD(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @pure()
     def update_group(self, group):
         numbers = (float(group["lr"]), float(group["weight_decay"]))
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         if group["momentum"] == 0:
-            update(sgd, with_gradients(group), numbers, **flags)
+            if not update_again(sgd, group["params"], self.state, (), numbers, **flags):
+                update(sgd, with_gradients(group), numbers, **flags)
             return
         numbers += (float(group["momentum"]), 1.0 - group["dampening"])
+        flags["nesterov"] = group["nesterov"]
+        if update_again(sgd_momentum, group["params"], self.state, _STATE, numbers, first=False, **flags):
+            return
         starting, moving = self._rows(group)
-        update(sgd_momentum, starting, numbers, first=True, nesterov=group["nesterov"], **flags)
-        update(sgd_momentum, moving, numbers, first=False, nesterov=group["nesterov"], **flags)
+        update(sgd_momentum, starting, numbers, first=True, **flags)
+        update(sgd_momentum, moving, numbers, first=False, **flags)
 
     def _rows(self, group):
         """(parameter, gradient, buffer) with buffers made now, and with buffers that hold a direction already."""
