@@ -8,6 +8,7 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 import weakref
 
 from . import engine, frame_autograd
+from .description import describe
 from .gate import apply_eagerly
 from .modes import state
 from .node import BaseNode, Edge, Saved, _check_version, edge_of
@@ -164,14 +165,11 @@ class CallNode(BaseNode):
         frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
-            from .build import build_backward
-            from .description import describe
-
             before, state.frame = state.frame, None
             try:
                 text = f"backward from {self.present}, sums {continued}, of\n"
                 text += describe(frame, self.needed, closed=True)
-                found = load_program(text, lambda: build_backward(frame, self.needed, self.present, continued))
+                found = load_program(text, lambda: _build_backward(frame, self.needed, self.present, continued))
             finally:
                 state.frame = before
             programs[key] = found
@@ -233,6 +231,12 @@ class CallNode(BaseNode):
             self.freed.use_nodes(tensor)
         tensor._node = self._rerun()[tensor._vid]._node
         tensor._frame = None
+
+
+def _build_backward(*arguments):
+    from .build import build_backward
+
+    return build_backward(*arguments)
 
 
 def _kept(tensor):

@@ -19,9 +19,11 @@ be tested on a wide machine.
 """
 
 import functools
+import importlib
 import itertools
 import os
 import sys
+import threading
 from typing import NamedTuple
 
 from weft.runtime import elf
@@ -31,6 +33,15 @@ _LEVELS = {"x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
 _library_numbers = itertools.count()
+# Held while code is made, from the imports that takes to the loaded library. A fork waits for it: a child would wait
+# for ever for a thread that it does not have, if that held one of LLVM's locks or was importing a module. One lock
+# for all who make code, so that no two can wait for each other; reentrant, because a program asks for kernels.
+compiling = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # networkx imports logging, which locks itself for a fork. Who registers last locks first: had logging done so after
+    # this, a fork would hold its lock and wait for a thread that waits for it.
+    importlib.import_module("logging")
+    os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
 class Target(NamedTuple):
@@ -63,7 +74,8 @@ class Library:
     def address(self, name):
         """The address of a global function. Raises KeyError if the object defines none of that name."""
         try:
-            found = self._find(name)
+            with compiling:
+                found = self._find(name)
         except RuntimeError as error:  # LLJIT links now, and prints which function it lacks if it does not know one
             raise KeyError(f"the object gives no global symbol {name!r}: {error}") from error
         if not found:
@@ -79,26 +91,20 @@ def compile_text(ir):
 
     The code is position independent: within an object every reference is relative to the instruction.
     """
-    return _machine().emit_object(_parse(ir))
+    with compiling:
+        return _machine().emit_object(_parse(ir))
 
 
 def assembly(ir):
     """The assembly text of what compile_text gives."""
-    return _machine().emit_assembly(_parse(ir))
+    with compiling:
+        return _machine().emit_assembly(_parse(ir))
 
 
 def link(object_bytes):
     """Load object code with the engine of WEFT_JIT; an object that `elf` refuses goes to `lljit`, which is noted."""
-    engine = _engine()
-    if engine == "mcjit":
-        return _link_mcjit(object_bytes)
-    if engine == "lljit":
-        return _link_lljit(object_bytes)
-    try:
-        memory, addresses = elf.load(object_bytes)
-    except elf.CannotLoad as refusal:
-        return _link_lljit(object_bytes, refusal=str(refusal))
-    return Library("elf", memory, addresses.get)
+    with compiling:
+        return _LINKERS[_engine()](object_bytes)
 
 
 def target():
@@ -185,6 +191,14 @@ def _parse(ir):
     return module
 
 
+def _link_elf(object_bytes):
+    try:
+        memory, addresses = elf.load(object_bytes)
+    except elf.CannotLoad as refusal:
+        return _link_lljit(object_bytes, refusal=str(refusal))
+    return Library("elf", memory, addresses.get)
+
+
 @functools.cache
 def _lljit():
     return _llvm().create_lljit_compiler()
@@ -210,3 +224,6 @@ def _link_mcjit(object_bytes):
     engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
     engine.finalize_object()
     return Library("mcjit", engine, engine.get_function_address)
+
+
+_LINKERS = {"elf": _link_elf, "lljit": _link_lljit, "mcjit": _link_mcjit}

@@ -5,8 +5,6 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
-import os
-import threading
 
 import numpy as np
 
@@ -19,10 +17,6 @@ from .cache import default_cache, pack, unpack
 
 _libraries = {}
 _functions = {}
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # The thread that was loading a kernel does not exist in the child, which loads it again.
-    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -30,7 +24,7 @@ def library(key, make_text):
     """The loaded library for `key`, whose IR text `make_text()` gives if it must be compiled."""
     found = _libraries.get(key)
     if found is None:
-        with _lock:
+        with jit.compiling:
             found = _libraries.get(key) or _load(key, make_text)
             _libraries[key] = found
     return found

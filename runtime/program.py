@@ -193,7 +193,7 @@ def program_for(frame, needed):
     # Building and compiling use ops on graph values only; the call in flight must not see them.
     before, state.frame = state.frame, None
     try:
-        program = _find(text, lambda: _build(frame, needed))
+        program = load_program(text, lambda: _build(frame, needed))
     finally:
         state.frame = before
     programs[key] = program
@@ -209,7 +209,8 @@ def _build(frame, needed):
 
 def load_program(text, build):
     """The program stored under a text, or the one `build() -> (meta, IR text)` makes; None if it cannot make one."""
-    return _find(text, build)
+    with jit.compiling:
+        return _find(text, build)
 
 
 def _find(text, build):

@@ -16,7 +16,6 @@ import atexit
 import ctypes
 import os
 import sys
-import threading
 import time
 
 import numpy as np
@@ -41,10 +40,6 @@ from . import jit, kernels
 _SPIN_NS = 1_000_000
 # Workers finish their program before they leave.
 _LEAVE_SECONDS = 10
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # The thread that was making the pool does not exist in the child, which makes one of its own.
-    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _pools = []
 # The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
 _requested = []
@@ -183,9 +178,8 @@ class _Pool:
 
 
 def _pool():
-    # Without the lock once it exists: a child of fork may find the lock held by a thread it does not have.
     if not _pools:
-        with _lock:
+        with jit.compiling:
             if not _pools:
                 _pools.append(_new_pool())
     return _pools[0]

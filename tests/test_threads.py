@@ -280,6 +280,36 @@ def test_fork_while_other_threads_compute():
     )
 
 
+FORK_WHILE_COMPILING = """
+import signal
+stop = False
+def work():
+    for k in range(1, 10**6):
+        if stop:
+            return
+        weft.compile(lambda x: (x.exp() * k).tanh().sum(0))(x[:k % 90 + 1])
+others = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+for t in others: t.start()
+time.sleep(DELAY)
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(100)  # ends a child that waits for ever
+        check(2)
+        os._exit(threads._pool().read("STOP"))
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+for t in others: t.join()
+check()
+"""
+
+
+@pytest.mark.parametrize("delay", [0, 0.3])
+def test_fork_while_other_threads_compile(delay):
+    """With nothing in the cache: at first the other threads import modules, later they are in LLVM most of the time."""
+    run(FORK_WHILE_COMPILING.replace("DELAY", str(delay)), WEFT_CACHE="0")
+
+
 def test_many_python_threads():
     run(
         """
