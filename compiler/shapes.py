@@ -1,6 +1,7 @@
 """Shape arithmetic that the op rules share: broadcasting, axes, strides. Errors name the op and the shapes."""
 
 from math import prod
+from operator import index
 
 from .ops.table import OpError
 
@@ -28,7 +29,7 @@ def broadcast_shapes(name, shapes):
 
 def normalize_axis(name, axis, ndim):
     """A dimension counted from 0; negative ones count from the end. IndexError outside, as in PyTorch."""
-    span = max(ndim, 1)
+    axis, span = index(axis), max(ndim, 1)
     if not -span <= axis < span:
         raise IndexError(
             f"{name}: Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {axis})"
@@ -40,7 +41,7 @@ def normalize_axes(name, axes, ndim):
     """A sorted tuple of axes; None or () means all of them."""
     if axes is None:
         return tuple(range(ndim))
-    if isinstance(axes, int):
+    if not hasattr(axes, "__len__"):
         axes = (axes,)
     if len(axes) == 0:
         return tuple(range(ndim))

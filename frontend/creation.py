@@ -11,6 +11,11 @@ from .runtime.tensor import Tensor, _apply
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
 
 
+def plain(number):
+    """A Python number for a NumPy scalar or a tensor of one element."""
+    return number.item() if isinstance(number, (np.generic, Tensor)) else number
+
+
 def _shape(sizes, size=None):
     """zeros(2, 3), zeros((2, 3)), zeros([2, 3]) and zeros(size=(2, 3)) alike."""
     size = sizes if size is None else (size,)
@@ -128,8 +133,11 @@ def from_numpy(array):
 
 
 def full(size, fill_value, *, dtype=None, requires_grad=False):
-    if isinstance(size, int):
+    if isinstance(size, (int, np.integer)):
         size = (size,)
+    if dtype is None and isinstance(fill_value, Tensor):
+        dtype = fill_value.dtype
+    fill_value = plain(fill_value)
     if dtype is None:
         dtype = _KINDS[type(fill_value)] or state.default_dtype
     out = _apply(source.full, (fill_value,), {"shape": _shape((size,)), "dtype": dtype})
@@ -164,10 +172,11 @@ def ones_like(x, *, dtype=None, requires_grad=False):
 empty_like = zeros_like
 
 
-def arange(start, end=None, step=1, *, dtype=None, requires_grad=False):
-    """start, start + step, ... below end. int64 if all three are ints, else the default dtype."""
+def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False):
+    """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
     if end is None:
         start, end = 0, start
+    start, end, step = plain(start), plain(end), plain(step)
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:

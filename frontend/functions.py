@@ -26,13 +26,15 @@ from .shaping import flatten, reshape, unsqueeze
 
 
 def operand(x):
-    """What an op takes: a tensor, or a Python number for a NumPy scalar. Arrays become tensors."""
-    if isinstance(x, (Tensor, bool, int, float)):
+    """What an op takes: a tensor, or a plain Python number for a NumPy scalar or an enum. Arrays become tensors."""
+    if isinstance(x, Tensor) or type(x) in (float, int, bool):
         return x
-    if isinstance(x, np.generic):
+    if isinstance(x, np.generic):  # np.float64 is a float, too
         return x.item()
     if isinstance(x, np.ndarray):
         return as_tensor(x)
+    if isinstance(x, (int, float)):
+        return int(x) if isinstance(x, int) else float(x)
     raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
 
 
@@ -429,12 +431,12 @@ def masked_fill(input, mask, value):
 
 def tril(input, diagonal=0):
     """The lower triangle of the last two dimensions; the rest zero."""
-    return spelling.tril(input, diagonal=diagonal)
+    return spelling.tril(input, diagonal=int(diagonal))
 
 
 def triu(input, diagonal=0):
     """The upper triangle of the last two dimensions; the rest zero."""
-    return spelling.triu(input, diagonal=diagonal)
+    return spelling.triu(input, diagonal=int(diagonal))
 
 
 # --- types and comparison -------------------------------------------------------------------------------------------

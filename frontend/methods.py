@@ -9,11 +9,11 @@ from . import functions as f
 from .autograd import backward as run_backward
 from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
-from .creation import as_tensor, full, tensor
+from .creation import as_tensor, full, plain, tensor
 from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
-from .runtime.gate import apply_inplace
+from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.node import Handle, edge_of
 from .runtime.tensor import Tensor, _apply
@@ -83,7 +83,12 @@ def _attach_operators():
 _INPLACE_UNARY = str.split("""
     abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh trunc
 """)
-_INPLACE_BINARY = str.split("mul div sub fmod remainder floor_divide")
+_INPLACE_BINARY = str.split("mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor")
+# What a statement like `x %= 2` calls.
+_INPLACE_OPERATORS = {
+    "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ifloordiv": "floor_divide_",
+    "imod": "remainder_", "ipow": "pow_", "iand": "bitwise_and_", "ior": "bitwise_or_", "ixor": "bitwise_xor_",
+}  # fmt: skip
 
 
 def _inplace_unary(op):
@@ -104,6 +109,17 @@ def _sub_(self, other, *, alpha=1):
     return apply_inplace(arithmetic.sub, self, (self, other if alpha == 1 else other * alpha), {})
 
 
+def _div_(self, other, *, rounding_mode=None):
+    other = f.operand(other)
+    if rounding_mode is None:
+        return apply_inplace(arithmetic.div, self, (self, other), {})
+    if rounding_mode == "floor":
+        return apply_inplace(arithmetic.floor_divide, self, (self, other), {})
+    quotient = f.div(self, other, rounding_mode=rounding_mode)
+    check_fits("div", self, quotient)
+    return _copy_(self, quotient)
+
+
 def _copy_(self, source_tensor):
     source_tensor = as_tensor(source_tensor)
     if source_tensor.shape != self.shape:
@@ -114,8 +130,7 @@ def _copy_(self, source_tensor):
 
 
 def _fill_(self, value):
-    value = value.item() if isinstance(value, Tensor) else value
-    return apply_inplace(source.full, self, (value,), {"shape": self.shape, "dtype": self.dtype})
+    return apply_inplace(source.full, self, (plain(value),), {"shape": self.shape, "dtype": self.dtype})
 
 
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
@@ -128,11 +143,13 @@ def _normal_(self, mean=0.0, std=1.0, *, generator=None):
 
 
 def _clamp_(self, min=None, max=None):
+    if min is None and max is None:
+        raise RuntimeError("clamp_: At least one of 'min' or 'max' must not be None")
     if min is None:
-        return apply_inplace(arithmetic.clamp_max, self, (self, max), {})
+        return apply_inplace(arithmetic.clamp_max, self, (self, f.operand(max)), {})
     if max is None:
-        return apply_inplace(arithmetic.clamp_min, self, (self, min), {})
-    return apply_inplace(arithmetic.clamp, self, (self, min, max), {})
+        return apply_inplace(arithmetic.clamp_min, self, (self, f.operand(min)), {})
+    return apply_inplace(arithmetic.clamp, self, (self, f.operand(min), f.operand(max)), {})
 
 
 def _pow_(self, exponent):
@@ -157,7 +174,7 @@ def _attach_inplace():
         setattr(Tensor, f"{name}_", _inplace_unary(TABLE[name]))
     for name in _INPLACE_BINARY:
         setattr(Tensor, f"{name}_", _inplace_binary(TABLE[name]))
-    Tensor.add_, Tensor.sub_ = _add_, _sub_
+    Tensor.add_, Tensor.sub_, Tensor.div_ = _add_, _sub_, _div_
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = lambda self: _fill_(self, 0)
     Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
@@ -167,8 +184,8 @@ def _attach_inplace():
     Tensor.lerp_ = lambda self, end, weight: _add_(self, (end - self) * weight)
     Tensor.addcmul_ = _addcmul_
     Tensor.requires_grad_ = _requires_grad_
-    for python_name, method in (("iadd", _add_), ("isub", _sub_), ("imul", Tensor.mul_), ("itruediv", Tensor.div_)):
-        setattr(Tensor, f"__{python_name}__", method)
+    for python_name, name in _INPLACE_OPERATORS.items():
+        setattr(Tensor, f"__{python_name}__", getattr(Tensor, name))
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

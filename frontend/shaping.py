@@ -104,8 +104,8 @@ def unflatten(input, dim, sizes):
 
 def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
-    moved = [source] if isinstance(source, int) else source
-    places = [destination] if isinstance(destination, int) else destination
+    moved = source if isinstance(source, (list, tuple)) else [source]
+    places = destination if isinstance(destination, (list, tuple)) else [destination]
     moved = [normalize_axis("movedim", d, input.ndim) for d in moved]
     places = [normalize_axis("movedim", d, input.ndim) for d in places]
     order = [k for k in range(input.ndim) if k not in moved]
@@ -163,7 +163,7 @@ def split(input, split_size, dim=0):
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
     axis = normalize_axis("split", dim, input.ndim)
     size, of = input.shape[axis], "SplitWithSizes"
-    if isinstance(split_size, int):
+    if isinstance(split_size, (int, np.integer)):
         of = "Split"
         step = split_size
         if step <= 0:
@@ -208,11 +208,11 @@ def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
     if dims is None:
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    pairs = [(shifts, dims)] if isinstance(dims, int) else zip(shifts, dims)
+    pairs = zip(shifts, dims) if isinstance(dims, (list, tuple)) else [(shifts, dims)]
     for shift, dim in pairs:
         axis = normalize_axis("roll", dim, input.ndim)
         size = input.shape[axis]
-        cut = size - shift % size if size else 0
+        cut = size - int(shift) % size if size else 0
         input = cat([narrow(input, axis, cut, size - cut), narrow(input, axis, 0, cut)], axis)
     return input
 

@@ -223,9 +223,9 @@ def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     affine = [t if len(shape) == 1 else t.reshape((-1,)) for t in (weight, bias) if t is not None]
     rows = x if len(shape) == 1 else x.reshape((*lead, math.prod(shape)))
     if weight is None and bias is not None:
-        result = neural.layer_norm(rows, eps=eps) + affine[0]
+        result = neural.layer_norm(rows, eps=float(eps)) + affine[0]
     else:
-        result = neural.layer_norm(rows, *affine, eps=eps)
+        result = neural.layer_norm(rows, *affine, eps=float(eps))
     return result if len(shape) == 1 else result.reshape(x.shape)
 
 
@@ -288,7 +288,7 @@ def normalize(x, p=2.0, dim=1, eps=1e-12):
     else:
         powers = neural.power(arithmetic.abs_(x), exponent=float(p))
         length = neural.power(reductions.sum_(powers, axes=axes, keepdim=True), exponent=1.0 / p)
-    return x / arithmetic.clamp_min(length, eps)
+    return x / arithmetic.clamp_min(length, float(eps))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
