@@ -273,7 +273,15 @@ def norm(input, p=2, dim=None, keepdim=False):
         return reduction.sum_(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
     if not isinstance(p, (int, float)):
         raise ValueError(f"norm: p must be a number or 'fro', got {p!r}")
-    return reduction.sum_(arithmetic.abs_(input) ** p, axes=axes, keepdim=keepdim) ** (1.0 / p)
+    powers = _power_or_zero(arithmetic.abs_(input), p) if 0 < p < 1 else arithmetic.abs_(input) ** p
+    total = reduction.sum_(powers, axes=axes, keepdim=keepdim)
+    return _power_or_zero(total, 1.0 / p) if p > 1 else total ** (1.0 / p)
+
+
+def _power_or_zero(x, p):
+    """x ** p for 0 < p < 1, with the gradient 0 at 0, where its limit is infinite."""
+    zero = comparison.eq(x, 0.0)
+    return comparison.where(zero, 0.0, comparison.where(zero, 1.0, x) ** p)
 
 
 class Extreme(tuple):

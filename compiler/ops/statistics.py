@@ -71,13 +71,19 @@ def _var_samples():
 
 
 var = composite("var", _float_reduction("var"), _var, vjp=(_var_vjp,), samples=_var_samples, oracle="var")
+
+
+def _std_vjp(g, out, x, axes, keepdim, correction):
+    """0 where all elements are equal: the subgradient PyTorch takes."""
+    of_var = where(eq(out, 0.0), 0.0, div(g, mul(out, 2.0)))
+    return _var_vjp(of_var, out, x, axes, keepdim, correction)
+
+
 std = composite(
     "std",
     _float_reduction("std"),
     lambda x, axes, keepdim, correction: sqrt(_var(x, axes, keepdim, correction)),
-    vjp=(
-        lambda g, out, x, axes, keepdim, correction: _var_vjp(div(g, mul(out, 2.0)), out, x, axes, keepdim, correction),
-    ),
+    vjp=(_std_vjp,),
     samples=_var_samples,
     oracle="std",
 )

@@ -53,13 +53,21 @@ pow_ = elementwise(
     samples=samples.binary(0.25, 3.0, -2.0, 2.0, number=False),
     oracle="pow",
 )
+
+
+def _over_square(part, y, x):
+    """part / (x^2 + y^2), 0 at the origin as in PyTorch."""
+    square = add(mul(x, x), mul(y, y))
+    return where(eq(square, 0.0), 0.0, div(part, square))
+
+
 atan2 = elementwise(
     "atan2",
     2,
     floating,
     vjp=(
-        lambda g, out, y, x: mul(g, div(x, add(mul(x, x), mul(y, y)))),
-        lambda g, out, y, x: neg(mul(g, div(y, add(mul(x, x), mul(y, y))))),
+        lambda g, out, y, x: mul(g, _over_square(x, y, x)),
+        lambda g, out, y, x: neg(mul(g, _over_square(y, y, x))),
     ),
     lower=FUNCTIONS["atan2"],
     samples=samples.binary(0.25, 2.0, 0.25, 2.0, number=False),

@@ -47,12 +47,13 @@ def tanh(x):
 
 def relu6(x):
     """min(max(x, 0), 6)."""
-    return arithmetic.clamp(x, 0.0, 6.0)
+    return hardtanh(x, 0.0, 6.0)
 
 
 def hardtanh(x, min_val=-1.0, max_val=1.0):
-    """x cut to [min_val, max_val]."""
-    return arithmetic.clamp(x, float(min_val), float(max_val))
+    """x cut to [min_val, max_val]. At the ends themselves the gradient is 0; that of clamp is 1."""
+    low, high = float(min_val), float(max_val)
+    return comparison.where(x <= low, low, comparison.where(x >= high, high, x))
 
 
 def leaky_relu(x, negative_slope=0.01):
@@ -128,7 +129,9 @@ def hardsigmoid(x):
 
 def hardswish(x):
     """x relu6(x + 3) / 6."""
-    return x * relu6(x + 3.0) / 6.0
+    # The middle part of an infinite x would be inf * 0 in the derivative.
+    near = arithmetic.clamp(x, -3.0, 3.0)
+    return comparison.where(x <= -3.0, 0.0, comparison.where(x >= 3.0, x, near * (near + 3.0) / 6.0))
 
 
 def glu(x, dim=-1):
