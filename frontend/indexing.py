@@ -19,9 +19,9 @@ _FULL = slice(None)
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 def _normalized(key, shape):
-    """One entry per dimension: an int, a slice or an integer tensor; and None where a dimension is added."""
+    """One entry per dimension: an int, a slice or an integer tensor. None and 0-d masks add a dimension."""
     ndim = len(shape)
-    entries = [_entry(k) for k in (key if isinstance(key, tuple) else (key,))]
+    entries = [_entry(k) for k in (key if isinstance(key, tuple) or _is_nested(key) else (key,))]
     used = sum(_dims_used(k) for k in entries)
     if used > ndim:
         raise IndexError(f"too many indices for tensor of dimension {ndim}: got {used}")
@@ -29,7 +29,12 @@ def _normalized(key, shape):
     at = next((i for i, k in enumerate(entries) if k is Ellipsis), len(entries))
     entries = [*entries[:at], *fill, *(k for k in entries[at:] if k is not Ellipsis)]
     _check_masks(entries, shape)
-    return [part for k in entries for part in (_positions(k) if _is_mask(k) else [k])]
+    return [part for k in entries for part in (_positions(k) if _is_mask(k) and k.ndim else [k])]
+
+
+def _is_nested(key):
+    """Whether a list stands for a tuple of keys: PyTorch takes x[[[0, 1], [2, 3]]] for x[[0, 1], [2, 3]]."""
+    return isinstance(key, list) and any(k is None or isinstance(k, (list, tuple, slice, Tensor)) for k in key)
 
 
 def _check_masks(entries, shape):
@@ -49,10 +54,12 @@ def _entry(k):
         k = Tensor(array if array.dtype.kind == "b" else _as_integers(array))
     if isinstance(k, np.integer):
         return int(k)
+    if isinstance(k, (bool, np.bool_)):
+        k = Tensor(np.asarray(k))
     if isinstance(k, Tensor) and k.ndim == 0 and k.dtype.category == 1:
         return int(k.array)
     known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
-    if isinstance(k, bool) or not known:
+    if not known:
         raise TypeError(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
     return k
 
@@ -103,12 +110,16 @@ def getitem(x, key):
         elif isinstance(k, int):
             result = view.select(result, axis=axis, index=_in_range(k, x.shape[dim], dim))
             axis -= 1
+        elif _is_mask(k):
+            # 0-d: a new dimension, of which the one slice is taken or not.
+            result = view.unsqueeze(result, axis=axis)
+            tensors[axis] = Tensor(np.zeros(int(k.array), np.int64))
         elif isinstance(k, Tensor):
             tensors[axis] = _checked(k, x.shape[dim], dim)
         elif k != _FULL:
             result = _cut(result, axis, _range(k, x.shape[dim]))
         axis += 1
-        dim += k is not None
+        dim += k is not None and not _is_mask(k)
     if tensors:
         return _advanced(result, tensors)
     # Always a tensor of its own: x[:] is not x.
