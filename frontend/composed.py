@@ -1,14 +1,16 @@
 """Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
-from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, indexing, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
 from .functions import clamp, matmul, mean, operand, std, var, where
 from .runtime.gate import apply_inplace
+from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import flatten, narrow, reshape
 
@@ -49,25 +51,32 @@ def hypot(input, other):
 
 def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
-    top = arithmetic.maximum(input, other)
-    return top + (-(input - other).abs()).exp().log1p()
+    # The difference of equal infinities would be NaN.
+    difference = where(input == other, 0.0, input - other)
+    return arithmetic.maximum(input, other) + (-difference.abs()).exp().log1p()
 
 
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """NaN and infinities replaced by numbers: by default 0 and the largest of the type."""
-    limits = np.finfo(input.dtype.numpy)
+    if not input.dtype.is_floating_point:
+        return input.clone()
+    limits = finfo(input.dtype)
     result = where(comparison.isnan(input), float(nan), input)
     result = where(result == float("inf"), float(limits.max if posinf is None else posinf), result)
     return where(result == -float("inf"), float(limits.min if neginf is None else neginf), result)
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------
-def var_mean(input, dim=None, **kwargs):
-    return var(input, dim, **kwargs), mean(input, dim, kwargs.get("keepdim", False))
+def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
-def std_mean(input, dim=None, **kwargs):
-    return std(input, dim, **kwargs), mean(input, dim, kwargs.get("keepdim", False))
+def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
 def count_nonzero(input, dim=None):
@@ -208,13 +217,21 @@ def is_floating_point(input):
 
 
 def finfo(dtype=None):
-    """Limits of a floating type: eps, max, min, tiny, bits."""
-    return np.finfo((dtype or dtypes.float32).numpy)
+    """Limits of a floating type (by default the default one) as Python numbers: eps, max, min, tiny, bits."""
+    dtype = dtype or state.default_dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"finfo: requires a floating point type, got {dtype}; use iinfo for integers")
+    limits = np.finfo(dtype.numpy)
+    names = ("eps", "max", "min", "tiny", "smallest_normal")
+    return SimpleNamespace(bits=limits.bits, dtype=dtype.name, **{name: float(getattr(limits, name)) for name in names})
 
 
 def iinfo(dtype):
-    """Limits of an integer type: max, min, bits."""
-    return np.iinfo(dtype.numpy)
+    """Limits of an integer type as Python numbers: max, min, bits."""
+    if dtype.category != 1:
+        raise TypeError(f"iinfo: requires an integer type, got {dtype}; use finfo for floating point types")
+    limits = np.iinfo(dtype.numpy)
+    return SimpleNamespace(bits=limits.bits, dtype=dtype.name, max=limits.max, min=limits.min)
 
 
 METHODS = str.split("""

@@ -1,5 +1,7 @@
 """Functions that make tensors."""
 
+import functools
+
 import numpy as np
 
 from .compiler import dtypes
@@ -45,7 +47,7 @@ def _as_array(data, dtype):
             array = _narrowed(array)
     else:
         array = _numbers(data)
-        wanted = dtype or (state.default_dtype if array.dtype.kind == "f" or array.size == 0 else None)
+        wanted = dtype or _common_type(data, array)
         array = array.astype(wanted.numpy) if wanted else array
     dtypes.from_numpy(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
@@ -59,6 +61,25 @@ def _numbers(data):
     except ValueError:
         pass  # lists of different lengths
     raise ValueError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+
+
+def _common_type(data, array):
+    """The type of nested lists: that of NumPy's numbers in them, with the default type for Python floats."""
+    if array.dtype.kind != "f" and array.size:
+        return None
+    found = _types_in(data)
+    return functools.reduce(dtypes.promote, found) if found else state.default_dtype
+
+
+def _types_in(data):
+    if isinstance(data, (list, tuple)):
+        kinds = set(map(type, data))
+        if kinds <= _KINDS.keys():
+            return {_KINDS[kind] or state.default_dtype for kind in kinds}
+        return set().union(*map(_types_in, data))
+    if type(data) in _KINDS:
+        return {_KINDS[type(data)] or state.default_dtype}
+    return {dtypes.from_numpy(_narrowed(np.asarray(data)).dtype)}
 
 
 def _narrowed(array):

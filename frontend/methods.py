@@ -250,7 +250,8 @@ def _contiguous(self):
 
 
 def _format(self, spec):
-    return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)
+    """A 0-d tensor is written as its number, so that f"loss {loss}" reads well; a parameter is not, as in PyTorch."""
+    return format(self.item(), spec) if self.ndim == 0 and type(self) is Tensor else object.__format__(self, spec)
 
 
 def _deepcopy(self, memo):
@@ -300,16 +301,20 @@ def _index(self):
 
 
 # --- types, autograd ------------------------------------------------------------------------------------------------
-def _to(self, *args, dtype=None, **ignored):
-    """to(dtype), to(other tensor), to("cpu")."""
-    for a in args:
+def _to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, copy=False):
+    """to(dtype), to(other tensor), to("cpu"): the tensor itself if that changes nothing, unless copy=True."""
+    # PyTorch takes non_blocking and copy by position too, last of all.
+    flags = [a for a in args if isinstance(a, bool)]
+    copy = copy or len(flags) > 1 and flags[1]
+    for a in (*args, device, tensor):
         if isinstance(a, dtypes.DType):
             dtype = a
         elif isinstance(a, Tensor):
             dtype = a.dtype
-        elif a != "cpu":
+        elif not (a is None or a == "cpu" or isinstance(a, bool)):
             raise RuntimeError(f"to: weft computes on the CPU, got {a!r}")
-    return self if dtype is None else f.to_dtype(self, dtype)
+    result = self if dtype is None else f.to_dtype(self, dtype)
+    return f.clone(self) if copy and result is self else result
 
 
 def _detach(self):

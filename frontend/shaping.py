@@ -1,10 +1,13 @@
 """Functions that change shapes, join and part tensors. Most are views: no data moves where strides can say it."""
 
 import builtins
+import functools
+from math import prod
 
 import numpy as np
 
-from .compiler.ops import spelling, view
+from .compiler import dtypes
+from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
 
@@ -88,7 +91,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     first, last = (normalize_axis("flatten", d, input.ndim) for d in (start_dim, end_dim))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    return reshape(input, *input.shape[:first], -1 if 0 not in input.shape else 0, *input.shape[last + 1 :])
+    return reshape(input, *input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :])
 
 
 def ravel(input):
@@ -119,10 +122,15 @@ moveaxis = movedim
 
 def cat(tensors, dim=0):
     """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
-    tensors = [x for x in tensors if x.shape != (0,)] or list(tensors)
+    tensors = list(tensors)
     if not tensors:
-        raise RuntimeError("cat: expected a non-empty list of Tensors")
-    return view.cat(*tensors, axis=normalize_axis("cat", dim, tensors[0].ndim))
+        raise OpError("cat: expected a non-empty list of Tensors")
+    kept = [x for x in tensors if x.shape != (0,)] or tensors
+    if len(kept) < len(tensors):
+        # What is skipped counts for the type.
+        dtype = functools.reduce(dtypes.promote, (x.dtype for x in tensors))
+        kept = [x if x.dtype is dtype else comparison.cast(x, dtype=dtype) for x in kept]
+    return view.cat(*kept, axis=normalize_axis("cat", dim, kept[0].ndim))
 
 
 concat = concatenate = cat

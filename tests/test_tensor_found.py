@@ -42,7 +42,54 @@ def statements(block):
     return ["\n".join(s.strip() for s in line.split(" ; ")) for line in block.strip().splitlines()]
 
 
-PROGRAMS = [*expressions(NUMBERS), *statements(IN_PLACE)]
+# Types and shapes.
+RESULTS = """
+i.masked_fill(k, 2.5) ; k.masked_fill(k, 0) ; k.masked_fill_(k, 0.0) ; i.masked_fill(k, ns.tensor(2.5))
+x.to(ns.float32, copy=True).data_ptr() == x.data_ptr() ; x.to(ns.float32).data_ptr() == x.data_ptr()
+x.to(device="cpu", dtype=ns.float64) ; x.to("cpu", ns.float64, False, True)
+e.flatten(1) ; e.flatten(0, 1) ; ns.zeros(2, 0, 3).flatten(1) ; ns.zeros(2, 0, 3).flatten(0, 1)
+ns.var_mean(x, False) ; ns.std_mean(x, 1, False) ; ns.var_mean(x, 1, True, True) ; ns.std_mean(x, 0, correction=2)
+ns.finfo(ns.float32).eps ; ns.finfo(ns.float64).max ; ns.finfo().tiny ; ns.iinfo(ns.int32).max
+ns.cat([ns.tensor([]), ns.tensor([1, 2])]) ; ns.cat([ns.tensor([1, 2]), ns.tensor([])]) ; ns.nan_to_num(i)
+ns.tensor([np.float64(1.5), 2]) ; ns.tensor([np.ones(2), np.ones(2)]) ; ns.tensor([np.float32(1.5), 2.5])
+ns.tensor([ns.tensor(1.0), ns.tensor(2)]) ; ns.tensor([np.int32(1), 2]) ; ns.tensor([True, 2.5])
+f"{s} {s:.2f}" ; f"{x}" ; f"{x[0, 0]}" ; "%.3f" % s ; str(s) ; f"{nn.Parameter(s)}"
+"""
+# A list that holds sequences stands for a tuple of keys; a single bool adds a dimension of one slice or none.
+KEYS = """
+x[[[0, 1], [1, 2]]] ; x[[i[0] % 2, i[1] % 3]] ; x[[[0, 1]]] ; x[[slice(0, 1), 2]] ; x[[0, 1]] ; x[[None, 0]]
+x[True] ; x[False] ; x[True, 0] ; x[:, True] ; x[0, False] ; x[ns.tensor(True)] ; x[x[0, 0] > 0.5] ; s[s > 0.4]
+s[True] ; s[False] ; ns.masked_select(s, s > 0.4)
+"""
+WRITES = """
+x[[[0, 1], [1, 2]]] = 7 ; r = x
+x[True] = 7 ; r = x
+x[False] = 7 ; r = x
+x[True, 0] = y[0] ; r = x
+x[x[0, 0] > 0.5, 1] = 7 ; r = x
+s[s > 0.4] = 3 ; r = s
+"""
+# Derivatives where the function has a corner, at infinities, and where a root or a quotient has none.
+CORNERS = """
+F.relu6 ; F.hardtanh ; F.hardsigmoid ; F.hardswish ; lambda c: F.hardtanh(c, -3, 2) ; lambda c: c[:2].std()
+lambda c: c[:4].reshape(2, 2).std(1) ; lambda c: c[:1].std(correction=0) ; lambda c: ns.norm(c[:2], 3)
+lambda c: ns.norm(c[:4], 0.5) ; lambda c: ns.norm(c[:2] * 0, 1.5) ; lambda c: ns.norm(c[:6], 4)
+lambda c: ns.atan2(c[:6], c[:6].detach()) ; lambda c: ns.atan2(c[:6].detach() * 0, c[:6])
+lambda c: ns.logaddexp(c[:6], c[:6].detach()) ; lambda c: ns.logaddexp(c, c.flip(0)).detach()
+"""
+
+
+def derivatives(block):
+    make = "c = ns.tensor([0.0, 0.0, 3.0, -3.0, 1.0, 6.0, 2.0, inf, -0.5], requires_grad=True) ; y = ({})(c)"
+    take = "g = ns.autograd.grad(y.sum(), c)[0] if y.requires_grad else None ; r = y.detach(), g"
+    return ["\n".join(f"{make.format(f[4:])} ; {take}".split(" ; ")) for f in expressions(block)]
+
+
+PROGRAMS = [
+    *(e for block in (NUMBERS, RESULTS, KEYS) for e in expressions(block)),
+    *(s for block in (IN_PLACE, WRITES) for s in statements(block)),
+    *derivatives(CORNERS),
+]
 
 
 def operands(ns):

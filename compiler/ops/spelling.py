@@ -8,10 +8,10 @@ import math
 from .. import dtypes
 from . import samples
 from .arithmetic import add, mul
-from .comparison import ge, le, where
+from .comparison import cast, ge, le, where
 from .contraction import _check_dtypes, bmm, swap_last
 from .indexing import gather, index_add, index_select, scatter_add
-from .kinds import alias
+from .kinds import alias, number_meta
 from .reduction import _extreme_vjp, amax, amin
 from .samples import Sample
 from .source import arange, full, zeros_like
@@ -131,9 +131,19 @@ index_ = alias(
 
 
 # --- masks ------------------------------------------------------------------------------------------------------------
+def _of_category(value, x):
+    """The value converted to x's type, if its category (bool, integer, floating) is higher."""
+    is_number = not hasattr(value, "dtype")
+    if (number_meta(value) if is_number else value).dtype.category <= x.dtype.category:
+        return value
+    if is_number:
+        return x.apply_op(full, (value,), {"shape": (), "dtype": x.dtype})
+    return cast(value, dtype=x.dtype)
+
+
 masked_fill = alias(
     "masked_fill",
-    lambda x, mask, value: where(mask, value, x),
+    lambda x, mask, value: where(mask, _of_category(value, x), x),
     vjp=(
         lambda g, out, x, mask, value: where(mask, 0.0, g),
         None,
