@@ -8,7 +8,7 @@
 Start reading in docs/architecture.md.
 """
 
-from . import composed, creation, functions, methods, shaping
+from . import composed, creation, functions, methods, reducing, shaping
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import float32, float64, int32, int64
@@ -18,7 +18,7 @@ from .runtime.random import Generator, default_generator, manual_seed
 from .runtime.tensor import Tensor
 from .runtime.threads import get_num_threads, set_num_threads
 
-for _module in (creation, functions, shaping, composed):
+for _module in (creation, functions, reducing, shaping, composed):
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 
 from . import autograd, nn, optim, utils  # noqa: E402

@@ -8,7 +8,8 @@ from .compiler.ops import arithmetic, comparison, indexing, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
-from .functions import clamp, matmul, mean, operand, std, var, where
+from .functions import clamp, matmul, operand, where
+from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
 from .runtime.modes import state
 from .runtime.tensor import Tensor

@@ -5,7 +5,7 @@ from numbers import Number
 
 import numpy as np
 
-from .compiler.dtypes import bool_, int64
+from .compiler.dtypes import bool_
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -13,16 +13,14 @@ from .compiler.ops import (
     contraction,
     indexing,
     neural,
-    reduction,
     spelling,
-    statistics,
 )
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axes, normalize_axis
-from .creation import as_tensor, full, zeros
+from .compiler.shapes import normalize_axis
+from .creation import as_tensor, full
 from .runtime.modes import state
 from .runtime.tensor import Tensor
-from .shaping import flatten, reshape, unsqueeze
+from .shaping import reshape
 
 
 def operand(x):
@@ -206,151 +204,6 @@ def lerp(input, end, weight):
     return input + weight * (end - input)
 
 
-# --- reductions -----------------------------------------------------------------------------------------------------
-def _axes(name, x, dim):
-    return normalize_axes(name, dim, x.ndim)
-
-
-def _reduce(op, name):
-    def function(input, dim=None, keepdim=False, *, dtype=None):
-        if dtype is not None:
-            input = to_dtype(input, dtype)
-        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim))
-
-    function.__name__ = name
-    function.__doc__ = f"{name} over the dimensions `dim` (an int, a tuple, or None for all)."
-    return function
-
-
-sum = _reduce(reduction.sum_, "sum")
-mean = _reduce(statistics.mean, "mean")
-prod = _reduce(reduction.prod, "prod")
-amax = _reduce(reduction.amax, "amax")
-amin = _reduce(reduction.amin, "amin")
-any = _reduce(reduction.any_, "any")
-all = _reduce(reduction.all_, "all")
-
-
-def logsumexp(input, dim, keepdim=False):
-    """log(sum(exp(input))) without overflow."""
-    if not input.dtype.is_floating_point:
-        input = to_dtype(input, state.default_dtype)
-    axes = _axes("logsumexp", input, dim)
-    if builtins.any(input.shape[a] == 0 for a in axes):
-        # The logarithm of an empty sum.
-        return TABLE["log"](reduction.sum_(input, axes=axes, keepdim=keepdim))
-    return statistics.logsumexp(input, axes=axes, keepdim=keepdim)
-
-
-def _deviation(op, name):
-    def function(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
-        if isinstance(dim, bool):
-            dim, unbiased = None, dim
-        if unbiased is not None:
-            correction = int(unbiased)
-        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim), correction=correction)
-
-    function.__name__ = name
-    function.__doc__ = f"{name} over `dim`: the squared deviations are divided by their number less `correction`."
-    return function
-
-
-var = _deviation(statistics.var, "var")
-std = _deviation(statistics.std, "std")
-
-
-def norm(input, p=2, dim=None, keepdim=False):
-    """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
-    axes = _axes("norm", input, dim)
-    if p in (2, 2.0, "fro", None):
-        return statistics.norm(input, axes=axes, keepdim=keepdim)
-    if p in (float("inf"), -float("inf")):
-        extreme = reduction.amax if p > 0 else reduction.amin
-        return extreme(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
-    if p == 0:
-        return to_dtype(reduction.sum_(comparison.ne(input, 0), axes=axes, keepdim=keepdim), input.dtype)
-    if p == 1:
-        return reduction.sum_(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
-    if not isinstance(p, (int, float)):
-        raise ValueError(f"norm: p must be a number or 'fro', got {p!r}")
-    powers = _power_or_zero(arithmetic.abs_(input), p) if 0 < p < 1 else arithmetic.abs_(input) ** p
-    total = reduction.sum_(powers, axes=axes, keepdim=keepdim)
-    return _power_or_zero(total, 1.0 / p) if p > 1 else total ** (1.0 / p)
-
-
-def _power_or_zero(x, p):
-    """x ** p for 0 < p < 1, with the gradient 0 at 0, where its limit is infinite."""
-    zero = comparison.eq(x, 0.0)
-    return comparison.where(zero, 0.0, comparison.where(zero, 1.0, x) ** p)
-
-
-class Extreme(tuple):
-    """(values, indices) of max or min along one dimension."""
-
-    __slots__ = ()
-    values = property(lambda self: self[0])
-    indices = property(lambda self: self[1])
-
-    def __repr__(self):
-        return f"weft.return_types.max(\nvalues={self[0]!r},\nindices={self[1]!r})"
-
-
-def _extreme(name, total, position, pairwise):
-    def function(input, dim=None, keepdim=False):
-        if isinstance(dim, Tensor):
-            return pairwise(input, dim)
-        if dim is None:
-            return total(_tensor(name, input))
-        axis = normalize_axis(name, dim, input.ndim)
-        if input.ndim == 0:
-            return Extreme((total(input), zeros((), dtype=int64)))
-        indices = position(input, axis=axis)
-        values = spelling.pick(input, indices, axis=axis, of=name)
-        if keepdim:
-            indices, values = unsqueeze(indices, axis), unsqueeze(values, axis)
-        return Extreme((values, indices))
-
-    function.__name__ = name
-    function.__doc__ = f"{name} of all elements; (values, indices) along `dim`; or of two tensors, element by element."
-    return function
-
-
-max = _extreme("max", spelling.max_, reduction.argmax, arithmetic.maximum)
-min = _extreme("min", spelling.min_, reduction.argmin, arithmetic.minimum)
-
-
-def _position(name, op):
-    def function(input, dim=None, keepdim=False):
-        if dim is None:
-            result = op(flatten(input), axis=0)
-            return reshape(result, (1,) * input.ndim) if keepdim else result
-        axis = normalize_axis(name, dim, input.ndim)
-        if input.ndim == 0:
-            return zeros((), dtype=int64)
-        result = op(input, axis=axis)
-        return unsqueeze(result, axis) if keepdim else result
-
-    function.__name__ = name
-    function.__doc__ = f"{name}: int64 position of the first extreme, in the flattened tensor or along `dim`."
-    return function
-
-
-argmax = _position("argmax", reduction.argmax)
-argmin = _position("argmin", reduction.argmin)
-
-
-def softmax(input, dim, dtype=None):
-    input = input if dtype is None else to_dtype(input, dtype)
-    axis = normalize_axis("softmax", dim, input.ndim)
-    return statistics.softmax(input, axis=axis) if input.numel() else input * 1
-
-
-def log_softmax(input, dim, dtype=None):
-    input = input if dtype is None else to_dtype(input, dtype)
-    axis = normalize_axis("log_softmax", dim, input.ndim)
-    return statistics.log_softmax(input, axis=axis) if input.numel() else input * 1
-
-
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other):
     return contraction.matmul(_tensor("matmul", input), _tensor("matmul", other))
@@ -478,9 +331,8 @@ PUBLIC = [
     *GENERATED,
     *str.split("""
         absolute negative multiply subtract true_divide divide arcsin arccos arctan arctan2 add sub div square pow
-        atan2 where clamp clamp_min clamp_max clip lerp sum mean prod amax amin any all logsumexp var std norm max
-        min argmax argmin softmax log_softmax matmul mm bmm mv dot outer addmm gather scatter_add index_select
-        index_add take_along_dim nonzero masked_select masked_fill tril triu allclose isclose equal is_tensor
-        numel round
+        round atan2 where clamp clamp_min clamp_max clip lerp matmul mm bmm mv dot outer addmm gather scatter_add
+        index_select index_add take_along_dim nonzero masked_select masked_fill tril triu allclose isclose equal
+        is_tensor numel
     """),
 ]

@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 
-from . import composed, shaping
+from . import composed, reducing, shaping
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler import dtypes
@@ -443,7 +443,8 @@ def attach():
     for name in composed.METHODS:
         setattr(Tensor, name, getattr(composed, name))
     for name in _METHODS:
-        setattr(Tensor, name, getattr(f, name, None) or getattr(shaping, name))
+        home = next(module for module in (f, reducing, shaping) if hasattr(module, name))
+        setattr(Tensor, name, getattr(home, name))
     Tensor.to_dtype = f.to_dtype
     _attach_operators()
     _attach_inplace()

@@ -66,11 +66,14 @@ def save(obj, f):
         raise
 
 
-def load(f):
+def load(f, map_location=None, *, weights_only=True):
     """Read what `save` wrote, from a path or a readable binary file.
 
+    map_location may name the CPU; weights_only changes nothing, since loading executes nothing either way.
     Raises RuntimeError for files that are damaged, of another format, or pickles: those would execute code.
     """
+    if map_location not in (None, "cpu"):
+        raise RuntimeError(f"load: weft computes on the CPU, got map_location={map_location!r}")
     if hasattr(f, "read"):
         return _read(f, getattr(f, "name", "file"))
     with open(f, "rb") as file:

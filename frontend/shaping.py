@@ -77,11 +77,13 @@ def broadcast_tensors(*tensors):
     return tuple(expand(x, shape) for x in tensors)
 
 
-def squeeze(input, dim=None):
+def squeeze(input, dim=None, *, axis=None):
+    dim = dim if axis is None else axis
     return view.squeeze(input, axes=normalize_axes("squeeze", dim, input.ndim))
 
 
-def unsqueeze(input, dim):
+def unsqueeze(input, dim=None, *, axis=None):
+    dim = dim if axis is None else axis
     return view.unsqueeze(input, axis=normalize_axis("unsqueeze", dim, input.ndim + 1))
 
 
@@ -120,8 +122,9 @@ def movedim(input, source, destination):
 moveaxis = movedim
 
 
-def cat(tensors, dim=0):
+def cat(tensors, dim=0, *, axis=None):
     """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
+    dim = dim if axis is None else axis
     tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")
@@ -136,8 +139,9 @@ def cat(tensors, dim=0):
 concat = concatenate = cat
 
 
-def stack(tensors, dim=0):
+def stack(tensors, dim=0, *, axis=None):
     """Join tensors of one shape along a new dimension."""
+    dim = dim if axis is None else axis
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack: expected a non-empty list of Tensors")

@@ -356,7 +356,7 @@ def test_modules_of_users(make):
 @twin
 def test_keyword_arguments(compile):
     layer = Residual()
-    step = compile(lambda x, k: layer(x, scale=0.5) if k % 2 else layer.inner[0](x=x))
+    step = compile(lambda x, k: layer(x, scale=0.5) if k % 2 else layer.inner[0](input=x))
     for k in range(N_CALLS):
         yield step(batch(0)[0], k // 4)
 
@@ -966,7 +966,7 @@ def test_numbers_are_no_tensors(compile):
 def test_a_spanned_function_is_its_function():
     import inspect
 
-    assert str(inspect.signature(F.nll_loss)) == "(x, target, weight=None, *, ignore_index=-100, reduction='mean')"
+    assert str(inspect.signature(F.nll_loss)) == "(input, target, weight=None, *, ignore_index=-100, reduction='mean')"
     assert F.nll_loss.__name__ == "nll_loss" and "log probabilities" in F.nll_loss.__doc__
 
 

@@ -3,6 +3,8 @@
 Each runs in weft, eagerly and compiled, which must agree bit for bit; where PyTorch is installed, with it too.
 """
 
+import io
+
 import numpy as np
 import pytest
 from test_tensor_spellings import assert_same, compared
@@ -55,6 +57,24 @@ ns.tensor([np.float64(1.5), 2]) ; ns.tensor([np.ones(2), np.ones(2)]) ; ns.tenso
 ns.tensor([ns.tensor(1.0), ns.tensor(2)]) ; ns.tensor([np.int32(1), 2]) ; ns.tensor([True, 2.5])
 f"{s} {s:.2f}" ; f"{x}" ; f"{x[0, 0]}" ; "%.3f" % s ; str(s) ; f"{nn.Parameter(s)}"
 """
+# Names of arguments.
+ARGUMENTS = """
+x.sum(axis=1) ; x.mean(axis=(0, 1), keepdims=True) ; x.max(axis=1) ; ns.min(x, axis=0, keepdims=True) ; x.std(axis=0)
+x.argmax(axis=1) ; ns.cat([x, y], axis=1) ; ns.stack([x, y], axis=1) ; x.squeeze(axis=0) ; x.unsqueeze(axis=0)
+ns.softmax(x, axis=1) ; x.log_softmax(axis=0) ; ns.max(x, other=y) ; ns.norm(x, dtype=ns.float64) ; x.norm(3, 1)
+F.relu(input=x, inplace=False) ; F.leaky_relu(x, 0.2, True) ; F.cross_entropy(input=x, target=ns.tensor([0, 2]))
+F.linear(input=x, weight=y) ; F.dropout(input=x, p=0.5, training=False) ; nn.ReLU()(input=x) ; F.one_hot(input=i)
+F.mse_loss(input=x, target=y, reduction="sum") ; F.embedding(input=i, weight=ns.ones(8, 2)) ; x.min(1) ; str(x.min(1))
+"""
+# Options of modules, loaders and files.
+OPTIONS = """
+b = nn.BatchNorm1d(3, momentum=None) ; b(x) ; b(y * 2) ; r = list(b.state_dict().values())
+b = nn.BatchNorm1d(3) ; b(x) ; b.reset_running_stats() ; r = list(b.state_dict().values())
+b = nn.BatchNorm1d(3) ; r = b.get_buffer("running_var")
+r = [b for b in ns.utils.data.DataLoader(ns.utils.data.TensorDataset(x, y), batch_sampler=[[1, 0], [1]])]
+r = [b for b in ns.utils.data.DataLoader([1, 2, 3], 2, num_workers=0, pin_memory=False, drop_last=True)]
+f = io.BytesIO() ; ns.save(x, f) ; f.seek(0) ; r = ns.load(f, map_location="cpu", weights_only=True)
+"""
 # A list that holds sequences stands for a tuple of keys; a single bool adds a dimension of one slice or none.
 KEYS = """
 x[[[0, 1], [1, 2]]] ; x[[i[0] % 2, i[1] % 3]] ; x[[[0, 1]]] ; x[[slice(0, 1), 2]] ; x[[0, 1]] ; x[[None, 0]]
@@ -86,8 +106,8 @@ def derivatives(block):
 
 
 PROGRAMS = [
-    *(e for block in (NUMBERS, RESULTS, KEYS) for e in expressions(block)),
-    *(s for block in (IN_PLACE, WRITES) for s in statements(block)),
+    *(e for block in (NUMBERS, RESULTS, ARGUMENTS, KEYS) for e in expressions(block)),
+    *(s for block in (IN_PLACE, OPTIONS, WRITES) for s in statements(block)),
     *derivatives(CORNERS),
 ]
 
@@ -105,7 +125,7 @@ def operands(ns):
 
 
 def result(program, ns, tensors):
-    known = {"ns": ns, "F": ns.nn.functional, "nn": ns.nn, "np": np, "inf": np.inf, "nan": np.nan, **tensors}
+    known = {"ns": ns, "io": io, "F": ns.nn.functional, "nn": ns.nn, "np": np, "inf": np.inf, "nan": np.nan, **tensors}
     exec(program, known)
     return known["r"]
 

@@ -22,48 +22,48 @@ class ReLU(_Elementwise):
     """max(x, 0)."""
 
     @pure()
-    def forward(self, x):
-        return F.relu(x)
+    def forward(self, input):
+        return F.relu(input)
 
 
 class ReLU6(_Elementwise):
     """min(max(x, 0), 6)."""
 
     @pure()
-    def forward(self, x):
-        return F.relu6(x)
+    def forward(self, input):
+        return F.relu6(input)
 
 
 class SiLU(_Elementwise):
     """x sigmoid(x)."""
 
     @pure()
-    def forward(self, x):
-        return F.silu(x)
+    def forward(self, input):
+        return F.silu(input)
 
 
 class Mish(_Elementwise):
     """x tanh(softplus(x))."""
 
     @pure()
-    def forward(self, x):
-        return F.mish(x)
+    def forward(self, input):
+        return F.mish(input)
 
 
 class SELU(_Elementwise):
     """Scaled exponential linear unit."""
 
     @pure()
-    def forward(self, x):
-        return F.selu(x)
+    def forward(self, input):
+        return F.selu(input)
 
 
 class Hardswish(_Elementwise):
     """x relu6(x + 3) / 6."""
 
     @pure()
-    def forward(self, x):
-        return F.hardswish(x)
+    def forward(self, input):
+        return F.hardswish(input)
 
     def extra_repr(self):
         return ""
@@ -73,40 +73,40 @@ class Hardsigmoid(Hardswish):
     """relu6(x + 3) / 6."""
 
     @pure()
-    def forward(self, x):
-        return F.hardsigmoid(x)
+    def forward(self, input):
+        return F.hardsigmoid(input)
 
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
     @pure()
-    def forward(self, x):
-        return F.sigmoid(x)
+    def forward(self, input):
+        return F.sigmoid(input)
 
 
 class Tanh(Module):
     """tanh(x)."""
 
     @pure()
-    def forward(self, x):
-        return F.tanh(x)
+    def forward(self, input):
+        return F.tanh(input)
 
 
 class Softsign(Module):
     """x / (1 + |x|)."""
 
     @pure()
-    def forward(self, x):
-        return F.softsign(x)
+    def forward(self, input):
+        return F.softsign(input)
 
 
 class LogSigmoid(Module):
     """log(sigmoid(x))."""
 
     @pure()
-    def forward(self, x):
-        return F.logsigmoid(x)
+    def forward(self, input):
+        return F.logsigmoid(input)
 
 
 class GELU(Module):
@@ -117,8 +117,8 @@ class GELU(Module):
         self.approximate = approximate
 
     @pure()
-    def forward(self, x):
-        return F.gelu(x, self.approximate)
+    def forward(self, input):
+        return F.gelu(input, self.approximate)
 
     def extra_repr(self):
         return f"approximate={self.approximate!r}"
@@ -132,8 +132,8 @@ class LeakyReLU(_Elementwise):
         self.negative_slope = negative_slope
 
     @pure()
-    def forward(self, x):
-        return F.leaky_relu(x, self.negative_slope)
+    def forward(self, input):
+        return F.leaky_relu(input, self.negative_slope)
 
     def extra_repr(self):
         return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
@@ -147,8 +147,8 @@ class ELU(_Elementwise):
         self.alpha = alpha
 
     @pure()
-    def forward(self, x):
-        return F.elu(x, self.alpha)
+    def forward(self, input):
+        return F.elu(input, self.alpha)
 
     def extra_repr(self):
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
@@ -158,8 +158,8 @@ class CELU(ELU):
     """x where positive, alpha (exp(x / alpha) - 1) elsewhere."""
 
     @pure()
-    def forward(self, x):
-        return F.celu(x, self.alpha)
+    def forward(self, input):
+        return F.celu(input, self.alpha)
 
 
 class Hardtanh(_Elementwise):
@@ -170,8 +170,8 @@ class Hardtanh(_Elementwise):
         self.min_val, self.max_val = min_val, max_val
 
     @pure()
-    def forward(self, x):
-        return F.hardtanh(x, self.min_val, self.max_val)
+    def forward(self, input):
+        return F.hardtanh(input, self.min_val, self.max_val)
 
     def extra_repr(self):
         return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
@@ -185,8 +185,8 @@ class Softplus(Module):
         self.beta, self.threshold = beta, threshold
 
     @pure()
-    def forward(self, x):
-        return F.softplus(x, self.beta, self.threshold)
+    def forward(self, input):
+        return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self):
         return f"beta={self.beta}, threshold={self.threshold}"
@@ -201,8 +201,8 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype))
 
     @pure()
-    def forward(self, x):
-        return F.prelu(x, self.weight)
+    def forward(self, input):
+        return F.prelu(input, self.weight)
 
     def extra_repr(self):
         return f"num_parameters={self.num_parameters}"
@@ -216,8 +216,8 @@ class GLU(Module):
         self.dim = dim
 
     @pure()
-    def forward(self, x):
-        return F.glu(x, self.dim)
+    def forward(self, input):
+        return F.glu(input, self.dim)
 
     def extra_repr(self):
         return f"dim={self.dim}"
@@ -231,8 +231,8 @@ class Softmax(Module):
         self.dim = dim
 
     @pure(lambda layer, *_: layer.dim is not None)
-    def forward(self, x):
-        return F.softmax(x, self.dim)
+    def forward(self, input):
+        return F.softmax(input, self.dim)
 
     def extra_repr(self):
         return f"dim={self.dim}"
@@ -246,8 +246,8 @@ class LogSoftmax(Module):
         self.dim = dim
 
     @pure(lambda layer, *_: layer.dim is not None)
-    def forward(self, x):
-        return F.log_softmax(x, self.dim)
+    def forward(self, input):
+        return F.log_softmax(input, self.dim)
 
     def extra_repr(self):
         return f"dim={self.dim}"

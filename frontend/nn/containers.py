@@ -76,10 +76,10 @@ class Sequential(_Numbered):
             self.add_module(name, module)
 
     @pure()
-    def forward(self, x):
+    def forward(self, input):
         for module in self._modules.values():
-            x = module(x)
-        return x
+            input = module(input)
+        return input
 
     def _of_slice(self, items):
         return type(self)(OrderedDict(items))

@@ -1,7 +1,8 @@
 """Functions of neural networks under PyTorch's names, composed from the op table.
 
 Activations, linear maps, normalisation, dropout and lookups are here; losses come from loss_functions.py.
-`dim` is PyTorch's word for an axis and is accepted wherever it uses it.
+`dim` is PyTorch's word for an axis and is accepted wherever it uses it. `inplace` is accepted, but the results are new
+tensors all the same: the input stays as it is.
 """
 
 import math
@@ -30,117 +31,117 @@ from .loss_functions import (
 
 
 # --- activations ----------------------------------------------------------------------------------------------------
-def relu(x):
+def relu(input, inplace=False):
     """max(x, 0)."""
-    return arithmetic.relu(x)
+    return arithmetic.relu(input)
 
 
-def sigmoid(x):
+def sigmoid(input):
     """1 / (1 + exp(-x))."""
-    return transcendental.sigmoid(x)
+    return transcendental.sigmoid(input)
 
 
-def tanh(x):
+def tanh(input):
     """Hyperbolic tangent."""
-    return transcendental.tanh(x)
+    return transcendental.tanh(input)
 
 
-def relu6(x):
+def relu6(input, inplace=False):
     """min(max(x, 0), 6)."""
-    return hardtanh(x, 0.0, 6.0)
+    return hardtanh(input, 0.0, 6.0)
 
 
-def hardtanh(x, min_val=-1.0, max_val=1.0):
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x cut to [min_val, max_val]. At the ends themselves the gradient is 0; that of clamp is 1."""
     low, high = float(min_val), float(max_val)
-    return comparison.where(x <= low, low, comparison.where(x >= high, high, x))
+    return comparison.where(input <= low, low, comparison.where(input >= high, high, input))
 
 
-def leaky_relu(x, negative_slope=0.01):
+def leaky_relu(input, negative_slope=0.01, inplace=False):
     """x where positive, negative_slope * x elsewhere."""
-    return neural.leaky_relu(x, float(negative_slope))
+    return neural.leaky_relu(input, float(negative_slope))
 
 
-def prelu(x, weight):
+def prelu(input, weight):
     """leaky_relu with a learned slope: one, or one per channel (dimension 1)."""
-    if weight.shape != (1,) and len(x.shape) > 1:
-        weight = weight.reshape((weight.shape[0],) + (1,) * (len(x.shape) - 2))
-    return comparison.where(x > 0, x, x * weight)
+    if weight.shape != (1,) and len(input.shape) > 1:
+        weight = weight.reshape((weight.shape[0],) + (1,) * (len(input.shape) - 2))
+    return comparison.where(input > 0, input, input * weight)
 
 
-def elu(x, alpha=1.0):
+def elu(input, alpha=1.0, inplace=False):
     """x where positive, alpha (exp(x) - 1) elsewhere (Clevert et al., arXiv 1511.07289)."""
     # expm1 of the positive part would overflow, and inf * 0 in its derivative is nan: it is not computed there.
-    return comparison.where(x > 0, x, transcendental.expm1(arithmetic.clamp_max(x, 0.0)) * alpha)
+    return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0)) * alpha)
 
 
-def celu(x, alpha=1.0):
+def celu(input, alpha=1.0, inplace=False):
     """x where positive, alpha (exp(x / alpha) - 1) elsewhere (Barron, arXiv 1704.07483)."""
-    return comparison.where(x > 0, x, transcendental.expm1(arithmetic.clamp_max(x, 0.0) / alpha) * alpha)
+    return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0) / alpha) * alpha)
 
 
-def selu(x):
+def selu(input, inplace=False):
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., arXiv 1706.02515)."""
-    return elu(x, 1.6732632423543772) * 1.0507009873554805
+    return elu(input, 1.6732632423543772) * 1.0507009873554805
 
 
-def gelu(x, approximate="none"):
+def gelu(input, approximate="none"):
     """x Phi(x), Phi the normal distribution function; approximate="tanh" uses a tanh in its place."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(
             f"gelu: approximate is {approximate!r}; the approximate argument must be either none or tanh"
         )
-    return neural.gelu(x, approximate=approximate)
+    return neural.gelu(input, approximate=approximate)
 
 
-def silu(x):
+def silu(input, inplace=False):
     """x sigmoid(x)."""
-    return neural.silu(x)
+    return neural.silu(input)
 
 
-def mish(x):
+def mish(input, inplace=False):
     """x tanh(softplus(x)) (Misra, arXiv 1908.08681)."""
-    return x * transcendental.tanh(neural.softplus(x))
+    return input * transcendental.tanh(neural.softplus(input))
 
 
-def softplus(x, beta=1.0, threshold=20.0):
+def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
     if beta == 1:
-        smooth = neural.softplus(x)
+        smooth = neural.softplus(input)
     else:
-        smooth = neural.softplus(x * beta) / beta
-    return comparison.where(x * beta > threshold, x, smooth)
+        smooth = neural.softplus(input * beta) / beta
+    return comparison.where(input * beta > threshold, input, smooth)
 
 
-def softsign(x):
+def softsign(input):
     """x / (1 + |x|)."""
-    return x / (arithmetic.abs_(x) + 1.0)
+    return input / (arithmetic.abs_(input) + 1.0)
 
 
-def logsigmoid(x):
+def logsigmoid(input):
     """log(sigmoid(x)), without overflow."""
-    return -neural.softplus(-x)
+    return -neural.softplus(-input)
 
 
-def hardsigmoid(x):
+def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6."""
-    return relu6(x + 3.0) / 6.0
+    return relu6(input + 3.0) / 6.0
 
 
-def hardswish(x):
+def hardswish(input, inplace=False):
     """x relu6(x + 3) / 6."""
     # The middle part of an infinite x would be inf * 0 in the derivative.
-    near = arithmetic.clamp(x, -3.0, 3.0)
-    return comparison.where(x <= -3.0, 0.0, comparison.where(x >= 3.0, x, near * (near + 3.0) / 6.0))
+    near = arithmetic.clamp(input, -3.0, 3.0)
+    return comparison.where(input <= -3.0, 0.0, comparison.where(input >= 3.0, input, near * (near + 3.0) / 6.0))
 
 
-def glu(x, dim=-1):
+def glu(input, dim=-1):
     """First half times sigmoid of the second half, along dim (Dauphin et al., arXiv 1612.08083)."""
-    axis = normalize_axis("glu", dim, len(x.shape))
-    size = x.shape[axis]
+    axis = normalize_axis("glu", dim, len(input.shape))
+    size = input.shape[axis]
     if size % 2:
         raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {size}")
-    return _part(x, axis, 0, size // 2) * sigmoid(_part(x, axis, size // 2, size // 2))
+    return _part(input, axis, 0, size // 2) * sigmoid(_part(input, axis, size // 2, size // 2))
 
 
 def _part(x, axis, start, length):
@@ -148,19 +149,19 @@ def _part(x, axis, start, length):
     return view.slice_(x, spec=spec)
 
 
-def softmax(x, dim=None, dtype=None):
+def softmax(input, dim=None, dtype=None):
     """exp(x) / sum(exp(x)) along dim."""
-    return statistics.softmax(_converted(x, dtype), axis=_softmax_axis("softmax", x, dim))
+    return statistics.softmax(_converted(input, dtype), axis=_softmax_axis("softmax", input, dim))
 
 
-def softmin(x, dim=None, dtype=None):
+def softmin(input, dim=None, dtype=None):
     """softmax(-x)."""
-    return statistics.softmax(-_converted(x, dtype), axis=_softmax_axis("softmin", x, dim))
+    return statistics.softmax(-_converted(input, dtype), axis=_softmax_axis("softmin", input, dim))
 
 
-def log_softmax(x, dim=None, dtype=None):
+def log_softmax(input, dim=None, dtype=None):
     """log(softmax(x)), without its loss of digits."""
-    return statistics.log_softmax(_converted(x, dtype), axis=_softmax_axis("log_softmax", x, dim))
+    return statistics.log_softmax(_converted(input, dtype), axis=_softmax_axis("log_softmax", input, dim))
 
 
 def _converted(x, dtype):
@@ -179,36 +180,36 @@ def _softmax_axis(name, x, dim):
 
 
 # --- linear maps and lookups ----------------------------------------------------------------------------------------
-def linear(x, weight, bias=None):
+def linear(input, weight, bias=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
     if bias is None:
-        return contraction.linear(x, weight)
-    return contraction.linear(x, weight, bias)
+        return contraction.linear(input, weight)
+    return contraction.linear(input, weight, bias)
 
 
-def embedding(index, weight, padding_idx=None):
+def embedding(input, weight, padding_idx=None):
     """Rows of weight at integer positions. The row `padding_idx` gets no gradient."""
-    rows = indexing.embedding(weight, index)
+    rows = indexing.embedding(weight, input)
     if padding_idx is None:
         return rows
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise AssertionError(f"embedding: padding_idx {padding_idx} must be within num_embeddings {weight.shape[0]}")
-    padded = index.reshape((*index.shape, 1)) == padding_idx % weight.shape[0]
+    padded = input.reshape((*input.shape, 1)) == padding_idx % weight.shape[0]
     return comparison.where(padded, rows.detach(), rows)
 
 
-def one_hot(index, num_classes=-1):
+def one_hot(input, num_classes=-1):
     """int64 rows with a 1 at the index: (...) -> (..., num_classes). -1: as many classes as the largest index needs."""
-    if index.dtype is not dtypes.int64:
-        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {index.dtype.name}")
-    largest, smallest = _extremes(index)
+    if input.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {input.dtype.name}")
+    largest, smallest = _extremes(input)
     if smallest < 0:
         raise RuntimeError(f"one_hot: Class values must be non-negative, got {smallest}")
     if num_classes == -1:
         num_classes = largest + 1
     if largest >= num_classes:
         raise RuntimeError(f"one_hot: Class values must be smaller than num_classes {num_classes}, got {largest}")
-    return indexing.one_hot(index, count=num_classes)
+    return indexing.one_hot(input, count=num_classes)
 
 
 def _extremes(index):
@@ -219,17 +220,17 @@ def _extremes(index):
 
 
 # --- normalisation and distance -------------------------------------------------------------------------------------
-def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
     shape = tuple(normalized_shape)
-    lead = _leading_shape("layer_norm", x, shape)
+    lead = _leading_shape("layer_norm", input, shape)
     affine = [t if len(shape) == 1 else t.reshape((-1,)) for t in (weight, bias) if t is not None]
-    rows = x if len(shape) == 1 else x.reshape((*lead, math.prod(shape)))
+    rows = input if len(shape) == 1 else input.reshape((*lead, math.prod(shape)))
     if weight is None and bias is not None:
         result = neural.layer_norm(rows, eps=float(eps)) + affine[0]
     else:
         result = neural.layer_norm(rows, *affine, eps=float(eps))
-    return result if len(shape) == 1 else result.reshape(x.shape)
+    return result if len(shape) == 1 else result.reshape(input.shape)
 
 
 def _leading_shape(name, x, shape):
@@ -243,34 +244,36 @@ def _leading_shape(name, x, shape):
     return lead
 
 
-def rms_norm(x, normalized_shape, weight=None, eps=None):
+def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions. eps: by default the dtype's machine epsilon."""
-    lead = _leading_shape("rms_norm", x, tuple(normalized_shape))
-    axes = tuple(range(len(lead), len(x.shape)))
-    eps = float(np.finfo(x.dtype.numpy).eps) if eps is None else float(eps)
-    scaled = x * arithmetic.rsqrt(statistics.mean(x * x, axes=axes, keepdim=True) + eps)
+    lead = _leading_shape("rms_norm", input, tuple(normalized_shape))
+    axes = tuple(range(len(lead), len(input.shape)))
+    eps = float(np.finfo(input.dtype.numpy).eps) if eps is None else float(eps)
+    scaled = input * arithmetic.rsqrt(statistics.mean(input * input, axes=axes, keepdim=True) + eps)
     return scaled if weight is None else scaled * weight
 
 
-def batch_norm(x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias for every channel (dimension 1): (N, C, ...).
 
     In training mean and variance are the batch's, and the running ones, if given, move towards them by `momentum`.
     """
-    axes = (0, *range(2, len(x.shape)))
-    channels = (1, x.shape[1]) + (1,) * (len(x.shape) - 2)
+    axes = (0, *range(2, len(input.shape)))
+    channels = (1, input.shape[1]) + (1,) * (len(input.shape) - 2)
     if training:
-        count = math.prod(x.shape[a] for a in axes)
+        count = math.prod(input.shape[a] for a in axes)
         if count == 1:
-            raise ValueError(f"batch_norm: Expected more than 1 value per channel when training, input is {x.shape}")
-        mean = statistics.mean(x, axes=axes, keepdim=False)
-        var = statistics.var(x, axes=axes, keepdim=False, correction=0)
+            raise ValueError(
+                f"batch_norm: Expected more than 1 value per channel when training, input is {input.shape}"
+            )
+        mean = statistics.mean(input, axes=axes, keepdim=False)
+        var = statistics.var(input, axes=axes, keepdim=False, correction=0)
         with no_grad():
             _move(running_mean, mean, momentum)
             _move(running_var, var * (count / (count - 1)), momentum)
     else:
         mean, var = running_mean, running_var
-    result = (x - mean.reshape(channels)) * arithmetic.rsqrt(var + eps).reshape(channels)
+    result = (input - mean.reshape(channels)) * arithmetic.rsqrt(var + eps).reshape(channels)
     if weight is not None:
         result = result * weight.reshape(channels)
     return result if bias is None else result + bias.reshape(channels)
@@ -281,17 +284,17 @@ def _move(running, value, momentum):
         running.copy_(running * (1.0 - momentum) + value * momentum)
 
 
-def normalize(x, p=2.0, dim=1, eps=1e-12):
+def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(norm of x along dim, eps)."""
-    axes = normalize_axes("normalize", dim, len(x.shape))
+    axes = normalize_axes("normalize", dim, len(input.shape))
     if p == 2:
-        length = statistics.norm(x, axes=axes, keepdim=True)
+        length = statistics.norm(input, axes=axes, keepdim=True)
     elif p == math.inf:
-        length = reductions.amax(arithmetic.abs_(x), axes=axes, keepdim=True)
+        length = reductions.amax(arithmetic.abs_(input), axes=axes, keepdim=True)
     else:
-        powers = neural.power(arithmetic.abs_(x), exponent=float(p))
+        powers = neural.power(arithmetic.abs_(input), exponent=float(p))
         length = neural.power(reductions.sum_(powers, axes=axes, keepdim=True), exponent=1.0 / p)
-    return x / arithmetic.clamp_min(length, float(eps))
+    return input / arithmetic.clamp_min(length, float(eps))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -338,13 +341,13 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 # --- dropout --------------------------------------------------------------------------------------------------------
-def dropout(x, p=0.5, training=True):
+def dropout(input, p=0.5, training=True, inplace=False):
     """Zero with probability p, times 1 / (1 - p) otherwise; x itself when not training (Srivastava et al. 2014)."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
-        return x
-    return neural.dropout(x, random.uniform(x.shape, x.dtype), p=float(p))
+        return input
+    return neural.dropout(input, random.uniform(input.shape, input.dtype), p=float(p))
 
 
 __all__ = [

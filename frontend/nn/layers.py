@@ -19,8 +19,8 @@ class Identity(Module):
         super().__init__()
 
     @pure()
-    def forward(self, x):
-        return x
+    def forward(self, input):
+        return input
 
 
 class Linear(Module):
@@ -47,16 +47,16 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     @pure()
-    def forward(self, x):
+    def forward(self, input):
         try:
-            return F.linear(x, self.weight, self.bias)
+            return F.linear(input, self.weight, self.bias)
         except OpError:
             # Checked only now, so that a call that fits costs nothing.
-            if x.shape and x.shape[-1] == self.in_features:
+            if input.shape and input.shape[-1] == self.in_features:
                 raise
             raise OpError(
                 f"Linear(in_features={self.in_features}, out_features={self.out_features}): input has shape "
-                f"{x.shape}; its last dimension must be {self.in_features}"
+                f"{input.shape}; its last dimension must be {self.in_features}"
             ) from None
 
     def extra_repr(self):
@@ -97,8 +97,8 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     @pure()
-    def forward(self, index):
-        return F.embedding(index, self.weight, self.padding_idx)
+    def forward(self, input):
+        return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -115,8 +115,8 @@ class Dropout(Module):
         self.p, self.inplace = p, inplace
 
     @pure(lambda layer, *_: not layer.training or layer.p == 0)
-    def forward(self, x):
-        return F.dropout(x, self.p, self.training)
+    def forward(self, input):
+        return F.dropout(input, self.p, self.training)
 
     def extra_repr(self):
         return f"p={self.p}, inplace={self.inplace}"
@@ -130,8 +130,8 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     @pure()
-    def forward(self, x):
-        return x.flatten(self.start_dim, self.end_dim)
+    def forward(self, input):
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -145,9 +145,9 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, unflattened_size
 
     @pure()
-    def forward(self, x):
-        axis = self.dim % len(x.shape)
-        return x.reshape((*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :]))
+    def forward(self, input):
+        axis = self.dim % len(input.shape)
+        return input.reshape((*input.shape[:axis], *self.unflattened_size, *input.shape[axis + 1 :]))
 
     def extra_repr(self):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -28,16 +28,16 @@ class MSELoss(_Loss):
     """(x - target)^2."""
 
     @pure(_of_one_shape)
-    def forward(self, x, target):
-        return F.mse_loss(x, target, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
     """|x - target|."""
 
     @pure(_of_one_shape)
-    def forward(self, x, target):
-        return F.l1_loss(x, target, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
@@ -48,8 +48,8 @@ class SmoothL1Loss(_Loss):
         self.beta = beta
 
     @pure(_of_one_shape)
-    def forward(self, x, target):
-        return F.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
+    def forward(self, input, target):
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class HuberLoss(_Loss):
@@ -60,8 +60,8 @@ class HuberLoss(_Loss):
         self.delta = delta
 
     @pure(_of_one_shape)
-    def forward(self, x, target):
-        return F.huber_loss(x, target, reduction=self.reduction, delta=self.delta)
+    def forward(self, input, target):
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class KLDivLoss(_Loss):
@@ -72,8 +72,8 @@ class KLDivLoss(_Loss):
         self.log_target = log_target
 
     @pure()
-    def forward(self, x, target):
-        return F.kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
+    def forward(self, input, target):
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
 class NLLLoss(_WeightedLoss):
@@ -84,8 +84,8 @@ class NLLLoss(_WeightedLoss):
         self.ignore_index = ignore_index
 
     @pure()
-    def forward(self, x, target):
-        return F.nll_loss(x, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -96,9 +96,9 @@ class CrossEntropyLoss(_WeightedLoss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     @pure()
-    def forward(self, x, target):
+    def forward(self, input, target):
         return F.cross_entropy(
-            x,
+            input,
             target,
             self.weight,
             ignore_index=self.ignore_index,
@@ -111,8 +111,8 @@ class BCELoss(_WeightedLoss):
     """Binary cross entropy of probabilities."""
 
     @pure()
-    def forward(self, x, target):
-        return F.binary_cross_entropy(x, target, self.weight, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
@@ -123,7 +123,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
         self.register_buffer("pos_weight", pos_weight)
 
     @pure()
-    def forward(self, x, target):
+    def forward(self, input, target):
         return F.binary_cross_entropy_with_logits(
-            x, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )

@@ -41,56 +41,56 @@ def _warn_of_broadcast(x, target):
         )
 
 
-def mse_loss(x, target, *, reduction="mean"):
+def mse_loss(input, target, *, reduction="mean"):
     """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here."""
     _check_reduction("mse_loss", reduction)
-    _warn_of_broadcast(x, target)
-    return neural.mse_loss(x, target, reduction=reduction)
+    _warn_of_broadcast(input, target)
+    return neural.mse_loss(input, target, reduction=reduction)
 
 
-def l1_loss(x, target, *, reduction="mean"):
+def l1_loss(input, target, *, reduction="mean"):
     """|x - target|."""
     _check_reduction("l1_loss", reduction)
-    _warn_of_broadcast(x, target)
-    return neural.l1_loss(x, target, reduction=reduction)
+    _warn_of_broadcast(input, target)
+    return neural.l1_loss(input, target, reduction=reduction)
 
 
-def smooth_l1_loss(x, target, *, reduction="mean", beta=1.0):
+def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
     """(x - target)^2 / (2 beta) where |x - target| < beta, |x - target| - beta / 2 elsewhere."""
     _check_reduction("smooth_l1_loss", reduction)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    _warn_of_broadcast(x, target)
+    _warn_of_broadcast(input, target)
     if beta == 0:
-        return neural.l1_loss(x, target, reduction=reduction)
-    distance = abs_(sub(x, target))
+        return neural.l1_loss(input, target, reduction=reduction)
+    distance = abs_(sub(input, target))
     return _reduced(where(distance < beta, distance * distance * 0.5 / beta, distance - 0.5 * beta), reduction)
 
 
-def huber_loss(x, target, *, reduction="mean", delta=1.0):
+def huber_loss(input, target, *, reduction="mean", delta=1.0):
     """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere."""
     _check_reduction("huber_loss", reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
-    _warn_of_broadcast(x, target)
-    distance = abs_(sub(x, target))
+    _warn_of_broadcast(input, target)
+    distance = abs_(sub(input, target))
     return _reduced(where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta), reduction)
 
 
-def kl_div(x, target, *, reduction="mean", log_target=False):
+def kl_div(input, target, *, reduction="mean", log_target=False):
     """target (log(target) - x), x being log probabilities; with log_target, target holds logarithms too.
 
     `reduction="batchmean"`, the mathematical definition, divides the sum by the size of the first dimension.
     """
     _check_reduction("kl_div", reduction, ("none", "mean", "sum", "batchmean"))
     if log_target:
-        losses = transcendental.exp(target) * (target - x)
+        losses = transcendental.exp(target) * (target - input)
     else:
         # 0 log 0 is 0: the logarithm is taken of 1 there, so that its derivative is no infinity either.
         empty = eq(target, 0.0)
-        losses = where(empty, 0.0, target * (transcendental.log(where(empty, 1.0, target)) - x))
+        losses = where(empty, 0.0, target * (transcendental.log(where(empty, 1.0, target)) - input))
     if reduction == "batchmean":
-        return _total(losses) / float(x.shape[0] if x.shape else 1)
+        return _total(losses) / float(input.shape[0] if input.shape else 1)
     return _reduced(losses, reduction)
 
 
@@ -101,15 +101,15 @@ def _require_same_shape(name, x, target):
 
 
 @spanned
-def binary_cross_entropy(x, target, weight=None, *, reduction="mean"):
+def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
     """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
 
     The gradient is 0 where a logarithm is cut. Outside [0, 1] the result is NaN.
     """
     _check_reduction("binary_cross_entropy", reduction)
-    _require_same_shape("binary_cross_entropy", x, target)
-    log_x = _cut_log(transcendental.log, x, eq(x, 0.0), 1.0)
-    log_rest = _cut_log(transcendental.log1p, -x, eq(x, 1.0), 0.0)
+    _require_same_shape("binary_cross_entropy", input, target)
+    log_x = _cut_log(transcendental.log, input, eq(input, 0.0), 1.0)
+    log_rest = _cut_log(transcendental.log1p, -input, eq(input, 1.0), 0.0)
     losses = -(target * log_x + (1.0 - target) * log_rest)
     return _reduced(losses if weight is None else losses * weight, reduction)
 
@@ -120,31 +120,31 @@ def _cut_log(log, x, at_zero, harmless):
 
 
 @spanned
-def binary_cross_entropy_with_logits(x, target, weight=None, *, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean", pos_weight=None):
     """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` multiplies the losses of positives."""
     name = "binary_cross_entropy_with_logits"
     _check_reduction(name, reduction)
-    _require_same_shape(name, x, target)
+    _require_same_shape(name, input, target)
     if weight is None and pos_weight is None:
-        return neural.binary_cross_entropy_with_logits(x, target, reduction=reduction)
+        return neural.binary_cross_entropy_with_logits(input, target, reduction=reduction)
     if pos_weight is None:
-        losses = neural.binary_cross_entropy_with_logits(x, target, reduction="none")
+        losses = neural.binary_cross_entropy_with_logits(input, target, reduction="none")
     else:
         # log(1 + exp(-x)) is the loss of a positive, and x more than that the loss of a negative.
-        losses = (1.0 - target) * x + ((pos_weight - 1.0) * target + 1.0) * neural.softplus(-x)
+        losses = (1.0 - target) * input + ((pos_weight - 1.0) * target + 1.0) * neural.softplus(-input)
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
 # --- classes --------------------------------------------------------------------------------------------------------
 @spanned
-def nll_loss(x, target, weight=None, *, ignore_index=-100, reduction="mean"):
+def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
     """-x[target] of every row: x holds log probabilities (N, C), (C,) or (N, C, d1, ...), target classes without C.
 
     `weight` (C,) multiplies the losses of each class, and "mean" divides by the sum of the weights met. Rows whose
     target is ignore_index do not count.
     """
     _check_reduction("nll_loss", reduction)
-    rows, classes = _class_rows("nll_loss", x, target)
+    rows, classes = _class_rows("nll_loss", input, target)
     loss = _nll_rows(rows, classes, weight, ignore_index, reduction)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
@@ -189,7 +189,7 @@ def _row_weights(classes, weight, ignore_index):
 
 
 @spanned
-def cross_entropy(x, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """nll_loss(log_softmax(x, 1), target): x holds scores (N, C), (C,) or (N, C, d1, ...).
 
     target: int64 classes (no dimension C), or probabilities of x's shape. With label_smoothing e the targets become
@@ -199,8 +199,8 @@ def cross_entropy(x, target, weight=None, *, ignore_index=-100, reduction="mean"
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if target.dtype.is_floating_point:
-        return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
-    rows, classes = _class_rows("cross_entropy", x, target)
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    rows, classes = _class_rows("cross_entropy", input, target)
     log_rows = statistics.log_softmax(rows, axis=1)
     loss = _nll_rows(log_rows, classes, weight, ignore_index, reduction)
     if label_smoothing > 0:

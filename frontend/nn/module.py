@@ -213,6 +213,14 @@ class Module:
             raise AttributeError(f"{type(owner).__name__} has no attribute `{name}` that is a parameter")
         return owner._parameters[name]
 
+    def get_buffer(self, target):
+        """The buffer at a dotted path."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if name not in owner._buffers:
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}` that is a buffer")
+        return owner._buffers[name]
+
     # --- state and modes ----------------------------------------------------------------------------------------
     def state_dict(self, *, destination=None, prefix="", keep_vars=False):
         """An OrderedDict of path -> tensor, sharing memory with parameters and persistent buffers."""

@@ -1,5 +1,6 @@
 """Layers that give their input mean 0 and variance 1, over features or over the batch."""
 
+from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
 from ..runtime.frame_spans import pure
 from ..runtime.modes import no_grad
@@ -29,8 +30,8 @@ class LayerNorm(Module):
             init.zeros_(self.bias)
 
     @pure()
-    def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input):
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
         return (
@@ -55,15 +56,18 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     @pure()
-    def forward(self, x):
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    def forward(self, input):
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class _BatchNorm(Module):
-    """F.batch_norm with its state: weight, bias, running_mean, running_var, num_batches_tracked."""
+    """F.batch_norm with its state: weight, bias, running_mean, running_var, num_batches_tracked.
+
+    momentum None: the running statistics are averages over all batches.
+    """
 
     ranks = ()
 
@@ -81,20 +85,30 @@ class _BatchNorm(Module):
         self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
 
     @pure(lambda layer, *_: layer.track_running_stats and not layer.training)
-    def forward(self, x):
-        if len(x.shape) not in self.ranks or x.shape[1] != self.num_features:
+    def forward(self, input):
+        if len(input.shape) not in self.ranks or input.shape[1] != self.num_features:
             wanted = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ValueError(
-                f"{self._get_name()}({self.num_features}): input has shape {x.shape}; expected {wanted} input "
+            raise OpError(
+                f"{self._get_name()}({self.num_features}): input has shape {input.shape}; expected {wanted} input "
                 f"with {self.num_features} channels in dimension 1"
             )
+        momentum = self.momentum
         if self.training and self.track_running_stats:
             with no_grad():
                 self.num_batches_tracked.add_(1)
+                if momentum is None:
+                    momentum = 1.0 / self.num_batches_tracked.double()
         by_batch = self.training or not self.track_running_stats
         return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, self.momentum, self.eps
+            input, self.running_mean, self.running_var, self.weight, self.bias, by_batch, momentum, self.eps
         )
+
+    def reset_running_stats(self):
+        """running_mean 0, running_var 1, no batch seen."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
 
     def extra_repr(self):
         return (

@@ -125,11 +125,30 @@ class DataLoader:
     batch_size: samples per batch, the last one may be smaller (or is left out with drop_last); None: single samples.
     shuffle: in a new random order every time, drawn from `generator` or else from weft's own, so that
     weft.manual_seed decides it. collate_fn: makes a batch from a list of samples, `default_collate` if not given.
+    sampler: indices in their order; batch_sampler: lists of indices, a batch each. Samples are loaded by the calling
+    thread: num_workers is 0, and pin_memory has no meaning without another device.
     """
 
     def __init__(
-        self, dataset, batch_size=1, shuffle=False, *, drop_last=False, collate_fn=None, sampler=None, generator=None
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=False,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        collate_fn=None,
+        pin_memory=False,
+        drop_last=False,
+        *,
+        generator=None,
     ):
+        if num_workers:
+            raise NotImplementedError(f"DataLoader: there are no workers, got num_workers={num_workers}; leave it 0")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise ValueError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+            )
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0):
             raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
         if sampler is not None and shuffle:
@@ -138,14 +157,19 @@ class DataLoader:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.collate_fn, self.sampler, self.generator = collate_fn, sampler, generator
+        self.batch_sampler = batch_sampler
 
     def __len__(self):
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
         count = len(self.dataset if self.sampler is None else self.sampler)
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def __iter__(self):
+        if self.batch_sampler is not None:
+            return (self._batch(list(indices)) for indices in self.batch_sampler)
         order = self._order()
         if self.batch_size is None:
             return (self.dataset[k] for k in order)
