@@ -72,6 +72,8 @@ def _elementwise(op, operands, attributes, operand_types, meta):
 
 
 def _contraction(x, y, meta):
+    if not meta.dtype.is_floating_point:
+        return contiguous(np.matmul(x, y))
     out = np.empty(meta.shape, meta.dtype.numpy)
     if out.size:
         flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]

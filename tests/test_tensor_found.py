@@ -66,6 +66,12 @@ F.relu(input=x, inplace=False) ; F.leaky_relu(x, 0.2, True) ; F.cross_entropy(in
 F.linear(input=x, weight=y) ; F.dropout(input=x, p=0.5, training=False) ; nn.ReLU()(input=x) ; F.one_hot(input=i)
 F.mse_loss(input=x, target=y, reduction="sum") ; F.embedding(input=i, weight=ns.ones(8, 2)) ; x.min(1) ; str(x.min(1))
 """
+# Products of integers.
+PRODUCTS = """
+i @ i.T ; i.T @ i[:, 0] ; i[0] @ i[1] ; ns.dot(i[0], i[1]) ; ns.mm(i.int(), i.T.int()) ; ns.addmm(i[0, :2], i, i.T)
+i[None].expand(3, 2, 3) @ i.T ; ns.inner(i, i) ; ns.bmm(i[None], i.T[None])
+ns.zeros(2, 0).long() @ ns.zeros(0, 3).long()
+"""
 # Options of modules, loaders and files.
 OPTIONS = """
 b = nn.BatchNorm1d(3, momentum=None) ; b(x) ; b(y * 2) ; r = list(b.state_dict().values())
@@ -106,7 +112,7 @@ def derivatives(block):
 
 
 PROGRAMS = [
-    *(e for block in (NUMBERS, RESULTS, ARGUMENTS, KEYS) for e in expressions(block)),
+    *(e for block in (NUMBERS, RESULTS, ARGUMENTS, PRODUCTS, KEYS) for e in expressions(block)),
     *(s for block in (IN_PLACE, OPTIONS, WRITES) for s in statements(block)),
     *derivatives(CORNERS),
 ]

@@ -16,18 +16,26 @@ def swap_last(x):
     return permute(x, axes=tuple(axes))
 
 
-def _check_dtypes(name, operands):
+def check_dtypes(name, operands, integers=False):
+    """OpError unless the operands have one type, a floating one (or an integer one, if `integers`)."""
     for o in operands:
-        require_floating(name, o)
+        if not integers or o.dtype.category != 1:
+            require_floating(name, o)
     kinds = [o.dtype for o in operands]
     if any(d is not kinds[0] for d in kinds):
         given = ", ".join(f"{side} is {d.name}" for side, d in zip(("left", "right", "bias"), kinds))
         raise OpError(f"{name}: {given}; convert one with .to(...)")
 
 
+def integers_only_eager(dtypes, attributes):
+    if not dtypes[-1].is_floating_point:
+        return "products of integers are computed by NumPy"
+    return None
+
+
 def _bmm_infer(operands, attributes, default_float):
     x, y = operands
-    _check_dtypes("matmul", operands)
+    check_dtypes("matmul", operands, integers=True)
     if len(x.shape) != len(y.shape) or len(x.shape) < 2 or x.shape[:-2] != y.shape[:-2]:
         raise OpError(f"bmm: shapes {x.shape} and {y.shape} must have the same batch dimensions")
     if x.shape[-1] != y.shape[-2]:
@@ -65,13 +73,14 @@ bmm = register(
             ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((2, 0), (0, 3)), ((3, 5, 2), (3, 2, 4)), ((17, 33), (33, 10))
         ),
         oracle="matmul",
+        extra={"eager_only": integers_only_eager},
     )
 )
 
 
 def _matmul_infer(operands, attributes, default_float):
     x, y = operands
-    _check_dtypes("matmul", operands)
+    check_dtypes("matmul", operands, integers=True)
     if not x.shape or not y.shape:
         raise OpError(f"matmul: both arguments need at least one dimension, got shapes {x.shape} and {y.shape}")
     rows = x.shape[:-1][-1:]
@@ -161,13 +170,14 @@ matmul = composite(
         ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 1, 2, 3), (4, 3, 2))
     ),
     oracle="matmul",
+    extra={"eager_only": integers_only_eager},
 )
 
 
 # --- x @ weight^T + bias, as nn.Linear stores it --------------------------------------------------------------------
 def _linear_infer(operands, attributes, default_float):
     x, weight = operands[:2]
-    _check_dtypes("linear", operands)
+    check_dtypes("linear", operands)
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
         raise OpError(
             f"linear: input has shape {x.shape}, weight {weight.shape}: mat1 and mat2 shapes cannot be multiplied; "

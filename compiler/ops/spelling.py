@@ -9,7 +9,7 @@ from .. import dtypes
 from . import samples
 from .arithmetic import add, mul
 from .comparison import cast, ge, le, where
-from .contraction import _check_dtypes, bmm, swap_last
+from .contraction import bmm, check_dtypes, integers_only_eager, swap_last
 from .indexing import gather, index_add, index_select, scatter_add
 from .kinds import alias, number_meta
 from .reduction import _extreme_vjp, amax, amin
@@ -181,7 +181,7 @@ triu = _triangle("triu", ge)
 
 # --- bias + x @ y -----------------------------------------------------------------------------------------------------
 def _addmm(bias, x, y):
-    _check_dtypes("addmm", (x, y))
+    check_dtypes("addmm", (x, y), integers=True)
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise OpError(f"addmm: mat1 and mat2 must be matrices, got shapes {x.shape} and {y.shape}")
     return add(bias, bmm(x, y))
@@ -197,4 +197,5 @@ addmm = alias(
     ),
     samples=lambda: [Sample((samples.numbers(0, (4,)), _matrix(1, (2, 3)), _matrix(2)))],
     oracle="addmm",
+    extra={"eager_only": integers_only_eager},
 )
