@@ -93,6 +93,8 @@ def inner(input, other):
 
 def trace(input):
     """Sum of the diagonal of a matrix."""
+    if input.ndim != 2:
+        raise OpError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     return diagonal(input).sum()
 
 
@@ -114,21 +116,20 @@ def select(input, dim, index):
     return view.select(input, axis=axis, index=index % size)
 
 
-def diagonal(input, offset=0):
-    """The diagonal of a matrix: element k is input[k, k + offset]."""
-    if input.ndim != 2:
-        raise OpError(f"diagonal: a matrix expected, got shape {input.shape}")
-    rows, columns = input.shape
-    row, column = max(-offset, 0), max(offset, 0)
-    length = max(min(rows - row, columns - column), 0)
-    positions = Tensor((row * columns + column + np.arange(length) * (columns + 1)).astype(np.int64))
-    return indexing.index_select(flatten(input), positions, axis=0)
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """A view of the elements (k, k + offset) of the matrices that two dimensions span, as the last dimension."""
+    axes = [normalize_axis("diagonal", d, input.ndim) for d in (dim1, dim2)]
+    if axes[0] == axes[1]:
+        raise OpError(f"diagonal: diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return view.diagonal(input, shift=int(offset), axis0=axes[0], axis1=axes[1])
 
 
 def diag(input, diagonal=0):
-    """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
-    if input.ndim != 1:
-        return _diagonal(input, diagonal)
+    """A copy of the diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    if input.ndim not in (1, 2):
+        raise OpError(f"diag: expects a vector or a matrix, got shape {input.shape}")
+    if input.ndim == 2:
+        return _diagonal(input, diagonal).clone()
     size = input.shape[0] + abs(diagonal)
     placed = input.new_zeros(size, size)
     rows = Tensor(np.arange(input.shape[0]) + max(-diagonal, 0))
@@ -194,6 +195,12 @@ def index_add_(input, dim, index, source, *, alpha=1):
     return apply_inplace(indexing.index_add, input, (input, index, source), {"axis": axis})
 
 
+def fill_diagonal_(input, fill_value):
+    """Write a number onto the diagonal of a matrix."""
+    diagonal(input).fill_(fill_value)
+    return input
+
+
 def addcdiv_(input, tensor1, tensor2, *, value=1):
     return input.add_(tensor1 / tensor2 * value)
 
@@ -238,6 +245,7 @@ def iinfo(dtype):
 METHODS = str.split("""
     addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff select diagonal
     diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_
+    fill_diagonal_
 """)
 PUBLIC = str.split("""
     addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff select

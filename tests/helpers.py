@@ -142,6 +142,7 @@ def _torch_pairwise(name):
 
 # Where the attribute names alone do not give PyTorch's call: (torch, *operands, **attributes) -> tensor.
 SPELLINGS = {
+    "diagonal": lambda torch, x, shift, axis0, axis1: torch.diagonal(x, shift, axis0, axis1),
     "maximum": _torch_pairwise("maximum"),
     "minimum": _torch_pairwise("minimum"),
     "cast": lambda torch, x, dtype: x.to(getattr(torch, dtype.name)),

@@ -72,6 +72,14 @@ i @ i.T ; i.T @ i[:, 0] ; i[0] @ i[1] ; ns.dot(i[0], i[1]) ; ns.mm(i.int(), i.T.
 i[None].expand(3, 2, 3) @ i.T ; ns.inner(i, i) ; ns.bmm(i[None], i.T[None])
 ns.zeros(2, 0).long() @ ns.zeros(0, 3).long()
 """
+# The diagonal is a view, of any two dimensions.
+DIAGONALS = """
+d = ns.ones(4, 3) ; d.diagonal().fill_(7) ; d.diagonal(-1).mul_(2) ; r = d
+d = ns.ones(2, 3, 4) * 2 ; d.diagonal(1, -1, 0)[:] = 5 ; d.diagonal(0, 1, 2).add_(x[:, :1]) ; r = d, ns.diagonal(d, 1)
+d = ns.ones(3, 3) ; r = d.fill_diagonal_(4), ns.trace(d), ns.diag(d, 1), ns.diag(d).data_ptr() == d.data_ptr()
+d = ns.ones(3, 3) ; v = d.diagonal() ; d += 1 ; r = v, v.stride(), v.is_contiguous(), ns.ones(3, 3).bool().diagonal()
+d = x.requires_grad_() * 2 ; v = d.diagonal(1) ; (v * v).sum().backward() ; r = x.grad
+"""
 # Options of modules, loaders and files.
 OPTIONS = """
 b = nn.BatchNorm1d(3, momentum=None) ; b(x) ; b(y * 2) ; r = list(b.state_dict().values())
@@ -113,7 +121,7 @@ def derivatives(block):
 
 PROGRAMS = [
     *(e for block in (NUMBERS, RESULTS, ARGUMENTS, PRODUCTS, KEYS) for e in expressions(block)),
-    *(s for block in (IN_PLACE, OPTIONS, WRITES) for s in statements(block)),
+    *(s for block in (IN_PLACE, DIAGONALS, OPTIONS, WRITES) for s in statements(block)),
     *derivatives(CORNERS),
 ]
 
