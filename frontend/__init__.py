@@ -8,6 +8,8 @@
 Start reading in docs/architecture.md.
 """
 
+from math import e, inf, nan, pi
+
 from . import composed, creation, functions, methods, reducing, shaping
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool

@@ -13,7 +13,7 @@ from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
 from .runtime.modes import state
 from .runtime.tensor import Tensor
-from .shaping import flatten, narrow, reshape
+from .shaping import cat, flatten, narrow, reshape
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -98,12 +98,25 @@ def trace(input):
     return diagonal(input).sum()
 
 
-def diff(input, n=1, dim=-1):
-    """Differences of neighbours along dim, n times."""
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """Differences of neighbours along dim, n times, after joining what is to be prepended and appended."""
+    joined = [x for x in (prepend, input, append) if x is not None]
+    input = cat(joined, dim) if len(joined) > 1 else input
     for _ in range(n):
-        size = input.shape[normalize_axis("diff", dim, input.ndim)]
-        input = narrow(input, dim, 1, size - 1) - narrow(input, dim, 0, size - 1)
+        rest = max(input.shape[normalize_axis("diff", dim, input.ndim)] - 1, 0)
+        after, before = narrow(input, dim, input.shape[dim] - rest, rest), narrow(input, dim, 0, rest)
+        input = arithmetic.sub(after, before) if input.dtype.category else comparison.ne(after, before)
     return input
+
+
+def repeat_interleave(input, repeats, dim=None):
+    """Every slice along dim (every element, if None) so many times, one copy after the other."""
+    if dim is None:
+        return repeat_interleave(flatten(input), repeats, 0)
+    axis = normalize_axis("repeat_interleave", dim, input.ndim)
+    counts = repeats.array if isinstance(repeats, Tensor) else repeats
+    positions = np.repeat(np.arange(input.shape[axis], dtype=np.int64), counts)
+    return indexing.index_select(input, Tensor(positions), axis=axis)
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -140,12 +153,17 @@ def diag(input, diagonal=0):
 _diagonal = diagonal
 
 
-def scatter(input, dim, index, src):
-    """A copy of input with src (a number, or the tensor's elements) written at index along dim."""
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+    """A copy of input with src (a number, or the tensor's elements) written at index along dim, or added there."""
     axis = normalize_axis("scatter", dim, input.ndim)
+    src = value if src is None else src
+    if reduce not in (None, "add"):
+        raise NotImplementedError(f"scatter: reduce must be None or 'add', got {reduce!r}")
     if not isinstance(src, Tensor):
         src = input.new_full(index.shape, src)
     src = src[tuple(slice(d) for d in index.shape)]
+    if reduce == "add":
+        return indexing.scatter_add(input, index, src, axis=axis)
     if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
         raise IndexError(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
@@ -185,8 +203,8 @@ def scatter_add_(input, dim, index, src):
     return apply_inplace(indexing.scatter_add, input, (input, index, src), {"axis": axis})
 
 
-def scatter_(input, dim, index, src):
-    return input.copy_(scatter(input, dim, index, src))
+def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
+    return input.copy_(scatter(input, dim, index, src, value=value, reduce=reduce))
 
 
 def index_add_(input, dim, index, source, *, alpha=1):
@@ -243,11 +261,11 @@ def iinfo(dtype):
 
 
 METHODS = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff select diagonal
-    diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_
-    fill_diagonal_
+    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
+    diagonal diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff select
-    diagonal diag scatter index_fill meshgrid result_type can_cast is_floating_point finfo iinfo
+    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
+    repeat_interleave select diagonal diag scatter index_fill meshgrid result_type can_cast is_floating_point
+    finfo iinfo
 """)

@@ -178,16 +178,16 @@ def empty(*sizes, size=None, dtype=None, requires_grad=False):
     return zeros(_shape(sizes, size), dtype=dtype, requires_grad=requires_grad)
 
 
-def full_like(x, fill_value, *, dtype=None, requires_grad=False):
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, requires_grad=requires_grad)
+def full_like(input, fill_value, *, dtype=None, requires_grad=False):
+    return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
 
-def zeros_like(x, *, dtype=None, requires_grad=False):
-    return full_like(x, 0, dtype=dtype, requires_grad=requires_grad)
+def zeros_like(input, *, dtype=None, requires_grad=False):
+    return full_like(input, 0, dtype=dtype, requires_grad=requires_grad)
 
 
-def ones_like(x, *, dtype=None, requires_grad=False):
-    return full_like(x, 1, dtype=dtype, requires_grad=requires_grad)
+def ones_like(input, *, dtype=None, requires_grad=False):
+    return full_like(input, 1, dtype=dtype, requires_grad=requires_grad)
 
 
 empty_like = zeros_like
@@ -241,15 +241,15 @@ def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None):
     return _finish(random.normal(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
 
 
-def rand_like(x, *, dtype=None):
-    return rand(x.shape, dtype=dtype or x.dtype)
+def rand_like(input, *, dtype=None):
+    return rand(input.shape, dtype=dtype or input.dtype)
 
 
-def randn_like(x, *, dtype=None):
-    return randn(x.shape, dtype=dtype or x.dtype)
+def randn_like(input, *, dtype=None):
+    return randn(input.shape, dtype=dtype or input.dtype)
 
 
-def randint(low, high=None, size=None, *, dtype=None, generator=None):
+def randint(low=0, high=None, size=None, *, dtype=None, generator=None):
     """Integers in [low, high), uniform up to a bias of 2^-53 times their number."""
     if size is None:
         low, high, size = 0, low, high
@@ -273,9 +273,10 @@ def normal(mean, std=1.0, size=None, *, dtype=None, generator=None):
     return randn(size=size, dtype=dtype, generator=generator) * std + mean
 
 
-def bernoulli(p, *, generator=None):
-    """1 with the probability given by each element of p."""
-    return comparison.cast(comparison.lt(random.uniform(p.shape, p.dtype, generator), p), dtype=p.dtype)
+def bernoulli(input, p=None, *, generator=None):
+    """1 with the probability given by each element of input, or by the number p, and 0 otherwise."""
+    draw = random.uniform(input.shape, input.dtype, generator)
+    return comparison.cast(comparison.lt(draw, input if p is None else plain(p)), dtype=input.dtype)
 
 
 PUBLIC = str.split("""

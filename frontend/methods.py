@@ -177,6 +177,7 @@ def _attach_inplace():
     Tensor.add_, Tensor.sub_, Tensor.div_ = _add_, _sub_, _div_
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = lambda self: _fill_(self, 0)
+    Tensor.square_ = lambda self: _pow_(self, 2)
     Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
     Tensor.pow_ = _pow_
     Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
@@ -417,12 +418,9 @@ def _attach_autograd():
     Tensor.reshape_as = lambda self, other: shaping.reshape(self, other.shape)
     Tensor.expand_as = lambda self, other: shaping.expand(self, other.shape)
     Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)
-    Tensor.new_tensor = lambda self, data, dtype=None: tensor(data, dtype=dtype or self.dtype)
-    Tensor.new_zeros = lambda self, *size, dtype=None: _new_full(self, size, 0, dtype)
-    Tensor.new_ones = lambda self, *size, dtype=None: _new_full(self, size, 1, dtype)
+    Tensor.new_tensor, Tensor.new_full, Tensor.type = _new_tensor, _new_full, _type
+    Tensor.new_zeros, Tensor.new_ones = _new_filled(0), _new_filled(1)
     Tensor.new_empty = Tensor.new_zeros
-    Tensor.type = lambda self, dtype: f.to_dtype(self, dtype)
-    Tensor.new_full = lambda self, size, value, dtype=None: _new_full(self, (size,), value, dtype)
     Tensor.is_cuda = False
     Tensor.device = "cpu"
     casts = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
@@ -434,8 +432,27 @@ def _cast_method(dtype):
     return lambda self: f.to_dtype(self, dtype)
 
 
-def _new_full(self, size, value, dtype):
-    return full(shaping.sizes(size), value, dtype=dtype or self.dtype)
+def _type(self, dtype=None):
+    """The tensor in another type; without one, the name of PyTorch's class for its own."""
+    if dtype is None:
+        names = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool"}
+        return f"weft.{names[self.dtype.name]}Tensor"
+    return f.to_dtype(self, dtype)
+
+
+def _new_tensor(self, data, *, dtype=None, requires_grad=False):
+    return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False):
+    return full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+def _new_filled(value):
+    def method(self, *sizes, size=None, dtype=None, requires_grad=False):
+        return _new_full(self, shaping.sizes(sizes, size), value, dtype=dtype, requires_grad=requires_grad)
+
+    return method
 
 
 def attach():

@@ -26,9 +26,11 @@ def reshape(input, *numbers, shape=None):
     return view.reshape(input, shape=infer_reshape("reshape", input.shape, sizes(numbers, shape)))
 
 
-def view_(input, *shape):
+def view_(input, *shape, size=None):
     """Like reshape, but never copies: RuntimeError if strides cannot say it."""
-    target = infer_reshape("view", input.shape, sizes(shape))
+    if shape and isinstance(shape[0], dtypes.DType):
+        raise NotImplementedError("view: another type for the same memory is not supported; convert with .to(dtype)")
+    target = infer_reshape("view", input.shape, sizes(shape, size))
     result = view.reshape(input, shape=target)
     if result._base is None:
         array = input._data
@@ -166,13 +168,15 @@ def vstack(tensors):
 
 def narrow(input, dim, start, length):
     axis = normalize_axis("narrow", dim, input.ndim)
+    start = int(start) + (input.shape[axis] if start < 0 else 0)
     if not 0 <= start <= start + length <= input.shape[axis]:
         raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")
     return view.slice_(input, spec=_range_spec(input, axis, start, length))
 
 
-def split(input, split_size, dim=0):
+def split(input, split_size=None, dim=0, *, split_size_or_sections=None):
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
+    split_size = split_size if split_size_or_sections is None else split_size_or_sections
     axis = normalize_axis("split", dim, input.ndim)
     size, of = input.shape[axis], "SplitWithSizes"
     if isinstance(split_size, (int, np.integer)):
@@ -209,9 +213,10 @@ def unbind(input, dim=0):
 
 
 # --- moving elements --------------------------------------------------------------------------------------------------
-def flip(input, dims):
+def flip(input, *numbers, dims=None):
     """A copy with the order of the elements along `dims` reversed."""
-    axes = normalize_axes("flip", dims, input.ndim)
+    dims = sizes(numbers, dims)
+    axes = normalize_axes("flip", dims, input.ndim) if dims else ()
     spec = tuple((d - 1, -1, d) if k in axes and d else (0, 1, d) for k, d in enumerate(input.shape))
     return spelling.flip(input, spec=spec)
 

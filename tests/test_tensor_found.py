@@ -89,6 +89,16 @@ r = [b for b in ns.utils.data.DataLoader(ns.utils.data.TensorDataset(x, y), batc
 r = [b for b in ns.utils.data.DataLoader([1, 2, 3], 2, num_workers=0, pin_memory=False, drop_last=True)]
 f = io.BytesIO() ; ns.save(x, f) ; f.seek(0) ; r = ns.load(f, map_location="cpu", weights_only=True)
 """
+SPELLINGS = """
+ns.inf ; ns.nan ; ns.pi ; ns.e ; x.new_zeros(2, requires_grad=True) ; x.new_ones(size=(2,)) ; x.new_full((2,), 3.5)
+i.new_full((2,), 3.5) ; x.new_tensor([1], requires_grad=True) ; x.narrow(1, -2, 2) ; x.narrow(1, ns.tensor(1), 2)
+x.view(size=(3, 2)) ; x.flip(0, 1) ; x.flip((0, 1)) ; ns.flip(x, dims=(1,)) ; x.flip([]) ; x.type()
+ns.split(x, split_size_or_sections=2, dim=1) ; x.split(split_size=[1, 2], dim=1) ; x.square_() ; ns.zeros_like(input=x)
+ns.randint(high=5, size=(2,)).shape ; ns.bernoulli(x, 1.0) ; ns.bernoulli(input=ns.zeros(2)) ; ns.diff(k)
+ns.diff(x, 5) ; ns.diff(x, prepend=x[:, :1]) ; x.diff(dim=0, append=y) ; x.scatter(0, i[:1] % 2, value=7.0)
+x.repeat_interleave(2) ; x.scatter_(0, i[:1] % 2, y, reduce="add") ; x.repeat_interleave(2, dim=0)
+ns.repeat_interleave(x, ns.tensor([1, 0, 2]), 1)
+"""
 # A list that holds sequences stands for a tuple of keys; a single bool adds a dimension of one slice or none.
 KEYS = """
 x[[[0, 1], [1, 2]]] ; x[[i[0] % 2, i[1] % 3]] ; x[[[0, 1]]] ; x[[slice(0, 1), 2]] ; x[[0, 1]] ; x[[None, 0]]
@@ -120,7 +130,7 @@ def derivatives(block):
 
 
 PROGRAMS = [
-    *(e for block in (NUMBERS, RESULTS, ARGUMENTS, PRODUCTS, KEYS) for e in expressions(block)),
+    *(e for block in (NUMBERS, RESULTS, ARGUMENTS, SPELLINGS, PRODUCTS, KEYS) for e in expressions(block)),
     *(s for block in (IN_PLACE, DIAGONALS, OPTIONS, WRITES) for s in statements(block)),
     *derivatives(CORNERS),
 ]
