@@ -242,7 +242,9 @@ def tile(input, *dims):
     # (a, b) -> (1, a, 1, b) -> (m, a, n, b) -> (m a, n b)
     spread = reshape(input, tuple(d for size in shape for d in (1, size)))
     spread = expand(spread, tuple(d for pair in zip(counts, shape) for d in pair))
-    return reshape(spread, tuple(n * size for n, size in zip(counts, shape)))
+    result = reshape(spread, tuple(n * size for n, size in zip(counts, shape)))
+    # Where nothing had to move, strides of 0 have made the copies, and they would share the tensor's memory.
+    return view.clone(result) if all(n == 1 or size == 1 for n, size in zip(counts, shape)) else result
 
 
 def repeat(input, *repeats):

@@ -123,9 +123,9 @@ def alias_reason(frame, target, vid):
 
 
 def _is_borrowed(array):
-    """Whether the array is a view of another one that the user still holds (from_numpy)."""
+    """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
     base = array.base
-    return type(base) is np.ndarray and getrefcount(base) > _UNUSED_REFERENCES
+    return not array.flags.writeable or type(base) is np.ndarray and getrefcount(base) > _UNUSED_REFERENCES
 
 
 def owner_of(array):

@@ -79,8 +79,11 @@ def _record(op, operands, attributes, out):
 def apply_inplace(op, target, operands, attributes):
     """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
     _check_inplace(target, operands)
-    frame = state.frame
+    frame, array = state.frame, target._data
     if frame is not None:
+        # A program would write without asking.
+        if array is not None and not array.flags.writeable:
+            check_writable(target)
         return frame.apply_inplace(op, target, operands, attributes)
     return inplace_eagerly(op, target, operands, attributes)
 
@@ -88,6 +91,7 @@ def apply_inplace(op, target, operands, attributes):
 def inplace_eagerly(op, target, operands, attributes):
     new = apply_eagerly(op, operands, attributes)
     check_fits(op.name, target, new)
+    check_writable(target)
     if new._node is not None:
         _keep_old_value(new._node, target)
     np.copyto(target.array, new._data, casting="unsafe")
@@ -114,6 +118,18 @@ def check_fits(name, target, new):
     if new.dtype.category > target.dtype.category:
         raise OpError(
             f"{name}_: result type {new.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+        )
+
+
+def check_writable(target):
+    """RuntimeError where writing would change several elements at once, or memory that NumPy says is read-only."""
+    array = target.array
+    if not array.flags.writeable:
+        reason = "the NumPy array whose memory the tensor shares is read-only"
+        if 0 in array.strides:
+            reason = "more than one element of the written-to tensor refers to a single memory location"
+        raise RuntimeError(
+            f"unsupported operation: {reason}. Please clone() the tensor before performing the operation."
         )
 
 

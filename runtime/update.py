@@ -1,6 +1,6 @@
 """Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
 
-from .gate import check_fits
+from .gate import check_fits, check_writable
 from .modes import state
 
 
@@ -70,6 +70,7 @@ def update_eagerly(rule, row, numbers, flags):
     for target, value in zip(row, new):
         if value is not None:
             check_fits(getattr(rule, "__name__", "update"), target, value)
+            check_writable(target)
     for target, value in zip(row, new):
         if value is not None:
             target.array[...] = value.array

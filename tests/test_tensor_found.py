@@ -113,6 +113,14 @@ x[True, 0] = y[0] ; r = x
 x[x[0, 0] > 0.5, 1] = 7 ; r = x
 s[s > 0.4] = 3 ; r = s
 """
+# Copies are copies; a view that repeats nothing may be written to.
+MEMORY = """
+v = x.repeat(1, 1) ; x.mul_(2) ; v.add_(1) ; r = v, x
+v = x.tile(1) ; x.mul_(2) ; r = v, x
+v = x[:1].repeat(3, 1) ; x.mul_(2) ; v[0] = 7 ; r = v, x
+v = x[:, :1].tile(1, 4) ; x.mul_(2) ; r = v, x
+x.expand_as(y).add_(1) ; x.expand(1, 2, 3)[0, 1] = 7 ; ns.broadcast_tensors(x, y)[0].mul_(2) ; r = x
+"""
 # Derivatives where the function has a corner, at infinities, and where a root or a quotient has none.
 CORNERS = """
 F.relu6 ; F.hardtanh ; F.hardsigmoid ; F.hardswish ; lambda c: F.hardtanh(c, -3, 2) ; lambda c: c[:2].std()
@@ -131,7 +139,7 @@ def derivatives(block):
 
 PROGRAMS = [
     *(e for block in (NUMBERS, RESULTS, ARGUMENTS, SPELLINGS, PRODUCTS, KEYS) for e in expressions(block)),
-    *(s for block in (IN_PLACE, DIAGONALS, OPTIONS, WRITES) for s in statements(block)),
+    *(s for block in (IN_PLACE, DIAGONALS, OPTIONS, WRITES, MEMORY) for s in statements(block)),
     *derivatives(CORNERS),
 ]
 
@@ -166,6 +174,46 @@ def test_compiled_as_eager(program):
     eager = result(program, weft, operands(weft))
     compiled = weft.compile(lambda tensors: result(program, weft, tensors))(operands(weft))
     assert bits(compiled) == bits(eager)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_repeated_elements_are_not_written_to(compiled):
+    def change(x):
+        x[:1].expand(2, 3).add_(1)
+
+    x = weft.ones(2, 3)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+        (weft.compile(change) if compiled else change)(x)
+    assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def read_only(tmp_path):
+    """An array whose memory the system lets nobody write to."""
+    np.save(tmp_path / "numbers.npy", np.ones(4096, np.float32))
+    return np.load(tmp_path / "numbers.npy", mmap_mode="r")
+
+
+def test_read_only_memory_is_not_written_to(tmp_path):
+    """Neither by an argument nor by a parameter that takes the place of one a compiled call has changed before."""
+    double = weft.compile(lambda x: x.mul_(2))
+    weight = weft.ones(4096, requires_grad=True)
+    optimizer = weft.optim.SGD([weight], lr=0.1)
+
+    @weft.compile
+    def step():
+        (weight * 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(4):
+        double(weft.ones(4096))
+        step()
+    array = read_only(tmp_path)
+    shared = weight.data = weft.from_numpy(array)
+    for change in (lambda: shared.mul_(2), lambda: double(shared), step, lambda: double(shared), step):
+        with pytest.raises(RuntimeError, match="memory the tensor shares is read-only"):
+            change()
+    assert (array == 1).all()
 
 
 @pytest.mark.oracle

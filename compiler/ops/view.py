@@ -5,6 +5,7 @@ A view's `lower` maps the operand's strides and offset (in elements) to the resu
 """
 
 from functools import reduce
+from math import prod
 
 import numpy as np
 
@@ -106,7 +107,8 @@ def _expand_strides(old, strides, offset, shape):
 expand = _view(
     "expand",
     _expand_infer,
-    lambda x, shape: np.broadcast_to(x, shape),
+    # What broadcast_to returns may not be written to, even where nothing was repeated.
+    lambda x, shape: np.broadcast_to(x, shape) if prod(shape) != x.size else x.reshape(shape),
     # The caller sums the cotangent back to the operand's shape, as after every broadcast.
     (lambda g, out, x, shape: g,),
     _expand_strides,
