@@ -139,16 +139,28 @@ def as_tensor(data, *, dtype=None):
         isinstance(data, np.ndarray)
         and data.dtype in dtypes._BY_NUMPY
         and dtype in (None, dtypes._BY_NUMPY[data.dtype])
+        and _has_whole_strides(data)
     ):
         return Tensor(data.view())
     return tensor(data, dtype=dtype)
 
 
+def _has_whole_strides(array):
+    """Whether neighbours are a whole number of elements apart: not so in fields of records, say."""
+    return not any(step % array.itemsize for step in array.strides)
+
+
 def from_numpy(array):
-    """A tensor sharing memory with the array. TypeError for types weft does not have."""
+    """A tensor sharing memory with the array. TypeError for types weft does not have, ValueError for strides that are
+    no whole numbers of elements."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtypes.from_numpy(array.dtype)
+    if not _has_whole_strides(array):
+        raise ValueError(
+            f"from_numpy: given numpy array strides {array.strides} not a multiple of the element byte size "
+            f"{array.itemsize}. Copy the array to reallocate the memory."
+        )
     # A view object of our own: giving the caller's array another shape must not change the tensor's.
     return Tensor(array.view())
 

@@ -216,6 +216,17 @@ def test_read_only_memory_is_not_written_to(tmp_path):
     assert (array == 1).all()
 
 
+def test_fields_of_records():
+    """Their elements are no whole number of elements apart, which the strides of a program cannot say."""
+    records = np.zeros(3, dtype=[("kind", "u1"), ("value", "f4")])
+    records["value"] = [1, 2, 3]
+    with pytest.raises(ValueError, match="strides .* not a multiple of the element byte size"):
+        weft.from_numpy(records["value"])
+    for made in (weft.tensor, weft.as_tensor):
+        assert weft.compile(lambda x: x * 2)(made(records["value"])).tolist() == [2, 4, 6]
+    assert (weft.ones(3) * records["value"]).tolist() == [1, 2, 3]
+
+
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("program", PROGRAMS)
