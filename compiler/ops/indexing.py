@@ -248,7 +248,11 @@ index_put = register(
 
 
 def _evaluate_in_range(index, size, axis):
-    check_range(f"indexing dimension {axis}", index, size)
+    name = f"indexing dimension {axis}"
+    if np.any(index < 0):
+        # It was counted from the end, which the message undoes.
+        check_range(name, np.where(index < 0, index - size, 0), size)
+    check_range(name, index, size)
     return index
 
 
