@@ -124,9 +124,10 @@ x.expand_as(y).add_(1) ; x.expand(1, 2, 3)[0, 1] = 7 ; ns.broadcast_tensors(x, y
 # Derivatives where the function has a corner, at infinities, and where a root or a quotient has none.
 CORNERS = """
 F.relu6 ; F.hardtanh ; F.hardsigmoid ; F.hardswish ; lambda c: F.hardtanh(c, -3, 2) ; lambda c: c[:2].std()
-lambda c: c[:4].reshape(2, 2).std(1) ; lambda c: c[:1].std(correction=0) ; lambda c: ns.norm(c[:2], 3)
-lambda c: ns.norm(c[:4], 0.5) ; lambda c: ns.norm(c[:2] * 0, 1.5) ; lambda c: ns.norm(c[:6], 4)
-lambda c: ns.atan2(c[:6], c[:6].detach()) ; lambda c: ns.atan2(c[:6].detach() * 0, c[:6])
+lambda c: c[:4].reshape(2, 2).std(1) ; lambda c: c[:1].std(correction=0) ; lambda c: c[:1].var()
+lambda c: ns.norm(c[:2], 3) ; lambda c: ns.norm(c[:4], 0.5) ; lambda c: ns.norm(c[:2] * 0, 1.5)
+lambda c: ns.norm(c[:6], 4) ; lambda c: ns.atan2(c[:6], c[:6].detach())
+lambda c: ns.atan2(c[:6].detach() * 0, c[:6])
 lambda c: ns.logaddexp(c[:6], c[:6].detach()) ; lambda c: ns.logaddexp(c, c.flip(0)).detach()
 """
 

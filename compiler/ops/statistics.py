@@ -1,5 +1,7 @@
 """Composite reductions: mean, variance, norms, softmax and its relatives."""
 
+import math
+
 from ..shapes import reduced_shape
 from . import samples
 from .arithmetic import add, div, mul, sqrt, sub
@@ -57,7 +59,9 @@ def _var(x, axes, keepdim, correction):
 
 
 def _var_vjp(g, out, x, axes, keepdim, correction):
-    scale = mul(spread(g, x, axes, keepdim), 2.0 / max(_count(x, axes) - correction, 1))
+    divisor = max(_count(x, axes) - correction, 0)
+    # The variance of one element, corrected, is NaN, and so is its gradient.
+    scale = mul(spread(g, x, axes, keepdim), 2.0 / divisor if divisor else math.inf)
     return mul(scale, sub(x, _mean(x, axes, True)))
 
 
