@@ -44,11 +44,12 @@ class KernelInfo:
 class Plan:
     """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
 
-    `worker_bytes`: scratch memory that every worker thread needs, beside the arena.
+    `has_team`: whether threads share it; `worker_bytes`: scratch memory that each of them needs, beside the arena.
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
 
     arena_bytes: int
+    has_team: bool
     worker_bytes: int
     n_inputs: int
     n_outputs: int
@@ -194,6 +195,7 @@ def _emit(trace, order, steps, memory, team):
             groups[old] = numbers[accesses[new.number].base.number]
     plan = Plan(
         memory.arena_bytes,
+        team is not None,
         max((worker_bytes(s.scratch) for s in steps if s.cut), default=0),
         len(settled.inputs()),
         len(settled.outputs),

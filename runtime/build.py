@@ -167,6 +167,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "outputs": outputs,
         "n_live": n_live,
         "arena": compiled.plan.arena_bytes,
+        "has_team": compiled.plan.has_team,
         "worker_bytes": compiled.plan.worker_bytes,
         "gemm": sorted({element_of(v.dtype) for v in products}),
         "gemv": sorted({element_of(v.dtype) for v in products if 1 in v.shape[-2:]}),

@@ -79,8 +79,8 @@ class Program:
     A program may be run by its address on a table of one's own while the interpreter lock is held.
 
     meta (also stored on disk): "inputs" numbers of values, "numbers" (position, kind) of run-time numbers, "outputs"
-    (shape, dtype name), "n_live", "arena", element kinds of products: of all in "gemm", and in "gemv" of those with one
-    row or one column, "plan" what explain shows.
+    (shape, dtype name), "n_live", "arena", "has_team" and "worker_bytes" as in the plan, element kinds of products: of
+    all in "gemm", and in "gemv" of those with one row or one column, "plan" what explain shows.
     """
 
     first_array = 5  # words of a table before its arrays: compiler/emit/program.py
@@ -103,8 +103,9 @@ class Program:
         for element in meta["gemm"]:
             find = kernels.gemv_address if element in meta["gemv"] else kernels.gemm_address
             self.table[2 if element == "f32" else 3] = find(element)
-        self.table[4] = threads.pool_address()
-        threads.reserve_scratch(meta["worker_bytes"])
+        if meta["has_team"]:
+            self.table[4] = threads.pool_address()
+            threads.reserve_scratch(meta["worker_bytes"])
         self.table_address = ctypes.addressof(self.table)
         self.arena_bytes = meta["arena"]
         self.counter = new_counter()

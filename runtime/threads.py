@@ -90,14 +90,18 @@ class _Pool:
         self.address = self.words.ctypes.data
         self.scratch_bytes, self.scratch = 0, []
         self.n_workers = 0
-        for kept in (self.memory, library):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        for field in ("BEGIN", "WAIT", "END"):
-            self.write(field, library.address(f"weft_pool_{field.lower()}"))
         self.threads = 1
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.memory))
+        self.use(library)
         if has_workers:
             self.prepare(library)
             self.set_threads(_wanted())
+
+    def use(self, library):
+        """Give programs, which look here every time, the functions of this library."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+        for field in ("BEGIN", "WAIT", "END"):
+            self.write(field, library.address(f"weft_pool_{field.lower()}"))
 
     def prepare(self, library):
         self.wake = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address("weft_pool_wake"))
@@ -119,6 +123,10 @@ class _Pool:
         return int(self.words[FIELDS[field] // 8])
 
     def set_threads(self, n):
+        if n > 1 and not self.read("SYSCALL") and _has_workers():
+            library = kernels.library("pool", _text)
+            self.use(library)
+            self.prepare(library)
         if not self.read("SYSCALL"):
             return
         self.quiesce()
@@ -186,7 +194,8 @@ def _pool():
 
 
 def _new_pool():
-    if _has_workers():
+    """The code of workers takes ten times as long to make, and many processes have one thread."""
+    if _has_workers() and _wanted() > 1:
         return _Pool(kernels.library("pool", _text), has_workers=True)
     return _Pool(kernels.library("serial pool", _serial_text), has_workers=False)
 

@@ -236,6 +236,19 @@ def test_one_thread_starts_nothing():
     )
 
 
+def test_one_thread_and_later_more():
+    run(
+        """
+        check()
+        assert workers() == 0
+        weft.set_num_threads(3)
+        check()
+        assert (workers() > 0) == (len(os.sched_getaffinity(0)) > 1)
+        """,
+        WEFT_NUM_THREADS="1",
+    )
+
+
 def test_fork_and_spawn():
     run(
         """
