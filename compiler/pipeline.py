@@ -1,6 +1,6 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory -> emit
+    graph -> decompose -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
