@@ -144,9 +144,7 @@ release:
   br label %unmeasured
 
 unmeasured:
-  ; This call tells nothing about teams.
-  %started_at = getelementptr i8, ptr %state, i64 $STARTED
-  store i64 0, ptr %started_at
+  call void @weft_pool_postpone(ptr %state)
   br label %alone
 
 alone:

@@ -5,6 +5,7 @@ the system happens to place the threads, and a worker may have to wait for its C
 that shares work measures itself:
 
     i64 @weft_pool_prefers_team(ptr pool, ptr state)    at the beginning: the time now, or 0 for the caller alone
+    void @weft_pool_postpone(ptr state)                 no worker was there: this call tells nothing about teams
     void @weft_pool_learn(ptr pool, ptr state)          at the end: takes the time
 
 The way that was faster is taken, and now and then the other one. Results do not depend on it. `state` is a block of
@@ -16,10 +17,12 @@ zeros of the program's own, STATE_WORDS long.
 STATE_WORDS = 16
 STATE = {"CALLS": 0, "STARTED": 8, "SHARED": 16, "IN_A_ROW": 24, "TIMES": 32}
 STATE |= {"TRIAL": 48, "LEFT": 56, "TRIAL_STARTED": 64, "NEXT_TRIAL": 72, "SUM": 80, "WORST": 88, "COUNT": 96}
+STATE |= {"POSTPONED": 104}
 
 # The first 8 calls ask for a team. A trial has 6 calls, of which the first two are not counted, because caches and
-# workers have to get used to the change; the next one comes after 32 times the time it took.
-TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 5, "WARMING": 2, "REST": 32}
+# workers have to get used to the change; the next one comes after 32 times the time it took. Workers that were asleep
+# come late to a trial, which therefore waits for them, for some calls.
+TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 5, "WARMING": 2, "REST": 32, "MOST_POSTPONED": 40}
 
 # A worker that loses its CPU makes one call late by milliseconds, and such a call should not end teams. So the estimate
 # of the way that is taken follows the times by a quarter of the difference, but by no more than a sixteenth of itself;
@@ -85,6 +88,8 @@ try:
   store i64 $MORE_CALLS, ptr %left_at
   %trial_started_at = getelementptr i8, ptr %state, i64 $TRIAL_STARTED
   store i64 %now, ptr %trial_started_at
+  %postponed_at = getelementptr i8, ptr %state, i64 $POSTPONED
+  store i64 0, ptr %postponed_at
   br label %go
 
 go:
@@ -99,6 +104,34 @@ go:
   %is_shared = icmp eq i64 %mode, 1
   %answer = select i1 %is_shared, i64 %now, i64 0
   ret i64 %answer
+}
+
+define internal void @weft_pool_postpone(ptr %state) #0 {
+entry:
+  %started_at = getelementptr i8, ptr %state, i64 $STARTED
+  store i64 0, ptr %started_at
+  %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
+  store i64 0, ptr %row_at
+  %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
+  %trial = load i64, ptr %trial_at
+  %in_trial = icmp eq i64 %trial, 1
+  %postponed_at = getelementptr i8, ptr %state, i64 $POSTPONED
+  %postponed = load i64, ptr %postponed_at
+  %patient = icmp slt i64 %postponed, $MOST_POSTPONED
+  %again = and i1 %in_trial, %patient
+  br i1 %again, label %later, label %done
+
+later:
+  %more = add i64 %postponed, 1
+  store i64 %more, ptr %postponed_at
+  %left_at = getelementptr i8, ptr %state, i64 $LEFT
+  %left = load i64, ptr %left_at
+  %longer = add i64 %left, 1
+  store i64 %longer, ptr %left_at
+  br label %done
+
+done:
+  ret void
 }
 
 define internal void @weft_pool_learn(ptr %pool, ptr %state) #0 {
