@@ -282,7 +282,7 @@ class UsualUpdate:
         targets = [row[k] for row in rows for k in positions]
         if not frame.views.keys().isdisjoint(self.old) or not all(map(is_, targets, self.targets)):
             return False
-        if not all(map(is_, map(_data, targets), self.arrays)) or any(map(_sharers, self.storages)):
+        if not all(map(is_, map(_data, targets), self.arrays)) or not self.is_alone():
             return False
         owners = frame.owners
         alone = max(map(len, map(owners.__getitem__, self.owners))) == 1
@@ -305,11 +305,14 @@ class UsualUpdate:
             storage.version += 1
 
 
-_data, _sharers = attrgetter("_data"), attrgetter("sharers")
+_data = attrgetter("_data")
 
 
 def _update_reason(frame, step, rows):
     owners, views = frame.owners, frame.views
+    targets = [id(row[k]) for row in rows for k in step.detail.targets]
+    if len(set(targets)) < len(targets):
+        return "a tensor is updated twice by one update"
     for row in rows:
         for position in step.detail.targets:
             x = row[position]

@@ -69,7 +69,7 @@ class Spans:
 
     def call_function(self, function, args):
         """function(*args) of a spanned function."""
-        guards = self._guards(self.frame.position.value, function, _only_tensors, args)
+        guards = self._guards(self.frame.position.value, function, Guards().cover_function, args)
         return self._call(function, function, args, guards)
 
     def _call(self, key, function, args, guards):
@@ -137,12 +137,31 @@ class Guards:
 
     def cover(self, module, args):
         """The rows of a call of a module; None if it is not pure."""
-        return self.rows if all(isinstance(x, Tensor) for x in args) and self._cover(module, args) else None
+        return self._found() if self._cover_tensors(args) and self._cover(module, args) else None
+
+    def cover_function(self, args):
+        """The rows of a call of a spanned function; None if anything but tensors counts."""
+        return self._found() if self._cover_tensors(args) else None
+
+    def _found(self):
+        # A class that CPython gives no number to (3.12 and later give each a thousand) could change unseen.
+        return None if any(kind == native_text.OF_TYPE and not size for kind, _, _, size, _ in self.rows) else self.rows
+
+    def _cover_tensors(self, found):
+        """Whether these are tensors, and of no class of a user, whose methods may do anything."""
+        self._add_type(Tensor)
+        for x in found:
+            if not isinstance(x, Tensor) or not _is_own(type(x)):
+                return False
+            self._add_type(type(x))
+        return True
 
     def cover_optimizer(self, optimizer):
         """The rows of a step of an optimizer; None if it is not pure."""
         kind, own = type(optimizer), vars(optimizer)
-        if _condition(kind, kind.update_group) is _IMPURE or not {"_update_groups", "update_group"}.isdisjoint(own):
+        if any(_condition(kind, getattr(kind, name)) is _IMPURE or name in own for name in _STEP):
+            return None
+        if not _reads_its_dict(kind, own):
             return None
         groups = own["param_groups"]
         if type(groups) is not list or any(type(group) is not dict for group in groups):
@@ -154,7 +173,7 @@ class Guards:
             if any(not _is_option(value) for name, value in group.items() if name not in ("params", "param_names")):
                 return None
             self._add(native_text.OF_DICT, None, group)
-        return self.rows
+        return self._found()
 
     def _cover(self, module, args):
         if id(module) in self.modules:
@@ -173,8 +192,9 @@ class Guards:
             return False
         if condition is not None and not condition(module, *args):
             return False
+        if not self._cover_tensors([x for x in own.values() if isinstance(x, Tensor)]):
+            return False
         self._add_type(kind)
-        self._add_type(Tensor)
         self._add_functions(kind.forward)
         self._add(native_text.OF_ATTRIBUTES, module, own)
         for table in tables:
@@ -199,25 +219,27 @@ class Guards:
                 self.rows.append((native_text.OF_ITEM, None, vars(functional), 1, pairs))
 
 
-def _only_tensors(args):
-    """No rows, if nothing but the arguments counts and they can be compared."""
-    return [] if all(isinstance(x, Tensor) for x in args) else None
+def _is_own(kind):
+    return kind.__module__.partition(".")[0] == _PACKAGE
 
 
 def _condition(kind, function):
     """When the function is pure; _IMPURE if it is not. A class of a user may do anything where attributes are read."""
-    if kind.__module__.partition(".")[0] != _PACKAGE or type(function) is not FunctionType:
+    if not _is_own(kind) or type(function) is not FunctionType:
         return _IMPURE
     return _pure.get(function, _IMPURE)
 
 
 def _is_stored(kind, own):
     """Whether reading an attribute gives what is in the object's dict, which only changes by being another object."""
+    return _reads_its_dict(kind, own) and all(_is_fixed(value) for name, value in own.items() if name not in _TABLES)
+
+
+def _reads_its_dict(kind, own):
+    """Whether reading an attribute gives what is in the object's dict."""
     if kind.__getattribute__ is not object.__getattribute__:
         return False
-    if any(hasattr(getattr(kind, name, None), "__set__") for name in own):
-        return False
-    return all(_is_fixed(value) for name, value in own.items() if name not in _TABLES)
+    return not any(hasattr(getattr(kind, name, None), "__set__") for name in own)
 
 
 def _is_fixed(x):
@@ -232,5 +254,6 @@ def _is_option(x):
 
 _IMPURE, _OPTIONS = object(), (bool, int, float, str, DType)
 _PACKAGE = __name__.partition(".")[0]
+_STEP = ("update_group", "_update_groups")
 _CALLED = ("_forward_hooks", "_forward_pre_hooks", "_modules")
 _TABLES = (*_CALLED, "_parameters", "_buffers", "_non_persistent")

@@ -373,7 +373,7 @@ class NativeReplay:
     def _add_span(self, start, key, held, guards, codes, rest):
         """In place of the one that the key had here. What rows point to is held as long as they are there."""
         t = native_text
-        rows = [(k, _id(x), _id(c), n, _table(held, [map(id, p) for p in pairs], 2)[0]) for k, x, c, n, pairs in guards]
+        rows = [_guard(held, *guard) for guard in guards]
         spans = self.spans.setdefault(start, {})
         row = (id(key), *codes, *_table(held, rows, t.GUARD_WORDS), *rest)
         spans[id(key)] = row, [key, guards, *held]
@@ -399,6 +399,11 @@ def _table(held, rows, width):
         table[k, : len(row)] = row
     held.append(table)
     return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
+
+
+def _guard(held, kind, thing, container, size, pairs):
+    pairs, _ = _table(held, [map(id, pair) for pair in pairs], 2)
+    return kind, _id(thing), _id(container), size, pairs, id(type(thing))
 
 
 def _id(x):

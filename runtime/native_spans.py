@@ -122,6 +122,7 @@ def _guard(module, layout):
     with b.when(b.cmp("eq", kind, b.i64(t.OF_ITEM))):
         f.same(f.python("PyDict_GetItem", [container, f.load(pairs, 0)]), f.load(pairs, 8))
     with b.when(b.cmp("eq", kind, b.i64(t.OF_ATTRIBUTES))):
+        f.same(f.load(thing, f.layout.type), f.load(guard, 8 * t.CLASS))
         attributes = f.python("PyObject_GenericGetDict", [thing, NULL])
         f.same(attributes, container)
         f.python("Py_DecRef", [attributes], "void")

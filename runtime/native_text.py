@@ -101,9 +101,9 @@ ENTRY_WORDS = 16
 KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS, USES = range(12)
 SPAN_WORDS = 12
 UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: params, states, names, numbers
-# The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it.
-KIND, OBJECT, CONTAINER, SIZE, PAIRS = range(5)
-GUARD_WORDS = 5
+# The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it, the object's class.
+KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
+GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
 EXPECTED_WORDS = 3  # tensor, array, flag

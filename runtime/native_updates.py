@@ -187,10 +187,23 @@ def _count_steps(module, layout):
     changed = f.new_list()
     f.append_new(t.REMEMBERED, f.tuple_of(f.keep(f.word(t.RESTORE_STEPS)), f.tuple_of(changed, before)))
     with _states(f, params, states) as state:
+        now = f.python("PyLong_AsLongLong", [f.python("PyDict_GetItem", [state, f.word(t.STEP_NAME)])], I64)
+        with b.when(b.cmp("ne", now, count)):
+            # It stands among the parameters twice and is counted twice, which Python does.
+            _take_back(f, changed, before)
+            f.python("Py_DecRef", [after], "void")
+            b.branch(f.slow)
+            b.start(b.label("unreachable"))
         f.append_to(changed, state)
         failed = f.python("PyDict_SetItem", [state, f.word(t.STEP_NAME), after], I32)
         f.return_null_if(b.cmp("ne", failed, b.const(0, I32)))
     f.finish(after)
+
+
+def _take_back(f, states, step):
+    with f.b.loop(0, f.load(states, f.layout.size, I64), 1) as i:
+        state = f.item(f.load(states, f.layout.list_items), i)
+        f.python("PyDict_SetItem", [state, f.word(t.STEP_NAME), step], I32)
 
 
 @contextmanager

@@ -38,6 +38,11 @@ def sgd(model, **options):
     return weft.optim.SGD(model.parameters(), **({"lr": 0.1, "momentum": 0.9} | options))
 
 
+def seen(values):
+    """Their elements now. NumPy arrays of them would share their memory, which makes the next call an unusual one."""
+    return [x.tolist() if isinstance(x, weft.Tensor) else x for x in values]
+
+
 def odd_step(change, make=sgd):
     """As odd_call, with change(optimizer, model)."""
 
@@ -47,8 +52,8 @@ def odd_step(change, make=sgd):
         step = compile(training_step(model, optimizer))
         for k in range(N_CALLS):
             undo = change(optimizer, model) if k == ODD_CALL else None
-            yield error_of(step, *batch(k)), list(model.parameters()), optimizer.state_dict()["param_groups"]
-            yield [list(state.items()) for state in optimizer.state.values()]
+            yield error_of(step, *batch(k)), seen(model.parameters()), optimizer.state_dict()["param_groups"]
+            yield [(list(state), seen(state.values())) for state in optimizer.state.values()]
             if undo is not None:
                 undo()
 

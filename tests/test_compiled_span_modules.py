@@ -4,12 +4,13 @@ What they depend on is changed in one call, the eleventh, in every way there is:
 """
 
 import pytest
-from compiled_twin import error_of, twin
-from span_parts import N_CALLS, ODD_CALL, batch, network, sgd, training_step
+from compiled_twin import error_of, look, twin
+from span_parts import N_CALLS, ODD_CALL, batch, network, seen, sgd, training_step
 
 import weft
 from weft import nn
 from weft.nn import functional as F
+from weft.runtime import frame_usual, native
 
 
 # --- what one call does differently -----------------------------------------------------------------------------------
@@ -22,7 +23,7 @@ def odd_call(change, *layers, loss_of=F.cross_entropy, keep=False):
         step = compile(training_step(model, sgd(model), loss_of))
         for k in range(N_CALLS):
             undo = change(model) if k == ODD_CALL else None
-            yield error_of(step, *batch(k)), list(model.parameters()), [p.grad for p in model.parameters()]
+            yield error_of(step, *batch(k)), seen(model.parameters()), seen(p.grad for p in model.parameters())
             if undo is not None and not keep:
                 undo()
 
@@ -131,6 +132,17 @@ test_another_layer_in_the_table = odd_call(_other_layer_in_the_table)
 test_one_more_layer = odd_call(_one_more_layer)
 test_another_dict = odd_call(_other_dict)
 test_another_class = odd_call(_other_class)
+test_another_class_that_stays = odd_call(_other_class, keep=True)
+test_a_method_of_tensors = odd_call(
+    _class_attribute(weft.Tensor, "flatten", lambda f: lambda x, *a: f(x, *a) * 2.0), nn.Flatten
+)
+test_a_method_of_parameters = odd_call(
+    _class_attribute(nn.Parameter, "__rmul__", lambda f: lambda x, y: f(x, y) * 2.0), nn.PReLU
+)
+test_an_operator_in_a_loss = odd_call(
+    _class_attribute(weft.Tensor, "__neg__", lambda f: lambda x: weft.mul(f(x), 2.0)),
+    loss_of=lambda x, y: F.binary_cross_entropy(x.sigmoid()[:, 0], (y > 0).float()),
+)
 test_another_weight = odd_call(_other_weight)
 test_no_bias = odd_call(_no_bias)
 test_another_function = odd_call(_other_function)
@@ -146,6 +158,18 @@ test_call_of_all_modules = odd_call(_class_attribute(nn.Module, "__call__", lamb
 test_attributes_of_the_class = odd_call(
     _class_attribute(nn.Linear, "__getattribute__", lambda f: lambda self, n: None if n == "bias" else f(self, n))
 )
+
+
+def test_the_odd_call_changes_a_usual_one():
+    """Looking at parameters must not hinder the call that comes next, or these tests test nothing."""
+    model = network()
+    step = weft.compile(training_step(model, sgd(model)))
+    for k in range(ODD_CALL):
+        step(*batch(k))
+        assert look(list(model.parameters()))
+    usual = step.recordings[0].usual
+    assert isinstance(usual, frame_usual.UsualFrame)
+    assert native.layout() is None or usual._native.spans
 
 
 # --- modules of users -------------------------------------------------------------------------------------------------
@@ -214,7 +238,7 @@ def test_modules_of_users(make):
         model = nn.Sequential(make(), nn.Linear(6, 3))
         step = compile(training_step(model, sgd(model)))
         for k in range(N_CALLS):
-            yield step(*batch(k)), list(model.parameters())
+            yield step(*batch(k)), seen(model.parameters())
 
     scenario()
 
@@ -242,7 +266,7 @@ def test_a_layer_used_twice(compile):
 
     step = compile(step)
     for k in range(N_CALLS):
-        yield step(batch(k)[0]), list(layer.parameters())
+        yield step(batch(k)[0]), seen(layer.parameters())
 
 
 @twin
@@ -336,7 +360,7 @@ def test_a_property_of_the_class_from_some_time_on(compile):
         for k in range(3 * N_CALLS):
             if k == N_CALLS:
                 nn.Linear.bias = property(read)
-            yield step(*batch(k)), len(reads), list(model.parameters())
+            yield step(*batch(k)), len(reads), seen(model.parameters())
     finally:
         if "bias" in vars(nn.Linear):
             del nn.Linear.bias

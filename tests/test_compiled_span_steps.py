@@ -12,6 +12,7 @@ from span_parts import (
     network,
     odd_step,
     python_calls,
+    seen,
     sgd,
     skip_without_native_code,
     training_step,
@@ -79,6 +80,11 @@ def _another_buffer(optimizer, model):
     optimizer.state[model[0].weight]["momentum_buffer"] = weft.ones(5, 6)
 
 
+def _one_param_twice(optimizer, model):
+    """PyTorch warns when a group is made like that, and updates it twice."""
+    optimizer.param_groups[0]["params"].append(model[0].weight)
+
+
 def _load(optimizer, model):
     optimizer.load_state_dict(optimizer.state_dict())
 
@@ -124,6 +130,7 @@ test_an_option_that_is_missing = odd_step(
 )  # fmt: skip
 test_one_param_less = odd_step(_one_param_less)
 test_params_in_another_order = odd_step(_params_in_another_order)
+test_one_param_twice = odd_step(_one_param_twice)
 test_another_list_of_params = odd_step(_another_list)
 test_one_more_group = odd_step(_one_more_group)
 test_no_groups = odd_step(_no_groups)
@@ -148,6 +155,21 @@ test_several_groups = odd_step(
 )
 
 
+def _update_of_all_groups(optimizer, model):
+    before, seen_groups = weft.optim.Optimizer._update_groups, []
+    weft.optim.Optimizer._update_groups = lambda self: seen_groups.append(before(self))
+    return lambda: setattr(weft.optim.Optimizer, "_update_groups", before)
+
+
+def _groups_as_a_property(optimizer, model):
+    weft.optim.SGD.param_groups = property(lambda self: [], lambda self, value: None)
+    return lambda: delattr(weft.optim.SGD, "param_groups")
+
+
+test_another_update_of_all_groups = odd_step(_update_of_all_groups)
+test_groups_as_a_property = odd_step(_groups_as_a_property)
+
+
 class Limited(weft.optim.SGD):
     """An optimizer of a user that does more than its base."""
 
@@ -168,7 +190,7 @@ def test_a_rate_that_always_changes(compile):
     schedule = weft.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
     step = compile(training_step(model, optimizer))
     for k in range(3 * N_CALLS):
-        yield step(*batch(k)), list(model.parameters())
+        yield step(*batch(k)), seen(model.parameters())
         schedule.step()
 
 
@@ -179,7 +201,7 @@ def test_a_rate_that_changes_now_and_then(compile):
     schedule = weft.optim.lr_scheduler.StepLR(optimizer, 25, 0.9)
     step = compile(training_step(model, optimizer))
     for k in range(200):
-        yield step(*batch(k % 7)), list(model.parameters())
+        yield step(*batch(k % 7)), seen(model.parameters())
         schedule.step()
 
 
@@ -210,7 +232,7 @@ def test_a_closure(compile):
 
     step = compile(step)
     for k in range(N_CALLS):
-        yield step(*batch(k)), list(model.parameters())
+        yield step(*batch(k)), seen(model.parameters())
 
 
 @twin
@@ -229,7 +251,7 @@ def test_an_exception_after_gradients_are_dropped(compile):
     step, calls = compile(step), [0]
     for k in range(N_CALLS):
         calls[0] = k
-        yield error_of(step, *batch(k)), list(model.parameters()), [p.grad for p in model.parameters()]
+        yield error_of(step, *batch(k)), seen(model.parameters()), seen(p.grad for p in model.parameters())
 
 
 # --- counts of steps, and gradients -----------------------------------------------------------------------------------
@@ -264,7 +286,16 @@ def _one_state_less(optimizer, model):
 @pytest.mark.parametrize("make", COUNTING)
 @pytest.mark.parametrize(
     "change",
-    [_another_count, _all_counts, _counts_as_tensors, _one_state_less, _frozen, _params_in_another_order, _load],
+    [
+        _another_count,
+        _all_counts,
+        _counts_as_tensors,
+        _one_state_less,
+        _frozen,
+        _params_in_another_order,
+        _one_param_twice,
+        _load,
+    ],  # fmt: skip
 )
 def test_counts(make, change):
     odd_step(change, make)()

@@ -15,6 +15,7 @@ from span_parts import (
     batch,
     network,
     python_calls,
+    seen,
     sgd,
     skip_without_native_code,
     training_step,
@@ -72,7 +73,7 @@ def test_every_layer(make):
         step = compile(lambda x: (layer(x) * 2.0).sum().backward())
         for k in range(N_CALLS):
             x = batch(k)[0].requires_grad_()
-            yield step(x), x.grad, list(layer.buffers()), [p.grad for p in layer.parameters()]
+            yield step(x), x.grad, list(layer.buffers()), seen(p.grad for p in layer.parameters())
 
     scenario()
 
@@ -210,7 +211,7 @@ def test_losses(usual, odd):
         calls = [0]
         for k in range(N_CALLS):
             calls[0] = k
-            yield error_of(step, *batch(k)), list(model.parameters())
+            yield error_of(step, *batch(k)), seen(model.parameters())
 
     twin(scenario)()
 

@@ -18,6 +18,7 @@ from itertools import chain
 
 from ..creation import zeros_like
 from ..runtime import modes
+from ..runtime.frame_spans import pure
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
 from ..runtime.update import drop_gradients, remember
@@ -72,6 +73,7 @@ class Optimizer:
         self._update_groups()
         return loss
 
+    @pure()
     def _update_groups(self):
         """One step for the parameters of all groups."""
         # no_grad() written out: a step is short enough for the context manager to show.
