@@ -14,7 +14,7 @@ from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .recording import NUMBER_CODES, Step, TooManyPaths, ValueMeta, user_line
+from .recording import TOO_LARGE, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor, pending_tensor
 
 
@@ -120,7 +120,7 @@ class Frame(NothingAgain):
         try:
             if self.full:
                 raise TooManyPaths
-            reason = self._eager_reason(op, operands, attributes)
+            reason = self._eager_reason(op, ids, operands, attributes)
             if reason is not None:
                 return None, reason
             return self._record(op, ids, operands, attributes, enabled, mark), None
@@ -182,7 +182,7 @@ class Frame(NothingAgain):
         tensor._base = base if base._base is None else base._base
 
     def _number(self, x):
-        code = NUMBER_CODES.get(type(x))
+        code = number_code(x)
         if code is None:
             number_meta(x)
         self.numbers.append(x)
@@ -198,7 +198,9 @@ class Frame(NothingAgain):
         step = Step(op, ids, dict(attributes), enabled, (value,), len(self.tensors), first_number, user_line(), detail)
         return self.recording.grow(self.step, step)
 
-    def _eager_reason(self, op, operands, attributes):
+    def _eager_reason(self, op, ids, operands, attributes):
+        if TOO_LARGE in ids:
+            return f"{op.name}: an integer does not fit into 64 bits"
         check = op.extra.get("eager_only")
         if check is None:
             return None

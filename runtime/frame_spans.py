@@ -26,6 +26,7 @@ from .tensor import Tensor
 _pure = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
+_MAX_OBJECTS = 16  # learned at one place: where more come, as from a call that makes its layers anew, none stays
 
 
 def pure(condition=None):
@@ -60,7 +61,8 @@ class Spans:
 
     def __init__(self, frame, replay):
         self.frame, self.replay = frame, replay
-        self.lessons = {}  # (position, id of an object) -> how often it was learned in vain, the object
+        self.lessons = {}  # position -> {id of an object: how often it was learned in vain, the object}
+        self.full = set()  # positions where nothing new is learned any more
 
     def call_module(self, module, args):
         """module(*args), in a call that has not departed."""
@@ -105,13 +107,24 @@ class Spans:
 
     def _guards(self, start, key, cover, *operands):
         """What a call depends on; None if it is not pure, or was learned too often: then it is not learned again."""
-        place = start, id(key)
-        before = 0 if self.replay.uses(start, key) >= _MANY_USES else self.lessons.get(place, (0,))[0]
-        self.lessons[place] = before + 1, key
+        lessons = self.lessons.setdefault(start, {})
+        if id(key) not in lessons and not self._has_room(start, lessons):
+            return None
+        before = 0 if self.replay.uses(start, key) >= _MANY_USES else lessons.get(id(key), (0,))[0]
+        lessons[id(key)] = before + 1, key
         guards = cover(*operands) if before < _MAX_LESSONS else None
         if guards is None:
             self.replay.refuse_span(start, key)
         return guards
+
+    def _has_room(self, start, lessons):
+        """Whether one more object can be learned at a position. The last one forgets those that have been of no use."""
+        if start not in self.full and len(lessons) >= _MAX_OBJECTS:
+            self.full.add(start)
+            used = self.replay.keep_used(start)
+            for key in [key for key in lessons if key not in used]:
+                del lessons[key]
+        return start not in self.full
 
     def _span(self, start, args, result):
         """(numbers of the arguments, end, number of the result, (view, base) numbers), or None."""

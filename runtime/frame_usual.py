@@ -22,7 +22,7 @@ from .frame_again import NothingAgain
 from .frame_run import close_after_error, run
 from .frame_spans import Spans
 from .modes import state
-from .recording import BACKWARD, GRADIENTS, NUMBER_CODES, UPDATE
+from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
 from .usual_entries import End, entries_of, is_usual_key
 
@@ -208,7 +208,7 @@ class UsualFrame(NothingAgain):
                 if number >= 0:
                     if tensors[number] is not x:
                         break
-                elif NUMBER_CODES.get(type(x)) == number:
+                elif number_code(x) == number:
                     numbers.append(x)
                 else:
                     break

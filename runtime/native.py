@@ -371,16 +371,28 @@ class NativeReplay:
         return self.span_tables[start][0][place]
 
     def _add_span(self, start, key, held, guards, codes, rest):
-        """In place of the one that the key had here. What rows point to is held as long as they are there."""
+        """In place of the one that the key had here."""
         t = native_text
         rows = [_guard(held, *guard) for guard in guards]
-        spans = self.spans.setdefault(start, {})
         row = (id(key), *codes, *_table(held, rows, t.GUARD_WORDS), *rest)
-        spans[id(key)] = row, [key, guards, *held]
-        tables = []
-        entry = self.entries[start]
-        entry[t.SPANS], entry[t.N_SPANS] = _table(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
-        self.span_tables[start] = tables
+        self._set_spans(start, self.spans.get(start, {}) | {id(key): (row, [key, guards, *held])})
+
+    def keep_used(self, start):
+        """Forget the spans of a position that were never taken. Returns the ids of the keys of those that stay."""
+        spans = self.spans.get(start, {})
+        self._set_spans(start, {key: spans[key] for key in spans if self.uses(start, spans[key][1][0])})
+        return self.spans[start].keys()
+
+    def _set_spans(self, start, spans):
+        """What native code can see is held at every moment, because an exception may come at any."""
+        t, tables, entry = native_text, [], self.entries[start]
+        address, n = _table(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
+        self.held_before = self.spans.get(start), self.span_tables.get(start)
+        entry[t.N_SPANS] = 0
+        self.spans[start], self.span_tables[start] = spans, tables
+        entry[t.SPANS] = address
+        entry[t.N_SPANS] = n
+        self.held_before = None
 
     def release(self):
         self.busy.value = 0

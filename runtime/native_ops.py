@@ -44,12 +44,22 @@ def _take_op(f, entry, operands):
     items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
     f.require_operands(items, codes, n, tensors)
     with b.when(b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), b.i64(0))):
+        _require_small(f, items, codes, n)
         _append_numbers(f, items, codes, n)
     f.advance()
     result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
     with b.when(b.cmp("ge", root, b.i64(0))):
         f.assign(f.item(tensors, root), result, layout.base)
     return f.keep(result)
+
+
+def _require_small(f, items, codes, n):
+    """Integers fit into 64 bits."""
+    b = f.b
+    with b.loop(0, n, 1) as i, b.when(b.cmp("eq", f.item(codes, i, I64), b.i64(-2))):
+        value = f.python("PyLong_AsLongLong", [f.item(items, i)], I64)
+        with b.when(b.cmp("eq", value, b.i64(-1))):
+            f.same(f.python("PyErr_Occurred", []), NULL)
 
 
 def _append_numbers(f, items, codes, n):

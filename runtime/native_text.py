@@ -54,6 +54,7 @@ FUNCTIONS = (
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
+    "PyErr_Occurred",
 )  # fmt: skip
 
 # The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python

@@ -18,6 +18,14 @@ INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gra
 # Python numbers among operands are run-time values; the step remembers only their kind.
 NUMBER_CODES = {bool: -1, int: -2, float: -3}
 NUMBER_DTYPES = {-1: dtypes.bool_, -2: dtypes.int64, -3: dtypes.float64}
+TOO_LARGE = -4  # of an integer no program can take: never in a step
+
+
+def number_code(x):
+    """The code of a number; None if it is of no such kind."""
+    code = NUMBER_CODES.get(type(x))
+    return TOO_LARGE if code == -2 and not -(2**63) <= x < 2**63 else code
+
 
 MAX_BRANCHES = 16
 _PACKAGE = __name__.partition(".")[0]

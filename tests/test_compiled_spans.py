@@ -134,6 +134,29 @@ def test_memory_does_not_grow_with_lessons():
     assert grown < 8000
 
 
+FRESH = {
+    "losses": lambda model: weft.no_grad()(lambda x, y: nn.CrossEntropyLoss()(model(x), y)),
+    "layers": lambda model: weft.no_grad()(lambda x, y: nn.LeakyReLU(0.5)(nn.ReLU()(model(x)))),
+    "optimizers": lambda model: training_step(model, weft.optim.SGD(model.parameters(), lr=0.1)),
+}
+
+
+@skip_without_native_code
+@pytest.mark.parametrize("make", FRESH.values(), ids=FRESH)
+def test_objects_that_each_call_makes_are_not_kept(make):
+    model = network()
+    step = weft.compile(lambda x, y: make(model)(x, y))
+    x, y = batch(0)
+    n_objects = []
+    for _ in range(3):
+        for _ in range(100):
+            step(x, y)
+        gc.collect()
+        n_objects.append(len(gc.get_objects()))
+    assert n_objects[2] - n_objects[1] < 50
+    assert "linear" not in python_calls(step, x, y)
+
+
 @skip_without_native_code
 def test_references_are_counted():
     model = network()

@@ -104,6 +104,18 @@ def test_training_steps_with_views_become_usual(frames):
     assert frames["usual"] >= 6 and frames["departed"] == 0
 
 
+@pytest.mark.parametrize("odd", [2**63, 2**64 - 1, -(2**63) - 1, 10**400, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("odd_call", [0, 1, ODD_CALL])
+def test_integers_beyond_64_bits(odd, odd_call):
+    def scenario(compile):
+        f, g = compile(lambda x, n: x * n), compile(lambda x, y, n: (y + 1, y + n, x - 1.0))
+        for k in range(N_CALLS):
+            n = odd if k == odd_call else 3
+            yield error_of(f, *batch(k)[:1], n), error_of(g, *batch(k), n)
+
+    twin(scenario)()
+
+
 @twin
 def test_training_with_views(compile):
     model, optimizer = network()
