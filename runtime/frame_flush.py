@@ -50,7 +50,9 @@ def what_is_needed(frame, closing):
         live += [v for v in saved if v not in frame.roots and v not in live]
     roots = {frame.roots[v] for v in views}
     if roots:
-        live += sorted(r for r in roots if r not in frame.arrays and r not in live)
+        # What an update computes is written into its own memory anyway, and a view of it is one of that memory.
+        written = {new for _, new in commits}
+        live += sorted(r for r in roots if r not in frame.arrays and r not in live and r not in written)
     ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
     return Needed(tuple(live), tuple(views), commits, ends)
 
@@ -100,7 +102,7 @@ def run(frame, needed):
 
 
 def _settle(frame, needed):
-    if frame.only_update is None or needed.differentiable or not frame.closing:
+    if frame.only_update is None or needed.differentiable or needed.views or not frame.closing:
         for key, (tensor, home, origin) in frame.homes.items():
             vid = tensor._vid if tensor._frame is frame else frame.bound[key]
             tensor._data = home

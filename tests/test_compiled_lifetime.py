@@ -269,3 +269,22 @@ def test_a_view_that_nobody_holds_does_not_keep_its_base():
     f(weft.ones(3, 3))
     (program,) = f.recordings[0].programs
     assert [tuple(shape) for shape, _ in program.meta["outputs"]] == [()]
+
+
+@pytest.mark.parametrize("make", [lambda w: w.detach()[0], lambda w: w.detach().t(), lambda w: w.data])
+@pytest.mark.parametrize("odd_call", range(4))
+def test_a_view_made_after_an_update_shares_the_memory_of_what_was_updated(make, odd_call):
+    w = weft.ones(2, 3, requires_grad=True)
+    optimizer, views = optim.SGD([w], lr=0.25), []
+
+    def step(x, is_odd):
+        optimizer.zero_grad()
+        (x * w).sum().backward()
+        optimizer.step()
+        if is_odd:
+            views.append(make(w))
+
+    step = weft.compile(step)
+    for k in range(6):
+        step(weft.ones(2, 3), k == odd_call)
+    assert views[0].tolist() == make(w).tolist()
