@@ -5,14 +5,19 @@ import functools
 import inspect
 
 from .explain import explain
+from .nn.parameter import Parameter
 from .runtime.frame import Frame
 from .runtime.frame_run import run
+from .runtime.frame_spans import remember_methods
 from .runtime.frame_usual import NOT_STARTED, usual_frame
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
 
 MAX_SIGNATURES = 64
+
+for _kind in (Tensor, Parameter):
+    remember_methods(_kind)
 
 
 def compile(function=None, **options):

@@ -15,7 +15,7 @@ Python runs as ever; the modules it calls may have theirs.
 """
 
 from functools import partial, wraps
-from types import FunctionType
+from types import CodeType, FunctionType, ModuleType
 
 from ..compiler.dtypes import DType
 from . import native, native_text
@@ -23,6 +23,8 @@ from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Tensor
 
+_spanning = set()  # what `spanned` has made
+_methods = {}  # class of tensors -> its attributes as weft made them
 _pure = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
@@ -53,6 +55,7 @@ def spanned(function):
         frame = state.frame
         return function(*args, **kwargs) if frame is None or kwargs else frame.call_again(function, args)
 
+    _spanning.add(spanning)
     return spanning
 
 
@@ -161,12 +164,11 @@ class Guards:
         return None if any(kind == native_text.OF_TYPE and not size for kind, _, _, size, _ in self.rows) else self.rows
 
     def _cover_tensors(self, found):
-        """Whether these are tensors, and of no class of a user, whose methods may do anything."""
-        self._add_type(Tensor)
-        for x in found:
-            if not isinstance(x, Tensor) or not _is_own(type(x)):
+        """Whether these are tensors, and their methods weft's own: one of a user may do anything."""
+        for kind in (Tensor, *map(type, found)):
+            if kind not in self.types and not _has_its_methods(kind):
                 return False
-            self._add_type(type(x))
+            self._add_type(kind)
         return True
 
     def cover_optimizer(self, optimizer):
@@ -207,8 +209,10 @@ class Guards:
             return False
         if not self._cover_tensors([x for x in own.values() if isinstance(x, Tensor)]):
             return False
+        functional = kind.forward.__globals__.get("F")
+        if functional is not None and not self._cover_functions(kind.forward, vars(functional)):
+            return False
         self._add_type(kind)
-        self._add_functions(kind.forward)
         self._add(native_text.OF_ATTRIBUTES, module, own)
         for table in tables:
             self._add(native_text.OF_DICT, None, table)
@@ -222,18 +226,52 @@ class Guards:
             self.types.add(kind)
             self.rows.append((native_text.OF_TYPE, kind, None, native.type_version(kind), []))
 
-    def _add_functions(self, forward):
-        """The functions of nn.functional that it calls, which somebody may replace."""
-        functional = forward.__globals__.get("F")
-        for name in forward.__code__.co_names if functional else ():
-            if name in vars(functional) and (functional, name) not in self.functions:
-                self.functions.add((functional, name))
-                pairs = [(name, vars(functional)[name])]
-                self.rows.append((native_text.OF_ITEM, None, vars(functional), 1, pairs))
+    def _cover_functions(self, function, functional):
+        """Add the functions of nn.functional that one calls, directly or not, which somebody may replace. Whether all
+        are weft's own: one of a user may do anything."""
+        for name in _names(function.__code__):
+            value = functional.get(name)
+            if value is None or isinstance(value, ModuleType) or name in self.functions:
+                continue
+            if not _is_own_callable(value):
+                return False
+            self.functions.add(name)
+            self.rows.append((native_text.OF_ITEM, None, functional, 1, [(name, value)]))
+            is_there = type(value) is FunctionType and value.__globals__ is functional
+            if is_there and not self._cover_functions(value, functional):
+                return False
+        return True
+
+
+def remember_methods(kind):
+    """This class of tensors is as weft made it: with all its methods, and none of a user's."""
+    _methods[kind] = dict(vars(kind))
+
+
+def _has_its_methods(kind):
+    """Whether it is a class of weft's in which nobody has replaced a method, or added one that operators find."""
+    known, now = _methods.get(kind), vars(kind)
+    if known is None or any(now.get(name) is not value for name, value in known.items()):
+        return False
+    return not any(name.startswith("__") for name in now.keys() - known.keys())
 
 
 def _is_own(kind):
     return kind.__module__.partition(".")[0] == _PACKAGE
+
+
+def _is_own_callable(x):
+    """Whether weft's package has defined it. A wrapper of somebody's function may have been made there too."""
+    if type(x) is not FunctionType:
+        return _is_own(x if isinstance(x, type) else type(x))
+    of_package = x.__globals__.get("__name__", "").partition(".")[0] == _PACKAGE
+    return x in _spanning or x.__closure__ is None and of_package
+
+
+def _names(code):
+    """The names a function's code looks up, with those of functions and comprehensions inside."""
+    inner = [x for x in code.co_consts if isinstance(x, CodeType)]
+    return [*code.co_names, *(name for x in inner for name in _names(x))]
 
 
 def _condition(kind, function):

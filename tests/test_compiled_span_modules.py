@@ -116,6 +116,11 @@ def _other_function(model):
     return lambda: setattr(F, "relu", before)
 
 
+def _function_within(model):
+    before, F.relu6 = F.relu6, F.tanh
+    return lambda: setattr(F, "relu6", before)
+
+
 def _mode(model):
     return model.eval().train
 
@@ -146,6 +151,7 @@ test_an_operator_in_a_loss = odd_call(
 test_another_weight = odd_call(_other_weight)
 test_no_bias = odd_call(_no_bias)
 test_another_function = odd_call(_other_function)
+test_another_function_that_a_function_calls = odd_call(_function_within, nn.Hardswish)
 test_the_mode_of_dropout = odd_call(_mode, nn.Dropout)
 test_the_mode_of_batch_norm = odd_call(_mode, lambda: nn.BatchNorm1d(5))
 test_the_slope = odd_call(_attribute(lambda model: model[1], "negative_slope", 0.5), nn.LeakyReLU)
@@ -343,6 +349,52 @@ def test_calls_are_counted_from_some_time_on(owner):
                 owner.__call__ = before
             else:
                 del owner.__call__
+
+    twin(scenario)()
+
+
+@pytest.mark.parametrize("owner", [weft.Tensor, nn.Parameter])
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.enable_grad()])
+def test_calls_of_a_method_are_counted_from_some_time_on(owner, wrap):
+    def scenario(compile):
+        model, uses, before = network(nn.PReLU(), nn.Flatten()), [], owner.__rmul__
+        step = compile(training_step(model, sgd(model)))
+
+        def counted(x, other):
+            uses.append(1)
+            return before(x, other)
+
+        try:
+            for k in range(3 * N_CALLS):
+                if k == N_CALLS:
+                    owner.__rmul__ = wrap(counted)
+                yield step(*batch(k)), len(uses)
+        finally:
+            if owner is nn.Parameter:
+                del owner.__rmul__
+            else:
+                owner.__rmul__ = before
+
+    twin(scenario)()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.no_grad(), weft.enable_grad()])
+def test_calls_of_a_function_are_counted_from_some_time_on(wrap):
+    def scenario(compile):
+        model, seen_shapes, before = network(), [], F.relu
+        step = compile(training_step(model, sgd(model)))
+
+        def counted(x):
+            seen_shapes.append(x.shape)
+            return before(x)
+
+        try:
+            for k in range(3 * N_CALLS):
+                if k == N_CALLS:
+                    F.relu = wrap(counted)
+                yield step(*batch(k)), len(seen_shapes)
+        finally:
+            F.relu = before
 
     twin(scenario)()
 
