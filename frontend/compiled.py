@@ -76,8 +76,10 @@ class CompiledFunction:
         if recording is None:
             self._eager_calls += 1
             return self._function(*args, **kwargs)
-        if recording.usual not in (None, tried) and not kwargs:
-            result = recording.usual.call(self._function, args)
+        usual = recording.usual
+        if usual not in (None, tried) and not kwargs:
+            # The call is the only one to hold its frame, should another thread make a new one.
+            result = usual.call(self._function, args)
             if result is not NOT_STARTED:
                 return result
         frame = Frame(recording)

@@ -51,7 +51,10 @@ def _call(module, layout):
         _keep_error(f, t.CLOSE_AFTER_ERROR)
     frame = f.keep(f.mode(t.FRAME_NAME, t.NONE))
     failed = f.python("PyDict_SetItem", [*set_frame, f.word(t.NONE)], I32)
-    f.return_null_if(b.cmp("ne", failed, b.const(0, I32)))
+    with b.when(b.cmp("ne", failed, b.const(0, I32))):
+        for x in (frame, result):
+            f.python("Py_DecRef", [x], "void")
+        f.return_null()
     usual, done = b.label("usual"), b.label("done")
     is_usual = b.and_(b.cmp("eq", frame, f.word(t.FRAME)), b.cmp("eq", f.word(t.ENDS_IN_PYTHON), NULL))
     other = b.label("other")
@@ -59,13 +62,14 @@ def _call(module, layout):
     b.start(other)
     place = b.alloca(PTR)
     b.store(frame, place)
-    _python_end(f, t.CLOSE_OTHER, place, 1, result)
+    _python_end(f, t.CLOSE_OTHER, place, 1, result, frame)
     b.branch(done)
     b.start(usual)
+    # Whoever makes the call holds this frame.
+    f.python("Py_DecRef", [frame], "void")
     _end(f, result)
     b.branch(done)
     b.start(done)
-    f.python("Py_DecRef", [frame], "void")
     f.finish(result)
 
 
@@ -100,10 +104,11 @@ def _let_go(f, tensors):
     f.store(b.i64(0), f.words, 8 * t.BUSY)
 
 
-def _python_end(f, word, arguments, n, result):
-    """Let Python end the call. What it raises is raised in place of the result."""
+def _python_end(f, word, arguments, n, result, frame=NULL):
+    """Let Python end the call, and let go of the frame. What it raises is raised in place of the result."""
     b = f.b
     answer = f.call(word, arguments, n)
+    f.python("Py_DecRef", [frame], "void")
     with b.when(b.cmp("eq", answer, NULL)):
         f.python("Py_DecRef", [result], "void")
         f.return_null()

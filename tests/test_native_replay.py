@@ -1,5 +1,6 @@
 """Replaying in native code (runtime/native.py): that it is used where it can be, and that Python does the same."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -167,3 +168,19 @@ assert nn.Module.__call__ is counted and seen == ["Sequential", "Linear", "ReLU"
 def test_calls_of_modules_stay_as_somebody_made_them():
     done = subprocess.run([sys.executable, "-c", PATCHED_BEFORE], cwd=HERE, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_calls_that_fail_at_their_end_leave_nothing():
+    table, f = weft.ones(3, 2), weft.compile(lambda index: table[index] * 2.0)
+
+    def work(n):
+        for _ in range(n):
+            for _ in range(6):
+                f(weft.tensor([0, 2]))
+            with pytest.raises(IndexError):
+                f(weft.tensor([0, 3]))
+        gc.collect()
+        return len(gc.get_objects())
+
+    work(10)
+    assert abs(work(20) - work(20)) < 100
