@@ -137,7 +137,7 @@ ask:
   %busy = getelementptr i8, ptr %pool, i64 $BUSY
   %asked = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
   %granted = extractvalue { i64, i1 } %asked, 1
-  br i1 %granted, label %gather, label %unmeasured
+  br i1 %granted, label %gather, label %without
 
 gather:
   %size = call i64 @weft_pool_gather(ptr %pool, i64 %now, i64 %most, i64 %ahead_ns)
@@ -146,9 +146,9 @@ gather:
 
 release:
   store atomic i64 0, ptr %busy release, align 8
-  br label %unmeasured
+  br label %without
 
-unmeasured:
+without:
   call void @weft_pool_postpone(ptr %state)
   br label %alone
 
