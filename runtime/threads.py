@@ -194,10 +194,9 @@ class _Pool:
         self.come_back()
 
     def end(self):
-        """At exit: no worker may run while the interpreter's memory goes."""
-        with jit.compiling:
-            self.n_workers = 0
-            self.quiesce()
+        """At exit: no worker may run while the interpreter's memory goes. Who compiles at that time is not waited for."""
+        self.n_workers = 0
+        self.quiesce()
 
 
 def _pool():
