@@ -21,8 +21,8 @@ STATE |= {"POSTPONED": 104, "LOST": 112}
 
 # The first 8 calls ask for a team. A trial has 6 calls, of which the first two are not counted, because caches and
 # workers have to get used to the change; the next one comes after 32 times the time it took. Workers that were asleep
-# come late to a trial, which therefore waits for them, for some calls. Other calls to which no worker came count as those
-# of a team: asking takes time too, in vain where no worker may run.
+# come late to a trial, which therefore waits for them, for some calls. Other calls to which no worker came count as
+# those of a team: asking takes time too, in vain where no worker may run.
 TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 5, "WARMING": 2, "REST": 32, "MOST_POSTPONED": 40}
 
 # A worker that loses its CPU makes one call late by milliseconds, and such a call should not end teams. So the estimate
