@@ -194,7 +194,7 @@ class _Pool:
         self.come_back()
 
     def end(self):
-        """At exit: no worker may run while the interpreter's memory goes. Who compiles at that time is not waited for."""
+        """At exit: no worker may run while the interpreter's memory goes. Who compiles then is not waited for."""
         self.n_workers = 0
         self.quiesce()
 
