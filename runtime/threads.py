@@ -80,6 +80,10 @@ def reserve_scratch(size_bytes):
 class _Pool:
     """The block of memory the native side works on, and what starts and stops its workers.
 
+    Who stops workers or moves their scratch memory holds `jit.compiling`: while it waits for workers to leave, another
+    thread would let new ones start, and the wait would have no end. It is that lock because new programs ask for
+    scratch memory, and a fork takes it anyway.
+
     Neither the memory nor the code is ever freed: a worker may be executing its last instruction.
     """
 
@@ -114,7 +118,7 @@ class _Pool:
         self.slots = self.words[FIELDS["SLOTS"] // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
         self.slots[:, SLOT_POOL // 8] = self.address
         atexit.register(self.end)
-        os.register_at_fork(before=self.quiesce, after_in_parent=self.resume, after_in_child=self.forget)
+        os.register_at_fork(before=self.leave_for_fork, after_in_parent=self.come_back, after_in_child=self.forget)
 
     def write(self, field, value):
         self.words[FIELDS[field] // 8] = value
@@ -129,18 +133,20 @@ class _Pool:
             self.prepare(library)
         if not self.read("SYSCALL"):
             return
-        self.quiesce()
-        self.threads = min(n, MAX_WORKERS + 1)
-        self.n_workers = min(self.threads, _n_cpus()) - 1
-        self.write("THREADS", self.threads)
-        self.give_scratch()
-        self.resume()
+        with jit.compiling:
+            self.quiesce()
+            self.threads = min(n, MAX_WORKERS + 1)
+            self.n_workers = min(self.threads, _n_cpus()) - 1
+            self.write("THREADS", self.threads)
+            self.give_scratch()
+            self.resume()
 
     def reserve(self, size_bytes):
-        if size_bytes > self.scratch_bytes:
-            # Twice as much as before, because what workers had is kept: a program that runs may still use it.
-            self.scratch_bytes = max(size_bytes, 2 * self.scratch_bytes)
-            self.give_scratch()
+        with jit.compiling:
+            if size_bytes > self.scratch_bytes:
+                # Twice as much as before, because what workers had is kept: a program that runs may still use it.
+                self.scratch_bytes = max(size_bytes, 2 * self.scratch_bytes)
+                self.give_scratch()
 
     def give_scratch(self):
         if self.n_workers and self.scratch_bytes:
@@ -173,14 +179,22 @@ class _Pool:
             self.write("STOP", 0)
             self.write("WORKERS", self.n_workers)
 
+    def leave_for_fork(self):
+        jit.compiling.acquire()
+        self.quiesce()
+
+    def come_back(self):
+        self.resume()
+        jit.compiling.release()
+
     def forget(self):
         """In the child of a fork, where the threads of the parent do not exist."""
         for field in ("ALIVE", "BUSY"):
             self.write(field, 0)
-        self.resume()
+        self.come_back()
 
     def end(self):
-        """At exit: no worker may run while the interpreter's memory goes."""
+        """At exit: no worker may run while the interpreter's memory goes. Who compiles then is not waited for."""
         self.n_workers = 0
         self.quiesce()
 

@@ -11,6 +11,8 @@ import threading
 
 import numpy as np
 import pytest
+from compiled_twin import look
+from random_teams import RandomTeamwork
 
 import weft
 from weft import nn
@@ -162,6 +164,36 @@ def trained(seed, compile):
 def test_training(seed, pool):
     assert trained(seed, weft.compile) == trained(seed, lambda f: f)
     assert pool.jobs >= 6 and pool.waits
+
+
+def observed(written, compile):
+    """What calls of a random function return and leave in their arguments."""
+    env = {"weft": weft, "F": F}
+    exec(written.source, env)
+    f, arguments, seen = compile(env["f"]), written.arguments(), []
+    weft.manual_seed(written.seed)
+    for _ in range(4):
+        try:
+            seen.append(look(f(*arguments)))
+        except (RuntimeError, ValueError, IndexError):
+            # The words may differ; that something raises may not.
+            seen.append("raised")
+        seen.append(look(arguments))
+        for x in arguments:
+            x.grad = None
+    return seen
+
+
+@pytest.mark.parametrize("few_columns", [2, 64])
+def test_random_functions(few_columns, pool, monkeypatch):
+    """WEFT_TEAMS=1000 runs that many."""
+    monkeypatch.setattr(parallel, "_FEW_COLUMNS", few_columns)
+    for seed in range(int(os.environ.get("WEFT_TEAMS", "16"))):
+        with np.errstate(all="ignore"):
+            written = RandomTeamwork(seed * 64 + few_columns)
+            expected, got = observed(written, lambda f: f), observed(written, weft.compile)
+        assert got == expected, f"seed {written.seed}:\n{written.source}{written.declared}"
+    assert pool.jobs and pool.waits
 
 
 def same(pool, function, *arguments):

@@ -339,6 +339,51 @@ def test_many_python_threads():
     )
 
 
+def test_several_python_threads_set_numbers():
+    """While one waited for the workers to leave, the programs of another started new ones, for which it waited too: up
+    to the ten seconds after which it gives up."""
+    run(
+        """
+        sys.setswitchinterval(1e-5)
+        longest, failed = [], []
+        def work(k):
+            try:
+                for i in range(40):
+                    check(3)
+                    start = time.perf_counter()
+                    weft.set_num_threads(2 + (i + k) % 3)
+                    longest.append(time.perf_counter() - start)
+            except BaseException as error:
+                failed.append(error)
+        others = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        for t in others: t.start()
+        for t in others: t.join()
+        assert not failed, failed
+        assert max(longest) < 5, max(longest)
+        pool = threads._pool()
+        assert pool.read("STOP") == 0 and pool.read("WORKERS") == pool.n_workers
+        """
+    )
+
+
+def test_signals_are_for_the_threads_of_the_process():
+    """A worker would take a signal that all others block to wait for it, and the process would end."""
+    run(
+        """
+        import signal
+        check()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+        assert signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        check()
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+        """,
+        OPENBLAS_NUM_THREADS="1",
+    )
+
+
 def test_up_and_down():
     run(
         """

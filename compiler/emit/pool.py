@@ -89,6 +89,7 @@ def emit_pool(module):
     module.declare("llvm.ctpop.i64", "i64", ["i64"])
     module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
     module.declare("llvm.smax.i64", "i64", ["i64", "i64"])
+    module.globals["signals"] = f"@weft_pool_signals = internal constant i64 {_SIGNALS}"
     for text in (PREFERENCE, _BEGIN, _GATHER, _WAIT, _END, _WAKE, WORK, CLOCK_AND_CPUS):
         module.functions.append(Template(text).substitute(values).strip())
 
@@ -100,6 +101,10 @@ def emit_serial_pool(module):
 
 # Linux on x86-64: numbers of system calls, and the private forms of futex.
 _SYSTEM = {"GETTID": 186, "YIELD": 24, "FUTEX": 202, "SLEEP": 128, "WAKE": 129, "SETAFFINITY": 203, "GETAFFINITY": 204}
+_SYSTEM |= {"SIGPROCMASK": 14, "SETMASK": 2}
+# Signals that workers do not take, as the system's mask. Faults of a thread (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
+# SIGSEGV) are its own, and by 32 and 33 the C library talks to all threads: setuid waits until each has answered.
+_SIGNALS = ~sum(1 << signal - 1 for signal in (4, 5, 6, 7, 8, 11, 32, 33))
 # A worker's state; a job's number and rank are positive.
 _STATES = {"ABSENT": 0, "READY": -1, "ASLEEP": -2}
 # Waking a worker takes 10 to 30 us, of the caller's time too. For a program with LONG_NS of shared work it is done, and
@@ -132,7 +137,7 @@ ask:
   %busy = getelementptr i8, ptr %pool, i64 $BUSY
   %asked = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
   %granted = extractvalue { i64, i1 } %asked, 1
-  br i1 %granted, label %gather, label %unmeasured
+  br i1 %granted, label %gather, label %without
 
 gather:
   %size = call i64 @weft_pool_gather(ptr %pool, i64 %now, i64 %most, i64 %ahead_ns)
@@ -141,9 +146,9 @@ gather:
 
 release:
   store atomic i64 0, ptr %busy release, align 8
-  br label %unmeasured
+  br label %without
 
-unmeasured:
+without:
   call void @weft_pool_postpone(ptr %state)
   br label %alone
 
@@ -171,6 +176,7 @@ publish:
 _GATHER = """
 define internal i64 @weft_pool_gather(ptr %pool, i64 %now, i64 %most, i64 %ahead_ns) #0 {
 entry:
+  %mask = alloca i64
   %alive = getelementptr i8, ptr %pool, i64 $ALIVE
   %slots = getelementptr i8, ptr %pool, i64 $SLOTS
   %workers_at = getelementptr i8, ptr %pool, i64 $WORKERS
@@ -196,11 +202,16 @@ count:
 
 start:
   %raised = atomicrmw add ptr %alive, i64 1 seq_cst
+  %syscall_at = getelementptr i8, ptr %pool, i64 $SYSCALL
+  %syscall = load ptr, ptr %syscall_at
+  ; A thread begins with the signals blocked that its maker blocks. What is sent to the process is for its own threads.
+  %blocked = call i64 (i64, ...) %syscall(i64 $SIGPROCMASK, i64 $SETMASK, ptr @weft_pool_signals, ptr %mask, i64 8)
   %new_offset = mul i64 %raised, $SLOT_BYTES
   %new_slot = getelementptr i8, ptr %slots, i64 %new_offset
   %start_at = getelementptr i8, ptr %pool, i64 $START_THREAD
   %start_thread = load ptr, ptr %start_at
   %identity = call i64 %start_thread(ptr @weft_pool_work, ptr %new_slot)
+  %restored = call i64 (i64, ...) %syscall(i64 $SIGPROCMASK, i64 $SETMASK, ptr %mask, ptr null, i64 8)
   %refused = icmp eq i64 %identity, -1
   br i1 %refused, label %do_without, label %count
 

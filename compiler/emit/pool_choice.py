@@ -5,7 +5,7 @@ the system happens to place the threads, and a worker may have to wait for its C
 that shares work measures itself:
 
     i64 @weft_pool_prefers_team(ptr pool, ptr state)    at the beginning: the time now, or 0 for the caller alone
-    void @weft_pool_postpone(ptr state)                 no worker was there: this call tells nothing about teams
+    void @weft_pool_postpone(ptr state)                 no worker came
     void @weft_pool_learn(ptr pool, ptr state)          at the end: takes the time
 
 The way that was faster is taken, and now and then the other one. Results do not depend on it. `state` is a block of
@@ -17,16 +17,23 @@ zeros of the program's own, STATE_WORDS long.
 STATE_WORDS = 16
 STATE = {"CALLS": 0, "STARTED": 8, "SHARED": 16, "IN_A_ROW": 24, "TIMES": 32}
 STATE |= {"TRIAL": 48, "LEFT": 56, "TRIAL_STARTED": 64, "NEXT_TRIAL": 72, "SUM": 80, "WORST": 88, "COUNT": 96}
-STATE |= {"POSTPONED": 104}
+STATE |= {"POSTPONED": 104, "LOST": 112}
 
 # The first 8 calls ask for a team. A trial has 6 calls, of which the first two are not counted, because caches and
 # workers have to get used to the change; the next one comes after 32 times the time it took. Workers that were asleep
-# come late to a trial, which therefore waits for them, for some calls.
+# come late to a trial, which therefore waits for them, for some calls. Other calls to which no worker came count as
+# those of a team: asking takes time too, in vain where no worker may run.
 TRYING = {"FIRST_CALLS": 8, "MORE_CALLS": 5, "WARMING": 2, "REST": 32, "MOST_POSTPONED": 40}
 
 # A worker that loses its CPU makes one call late by milliseconds, and such a call should not end teams. So the estimate
 # of the way that is taken follows the times by a quarter of the difference, but by no more than a sixteenth of itself;
 # and a trial is judged by its mean without the worst call.
+#
+# Where many processes share the CPUs, late calls are not rare: most calls of a team are faster, and yet four processes
+# with a team each did a third of the steps of four with one thread. So LOST adds up by how much the calls of a team
+# took longer than one alone usually takes, less what others gained, but not below 0. LOST_NS and the time of one call
+# alone may be lost before teams end. Of what is beyond that, 32 times as much passes until the next trial.
+TRYING |= {"LOST_NS": 16_000_000}
 PREFERENCE = """
 define internal i64 @weft_pool_prefers_team(ptr %pool, ptr %state) #0 {
 entry:
@@ -108,10 +115,6 @@ go:
 
 define internal void @weft_pool_postpone(ptr %state) #0 {
 entry:
-  %started_at = getelementptr i8, ptr %state, i64 $STARTED
-  store i64 0, ptr %started_at
-  %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
-  store i64 0, ptr %row_at
   %trial_at = getelementptr i8, ptr %state, i64 $TRIAL
   %trial = load i64, ptr %trial_at
   %in_trial = icmp eq i64 %trial, 1
@@ -122,6 +125,10 @@ entry:
   br i1 %again, label %later, label %done
 
 later:
+  %started_at = getelementptr i8, ptr %state, i64 $STARTED
+  store i64 0, ptr %started_at
+  %row_at = getelementptr i8, ptr %state, i64 $IN_A_ROW
+  store i64 0, ptr %row_at
   %more = add i64 %postponed, 1
   store i64 %more, ptr %postponed_at
   %left_at = getelementptr i8, ptr %state, i64 $LEFT
@@ -184,7 +191,33 @@ follow:
   %is_first = icmp eq i64 %estimate, 0
   %new = select i1 %is_first, i64 %time, i64 %followed
   store i64 %new, ptr %estimate_at
-  br label %trials
+  %alone_ns = load i64, ptr %times
+  %is_known = icmp ne i64 %alone_ns, 0
+  %is_team = icmp eq i64 %mode, 1
+  %compares = and i1 %is_known, %is_team
+  br i1 %compares, label %account, label %trials
+
+account:
+  %lost_at = getelementptr i8, ptr %state, i64 $LOST
+  %lost_before = load i64, ptr %lost_at
+  %later = sub i64 %time, %alone_ns
+  %lost_now = add i64 %lost_before, %later
+  %lost = call i64 @llvm.smax.i64(i64 %lost_now, i64 0)
+  %bearable = add i64 %alone_ns, $LOST_NS
+  %too_much = icmp sgt i64 %lost, %bearable
+  %kept = call i64 @llvm.smin.i64(i64 %lost, i64 %bearable)
+  store i64 %kept, ptr %lost_at
+  br i1 %too_much, label %give_up, label %done
+
+give_up:
+  %twice = shl i64 %alone_ns, 1
+  store i64 %twice, ptr %estimate_at
+  %beyond = sub i64 %lost, %bearable
+  %pause_ns = mul i64 %beyond, $REST
+  %resumes = add i64 %now, %pause_ns
+  %resumes_at = getelementptr i8, ptr %state, i64 $NEXT_TRIAL
+  store i64 %resumes, ptr %resumes_at
+  br label %done
 
 trials:
   %left_at = getelementptr i8, ptr %state, i64 $LEFT

@@ -45,12 +45,20 @@ join:
   br label %await
 
 await:
+  %awaits = phi i64 [ 0, %join ], [ %awaited, %await_again ], [ %awaited, %await_yield ]
   %published = load atomic i64, ptr %generation acquire, align 8
   %is_published = icmp eq i64 %published, %number
   br i1 %is_published, label %run, label %await_again
 
 await_again:
   call void @llvm.x86.sse2.pause()
+  %awaited = add i64 %awaits, 1
+  %awaits_long = icmp sgt i64 %awaited, 4000
+  br i1 %awaits_long, label %await_yield, label %await
+
+await_yield:
+  ; The caller may be waiting for this CPU.
+  %gave_way = call i64 (i64, ...) %syscall(i64 $YIELD)
   br label %await
 
 run:
