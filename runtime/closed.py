@@ -99,7 +99,8 @@ class CallNode(BaseNode):
     def edge_for(self, vid):
         if vid in self.needed.differentiable:
             return Edge((self, self.needed.differentiable.index(vid)))
-        return Edge((self.freed, 0))
+        # One for each use: cotangents of several results would be added up in one, and may have different shapes.
+        return Edge((FreedNode(self.frame), 0))
 
     def output_index(self, tensor):
         return self.needed.differentiable.index(tensor._vid)

@@ -44,6 +44,23 @@ def test_freed_without_saved(compile):
 
 
 @twin
+def test_freed_results_of_two_shapes(compile):
+    w = leaf(4)
+
+    def f(w):
+        a = w * 2.0
+        b = a.exp()
+        c = weft.cat([b, b * b])
+        (b.sum() + c.sum()).backward()
+        return a, b, c
+
+    f = compile(f)
+    for _ in range(3):
+        a, b, c = f(w)
+        yield error_of(((b * 1.5).sum() + (c * 1.5).sum()).backward)
+
+
+@twin
 def test_saved_input_changed(compile):
     w = leaf(3)
     x = randn(3)
