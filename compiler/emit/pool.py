@@ -80,18 +80,26 @@ MOST_WAITS = 65_000
 
 def emit_pool(module):
     """Define begin, wait, end, weft_pool_work (what a worker's thread runs) and weft_pool_wake (after setting stop)."""
-    slot = {"SLOT_BYTES": SLOT_BYTES, "SLOT_SCRATCH": SLOT_SCRATCH, "SLOT_THREAD": SLOT_THREAD}
-    slot |= {"SLOT_STATE": SLOT_STATE, "SLOT_CPU": SLOT_CPU}
-    values = {**FIELDS, **_SYSTEM, **_WAKING, **_STATES, **TRYING, **STATE, **slot}
+    emit_choice(module)
     module.declare("llvm.x86.sse2.pause", "void", [])
     module.declare("llvm.x86.sse.ldmxcsr", "void", ["ptr"])
     module.declare("llvm.x86.sse.stmxcsr", "void", ["ptr"])
-    module.declare("llvm.ctpop.i64", "i64", ["i64"])
-    module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
-    module.declare("llvm.smax.i64", "i64", ["i64", "i64"])
     module.globals["signals"] = f"@weft_pool_signals = internal constant i64 {_SIGNALS}"
-    for text in (PREFERENCE, _BEGIN, _GATHER, _WAIT, _END, _WAKE, WORK, CLOCK_AND_CPUS):
-        module.functions.append(Template(text).substitute(values).strip())
+    _define(module, (_BEGIN, _GATHER, _WAIT, _END, _WAKE, WORK))
+
+
+def emit_choice(module):
+    """Define the part that chooses between a team and the caller alone: text for any processor."""
+    for name, n_operands in (("ctpop", 1), ("smin", 2), ("smax", 2)):
+        module.declare(f"llvm.{name}.i64", "i64", ["i64"] * n_operands)
+    _define(module, (PREFERENCE, CLOCK_AND_CPUS))
+
+
+def _define(module, texts):
+    slot = {"SLOT_BYTES": SLOT_BYTES, "SLOT_SCRATCH": SLOT_SCRATCH, "SLOT_THREAD": SLOT_THREAD}
+    slot |= {"SLOT_STATE": SLOT_STATE, "SLOT_CPU": SLOT_CPU}
+    values = {**FIELDS, **_SYSTEM, **_WAKING, **_STATES, **TRYING, **STATE, **slot}
+    module.functions += [Template(text).substitute(values).strip() for text in texts]
 
 
 def emit_serial_pool(module):
