@@ -24,7 +24,8 @@ from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
-from .usual_entries import End, entries_of, is_usual_key
+from .usual_entries import End, NotReplayed, entries_of, is_usual_key
+from .usual_views import GivenViews
 
 NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
@@ -49,31 +50,58 @@ _UNUSED_REFERENCES = _references_when_picked()
 
 def usual_frame(frame, arguments):
     """After a call with these arguments: what the next one can use if this one was like the one before. None if it was
-    not, or if anything happened that only a Frame can follow."""
+    not, or if anything happened that only a Frame can follow; the recording then knows why."""
     recording, needed = frame.recording, frame.needed
     end, recording.last_end = recording.last_end, (frame.step, needed)
-    if end != recording.last_end or not _is_plain(frame, needed):
+    recording.not_replayed = None
+    if end != recording.last_end:
         return None
-    if any(isinstance(a, (list, tuple, dict)) for a in arguments):
+    recording.not_replayed = _reason_against(frame, arguments)
+    if recording.not_replayed is not None:
         return None
     known = frame.step.programs.get("usual")
     if known is None or known[:2] != (needed, frame.confirmed):
-        entries = entries_of(frame)
-        found = None if entries is None else UsualFrame(frame, needed, entries, arguments)
-        known = frame.step.programs["usual"] = (needed, frame.confirmed, found)
+        known = frame.step.programs["usual"] = (needed, frame.confirmed, *_new_frame(frame, arguments))
+    recording.not_replayed = known[3]
     return known[2]
 
 
-def _is_plain(frame, needed):
-    return (
-        frame.confirmed is not None
-        and frame.last_program is not None
-        and len(frame.start.path()) == frame.n_arguments
-        and all(is_usual_key(step.attributes) for step in frame.start.path())
-        and not (frame.failed or frame.noted or frame.hooked or frame.full or frame.flushed_at_close)
-        and not (frame.changed_metas or frame.changed_singly or frame.outer_edges or frame.n_unusual_updates)
-        and not (needed.differentiable or needed.views)
-    )
+def _new_frame(frame, arguments):
+    """(a UsualFrame for calls like this one, None), or (None, why there can be none)."""
+    try:
+        return UsualFrame(frame, frame.needed, entries_of(frame), arguments), None
+    except NotReplayed as error:
+        return None, error.args
+
+
+def _reason_against(frame, arguments):
+    """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
+    for reason, fails in _CONDITIONS:
+        if fails(frame):
+            return reason, frame.step.line
+    if any(isinstance(a, (list, tuple, dict)) for a in arguments):
+        return "an argument is a list, a tuple or a dict", frame.step.line
+    for step in frame.start.path():
+        if not is_usual_key(step.attributes):
+            return "an argument is no leaf, or not contiguous", step.line
+    return None
+
+
+_CONDITIONS = (
+    ("the call failed", lambda frame: frame.failed),
+    ("a part of it ran outside its program, or a value was read before it ended (see above)", lambda f: f.noted),
+    ("gradients pass through nodes, because of hooks or create_graph", lambda frame: frame.hooked),
+    ("there are too many paths", lambda frame: frame.full),
+    ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close),
+    ("what it met from outside was not the same in two calls", lambda frame: frame.confirmed is None),
+    ("nothing was computed", lambda frame: frame.last_program is None),
+    ("the same tensor was passed twice", lambda frame: len(frame.start.path()) != frame.n_arguments),
+    ("a leaf that requires gradients was changed in place", lambda frame: frame.changed_metas),
+    ("a tensor was changed in place", lambda frame: frame.changed_singly),
+    ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
+    ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
+    ("a result requires gradients", lambda frame: frame.needed.differentiable),
+)
 
 
 class UsualFrame(NothingAgain):
@@ -101,15 +129,17 @@ class UsualFrame(NothingAgain):
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
         self._pick = _picker(computed)
-        self.results = [(vid, vid in needed.live) for vid in computed]
+        alive = {*needed.live, *needed.views}
+        self.results = [(vid, vid in alive) for vid in computed]
         self._fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self.views = [entry.vid for entry in entries if entry.root is not None]
+        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
+        self._given_views = GivenViews(frame.step, needed.views, {e.vid: e.root for e in entries})
         self._counts = None
         self.ended = EndedCall(self) if any(self.metas[vid].history for vid in needed.live) else None
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        self.ends_in_python = bool(self._ends_differ or self._fresh)
+        self.ends_in_python = bool(self._ends_differ or self._fresh or needed.views)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -313,6 +343,7 @@ class UsualFrame(NothingAgain):
             raise
         if done:
             self.program.calls += 1
+            self._given_views.give(self)
             self._finish()
         else:
             self.depart().close()

@@ -187,7 +187,7 @@ def _check_views(target):
 
 def _living_sharers(target):
     storage, frame = target._storage, state.frame
-    sharers = () if storage is None or storage.sharers is None else storage.sharers
+    sharers = () if storage is None else storage.living_sharers()
     pending = () if frame is None else frame.living_views(target)
     return [t for t in (*sharers, *pending) if t is not target]
 

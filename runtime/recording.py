@@ -143,6 +143,7 @@ class Recording:
     expectation: object = None
     usual: object = None  # frame_usual.py: what the next call can use if it does the same again
     last_end: object = None  # where the last call ended, and what was needed there
+    not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
 
     @property
     def calls(self):

@@ -18,6 +18,7 @@ from ..compiler.ops.table import OpError
 from .modes import state
 
 _new, _ndarray = object.__new__, np.ndarray
+_SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
 
 
 class LentMemory:
@@ -36,8 +37,8 @@ class LentMemory:
 
 
 class Storage:
-    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are. Arrays of the
-    user that share it count among them."""
+    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are (`sharers`, weak
+    references, or None if nothing was ever shared). Arrays of the user that share it count among them."""
 
     __slots__ = ("version", "sharers")
 
@@ -46,14 +47,24 @@ class Storage:
         self.sharers = None
 
     def shared_by(self, tensor):
+        # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
         if self.sharers is None:
-            self.sharers = weakref.WeakSet()
-        self.sharers.add(tensor)
+            self.sharers = []
+        elif len(self.sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+            self.sharers = [reference for reference in self.sharers if reference() is not None]
+        self.sharers.append(weakref.ref(tensor))
+
+    def living_sharers(self):
+        """The tensors and lent arrays that share the memory and are alive."""
+        found = [reference() for reference in self.sharers or ()]
+        return [tensor for tensor in found if tensor is not None]
 
     def only_shared_by(self, tensor):
         """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
-        if any(t is not tensor for t in self.sharers):
-            return False
+        for reference in self.sharers:
+            other = reference()
+            if other is not None and other is not tensor:
+                return False
         self.sharers = None
         return True
 

@@ -5,6 +5,10 @@ from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
 _NO_HOMES = {}
 
 
+class NotReplayed(Exception):
+    """(reason, line): why calls that take a path cannot be replayed."""
+
+
 class Entry:
     """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
     with it. `root`: of a view, the number of its base."""
@@ -34,7 +38,7 @@ class End:
 
 
 def entries_of(frame):
-    """The entries of the path after the arguments, or None if there is a step they cannot express."""
+    """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
     entries, fresh, changed = [], [], set()
     expected = set(frame.confirmed.numbers)
     for step in frame.steps[frame.start.depth :]:
@@ -43,8 +47,6 @@ def entries_of(frame):
                 fresh.append((step.first, step.attributes))
             continue
         entry = _entry(frame, step, fresh, changed)
-        if entry is None:
-            return None
         if entry.op is BACKWARD:
             wanted = step.detail.wanted
             if expected.issuperset(wanted):
@@ -54,7 +56,9 @@ def entries_of(frame):
             entry.homes = _homes_after(entries[-1])
         entries.append(entry)
         fresh = []
-    return None if fresh else entries
+    if fresh:
+        raise NotReplayed("a tensor from outside came in and was not used", frame.step.line)
+    return entries
 
 
 def _homes_after(entry):
@@ -66,17 +70,19 @@ def _entry(frame, step, fresh, changed):
     if step.op is UPDATE:
         usual = step.detail.usual
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
-            return None
+            raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
         changed.update(usual.old)
         if not changed.isdisjoint(frame.roots.values()):
-            return None
+            raise NotReplayed("a view was made of a tensor before it was updated", step.line)
     elif isinstance(step.op, str) and not is_backward:
-        return None
+        raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
     elif step.detail is not None and not is_backward:
         root = frame.roots[step.first]
-    if any(vid not in step.operands or not is_usual_key(key) or key[2] for vid, key in fresh):
+    for vid, key in fresh:
         # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
-        return None
+        if vid not in step.operands or not is_usual_key(key) or key[2]:
+            reason = "a tensor that is new in every call has a history, requires gradients or is not contiguous"
+            raise NotReplayed(reason, step.line)
     return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root)
 
 
