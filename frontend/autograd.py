@@ -75,6 +75,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             _check_cotangents(outputs, gradients)
             frame.backward(outputs, gradients, retain)
             return
+    elif _done_outside(outputs, gradients, retain, create_graph, inputs):
+        return
     roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
     if inputs is None:
         engine.run(roots, retain_graph=retain, create_graph=create_graph)
@@ -85,6 +87,12 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     for x, g in zip(inputs, found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
+
+
+def _done_outside(outputs, *arguments):
+    """Whether these are results of a compiled call, which has done their backward by itself."""
+    call = outputs[0]._frame if outputs else None
+    return call is not None and call.backward_outside(outputs, *arguments)
 
 
 def _not_empty(inputs, function):
@@ -125,7 +133,10 @@ def grad(
         return tuple(found)
     _check_inputs(inputs)
     _check_cotangents(outputs, gradients)
-    found = None if frame is None else frame.gradients(outputs, gradients, inputs, retain, create_graph)
+    if frame is not None:
+        found = frame.gradients(outputs, gradients, inputs, retain, create_graph)
+    elif outputs[0]._frame is not None:
+        found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
     if found is None:
         wanted = [edge_of(x) for x in inputs]
         roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]

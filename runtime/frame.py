@@ -448,6 +448,14 @@ class Frame(NothingAgain):
     def freed_node(self):
         return FreedNode(self)
 
+    def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
+        """Whether a backward of results of this call has been done; usual_calls.py knows calls where it can be."""
+        return False
+
+    def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """The same for autograd.grad: its result or None."""
+        return None
+
     def can_differentiate(self, outputs, create_graph, inputs):
         return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
 

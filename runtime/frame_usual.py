@@ -24,6 +24,7 @@ from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
+from .usual_calls import EndedCall, OutsideBackward, ReplayedCall
 from .usual_entries import End, NotReplayed, entries_of, is_usual_key
 from .usual_views import GivenViews
 
@@ -100,7 +101,6 @@ _CONDITIONS = (
     ("a tensor was changed in place", lambda frame: frame.changed_singly),
     ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
     ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
-    ("a result requires gradients", lambda frame: frame.needed.differentiable),
 )
 
 
@@ -131,15 +131,18 @@ class UsualFrame(NothingAgain):
         self._pick = _picker(computed)
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
-        self._fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
+        self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
         self._given_views = GivenViews(frame.step, needed.views, {e.vid: e.root for e in entries})
         self._counts = None
-        self.ended = EndedCall(self) if any(self.metas[vid].history for vid in needed.live) else None
+        self.outputs = []  # the arrays that the program has just written
+        has_history = any(self.metas[vid].history for vid in needed.live)
+        self.outside = OutsideBackward(frame, self) if needed.differentiable else None
+        self.ended = EndedCall(self) if has_history and self.outside is None else None
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        self.ends_in_python = bool(self._ends_differ or self._fresh or needed.views)
+        self.ends_in_python = bool(self._ends_differ or self.fresh or needed.views or self.outside)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -336,17 +339,25 @@ class UsualFrame(NothingAgain):
         for vid in self.views:
             self.tensors[vid]._base = None
         try:
-            ended = EndedCall(self) if self._ends_differ else self.ended
+            ended = self._new_end()
             done = self._real is None and self._run(ended)
         except BaseException as error:
             self.depart().fail(error)
             raise
         if done:
             self.program.calls += 1
-            self._given_views.give(self)
+            self._given_views.give(self, ended)
+            if self.outside is not None:
+                ended.open(self.numbers, self.outputs)
             self._finish()
         else:
             self.depart().close()
+
+    def _new_end(self):
+        """What stands for the call in those of its results that have a history."""
+        if self.outside is not None:
+            return ReplayedCall(self.outside, self.tensors)
+        return EndedCall(self) if self._ends_differ else self.ended
 
     # How native code ends a call that is not like the one before.
     @staticmethod
@@ -371,6 +382,7 @@ class UsualFrame(NothingAgain):
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
             return False
+        self.outputs += outputs
         for vid, array in zip(self.needed.live, outputs):
             tensor, meta = self.tensors[vid], self.metas[vid]
             tensor._data = array
@@ -397,11 +409,12 @@ class UsualFrame(NothingAgain):
     def _finish(self):
         """Hold nothing of the call that is over."""
         self.tensors[: self.n_tensors] = [None] * self.n_tensors
-        for entered in self._fresh:
+        for entered in self.fresh:
             self.tensors[entered] = None
         self.numbers.clear()
         self.changed_gradients.clear()
         self.remembered.clear()
+        self.outputs.clear()
         self.owners = ()
         self._release()
 
@@ -456,36 +469,3 @@ class UsualFrame(NothingAgain):
 def _owner(array):
     base = array.base
     return id(array) if base is None else id(base)
-
-
-class EndedCall:
-    """The frame of results whose history their call's own backward has freed. It answers what is asked of such results
-    (grad_fn, the error of a second backward) through a closed Frame, made when the first question comes.
-    """
-
-    closed = True
-
-    def __init__(self, usual):
-        self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
-        arguments = enumerate(usual.tensors[: usual.n_tensors])
-        self.leaves = [(vid, t, 0) for vid, t in arguments if t is not None and t._requires_grad]
-
-    def _frame_of(self, tensor):
-        frame = Frame(self.recording)
-        frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
-        frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
-        frame.closed = frame.ends_freed = True
-        tensor._frame = frame
-        return frame
-
-    def node_of(self, tensor):
-        return self._frame_of(tensor).node_of(tensor)
-
-    def edge_of(self, tensor):
-        return self._frame_of(tensor).edge_of(tensor)
-
-    def use_nodes(self, tensor):
-        self._frame_of(tensor).use_nodes(tensor)
-
-    def leave(self, tensor):
-        self._frame_of(tensor).leave(tensor)

@@ -336,11 +336,14 @@ class NativeReplay:
         changing = [(program.first_array + k, vid) for k, vid in enumerate(program.inputs) if vid not in stable]
         words[t.N_CHANGING] = self.fill(t.CHANGING, changing, t.CHANGING_WORDS)
         first = program.first_array + len(program.inputs)
-        live = [
-            _live(self.held, number, frame.metas[number], first + k, output)
-            for k, (number, output) in enumerate(zip(frame.needed.live, program.outputs))
+        live = frame.needed.live
+        numbers = [*live, *[None] * (len(program.outputs) - len(live))]
+        rows = [
+            _output(self.held, None if number is None else (number, frame.metas[number]), first + k, output)
+            for k, (number, output) in enumerate(zip(numbers, program.outputs))
         ]
-        words[t.N_LIVE] = self.fill(t.LIVE, live, t.LIVE_WORDS)
+        words[t.N_OUTPUTS], words[t.N_LIVE] = self.fill(t.LIVE, rows, t.LIVE_WORDS), len(live)
+        words[t.OUTPUTS] = 0 if frame.outside is None else id(frame.outputs)
         self.held += [program, table, scalars]
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
@@ -465,12 +468,17 @@ def _backward_entry(held, entry):
     return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
 
 
-def _live(held, number, meta, word, output):
+def _output(held, value, word, output):
+    """The words of an output of the program: of a value (number, meta), or of what is only saved (None)."""
     shape, dtype = output
     dims, pool = np.array(shape, np.int64), [None, None]
-    held += [number, dims, dtype, pool]
-    words = [number, id(number), id(meta), id(meta.requires_grad), meta.history, word, id(dtype), len(shape)]
-    return [*words, dims.ctypes.data, id(pool)]
+    held += [dims, dtype, pool]
+    words = [0] * 5
+    if value is not None:
+        number, meta = value
+        held += [number, meta]
+        words = [number, id(number), id(meta), id(meta.requires_grad), meta.history]
+    return [*words, word, id(dtype), len(shape), dims.ctypes.data, id(pool)]
 
 
 @functools.cache

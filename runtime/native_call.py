@@ -211,11 +211,14 @@ def _run(module, layout):
         tensor = f.item(tensors, f.load(record, 8, I64))
         b.store(f.load(tensor, layout.data), b.offset(table, f.load(record, 0, I64), 8))
     live = f.word(t.LIVE)
-    with b.loop(0, f.word(t.N_LIVE, I64), 1) as i:
+    with b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
         record = b.offset(live, i, 8 * t.LIVE_WORDS)
         _choose_array(f, record)
         b.store(f.load(record, 8 * t.CHOSEN), b.offset(table, f.load(record, 8 * t.TABLE_WORD, I64), 8))
     f.same(b.call(I64, f.word(t.PROGRAM), [table]), b.i64(0))
+    outputs = f.word(t.OUTPUTS)
+    with b.when(b.cmp("ne", outputs, NULL)), b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
+        f.append_to(outputs, f.load(b.offset(live, i, 8 * t.LIVE_WORDS), 8 * t.CHOSEN))
     with b.loop(0, f.word(t.N_LIVE, I64), 1) as i:
         _give_result(f, b.offset(live, i, 8 * t.LIVE_WORDS), tensors)
     f.finish(f.keep(f.word(t.TRUE)))

@@ -82,8 +82,9 @@ PARAMS_NAME, STATES, STEP_NAME = 74, 75, 76  # a group's parameters; the type of
 GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoes a count
 LEARN = 79  # the Python method that calls an object and learns what the call does
 CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
-SLOW = 85  # and more: per method the Python method that does the same
-API = 110
+N_OUTPUTS, OUTPUTS = 85, 86  # how many arrays the program writes, the results first; a list that gets all, or 0
+SLOW = 87  # and more: per method the Python method that does the same
+API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

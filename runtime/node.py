@@ -26,6 +26,11 @@ class Edge(tuple):
     __slots__ = ()
 
 
+def next_sequence():
+    """The sequence of a node made now."""
+    return next(_sequence)
+
+
 class BaseNode:
     """What every node has. `sequence` orders nodes by creation; the engine runs the latest first."""
 
@@ -279,6 +284,11 @@ def edge_of(tensor):
         return Edge((node, node.output_index(tensor) if node.n_outputs > 1 else 0))
     if tensor._frame is not None and tensor._meta.history:
         return tensor._frame.edge_of(tensor)
+    return leaf_edge(tensor)
+
+
+def leaf_edge(tensor):
+    """The end of the graph at a leaf."""
     accumulator = tensor._accumulator and tensor._accumulator()
     if accumulator is None:
         accumulator = AccumulateGrad(tensor)

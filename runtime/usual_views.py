@@ -16,7 +16,7 @@ class GivenViews:
         steps = {step.first: step for step in last_step.path() if step.metas}
         self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid)) for vid in numbers]
 
-    def give(self, call):
+    def give(self, call, ended):
         """Give every view its memory. The program has run; a base that the call computed has been handed out, and only
         the views know it."""
         tensors, metas = call.tensors, call.metas
@@ -28,7 +28,7 @@ class GivenViews:
                 array = base._data
             for op, attributes in ops:
                 array = evaluate_view(op, array, attributes)
-            view._data, view._frame = array, None
+            view._data, view._frame = array, ended if metas[vid].history else None
             view._base = base if base._base is None else base._base
             view.share_storage(base)
             tensors[vid] = pending_tensor(call, vid, metas[vid])
