@@ -16,6 +16,10 @@ class NothingAgain:
         """The same for autograd.grad: its result or None."""
         return None
 
+    def inplace_again(self, op, target, operands, attributes):
+        """Whether target becomes op(*operands) here too, and has been changed."""
+        return False
+
     def update_again(self, rule, params, states, names, numbers, flags):
         """The same for an update (runtime/update.py) with a row (param, its gradient, states[param][name] for every
         name) per param that has a gradient."""

@@ -349,7 +349,7 @@ def backward(frame, outputs, gradients, retain_graph):
             others.append((leaf, edge_of_tensor(leaf) if leaf._frame is not frame else None, gradient))
     if all(edge is None or isinstance(edge[0], engine.AccumulateGrad) for _, edge, _ in others):
         for leaf, edge, gradient in others:
-            _accumulate(leaf, gradient, edge)
+            accumulate(frame, leaf, gradient, edge)
         return
     # What reaches a leaf from outside the call is summed with what reaches it here before it is added to .grad.
     roots = [(edge or edge_of_tensor(leaf), gradient) for leaf, edge, gradient in others]
@@ -367,12 +367,13 @@ def _is_plain(leaf):
     )
 
 
-def _accumulate(leaf, gradient, edge):
+def accumulate(frame, leaf, gradient, edge=None):
+    """leaf.grad += gradient, in an open call."""
     if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
     elif leaf._grad is None:
         leaf._grad = gradient
-        state.frame.changed_gradients.append(((leaf,), (None,)))
+        frame.changed_gradients.append(((leaf,), (None,)))
     else:
         enabled, state.grad_enabled = state.grad_enabled, False
         try:

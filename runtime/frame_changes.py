@@ -7,6 +7,7 @@ eagerly, with the reason noted for `explain`.
 
 from operator import attrgetter, is_
 from sys import getrefcount
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +15,11 @@ from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.view import clone
-from .frame_views import group
+from .frame_views import UNUSED_REFERENCES, group
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
-from .recording import ASSIGN, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, user_line
+from .recording import ASSIGN, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor
 from .update import update_eagerly
 
@@ -36,10 +37,12 @@ _UNUSED_REFERENCES = _references_in_variable()
 
 def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
+    depth = frame.step.depth
     vid = frame.identify(target)
     reason = alias_reason(frame, target, vid)
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
+    codes = tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
     new = frame.apply(op, _keep_old_value(op, target, operands, attributes), attributes)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
@@ -50,9 +53,32 @@ def apply_inplace(frame, op, target, operands, attributes):
         new = frame.apply(cast, (new,), {"dtype": target.dtype})
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
-    frame.take(ASSIGN, (target, new), None, ())
-    _assign(frame, target, new._vid, new._meta)
+    shared = tuple(sorted(group(frame, vid)))
+    frame.take(
+        ASSIGN, (target, new), None, (),
+        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, target)),
+    )  # fmt: skip
+    assign(frame, target, new._vid, new._meta)
     return target
+
+
+class InplaceDetail(NamedTuple):
+    """What a recorded assignment came from: op(*operands) into the target, where in the path it began, the numbers of
+    values that shared the target's memory, and the number under which it came in from outside, if it did."""
+
+    op: object
+    operands: tuple
+    attributes: dict
+    depth: int
+    group: tuple
+    origin: int | None
+    metas: tuple = ()
+
+
+def _origin(frame, target):
+    """The number under which a tensor came in from outside; None of one made in the call."""
+    home = frame.homes.get(id(target))
+    return frame.bound.get(id(target)) if home is None else home[2]
 
 
 def _keep_old_value(op, target, operands, attributes):
@@ -114,7 +140,7 @@ def alias_reason(frame, target, vid):
     if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
-    if _is_borrowed(array):
+    if is_borrowed(array):
         return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
@@ -122,7 +148,7 @@ def alias_reason(frame, target, vid):
     return None
 
 
-def _is_borrowed(array):
+def is_borrowed(array):
     """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
     base = array.base
     return not array.flags.writeable or type(base) is np.ndarray and getrefcount(base) > _UNUSED_REFERENCES
@@ -134,7 +160,7 @@ def owner_of(array):
     return id(array) if base is None else id(base)
 
 
-def _assign(frame, target, new, meta):
+def assign(frame, target, new, meta):
     """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush."""
     if target._frame is frame:
         old = target._vid
@@ -243,7 +269,7 @@ def _apply_update(frame, step, rows):
     frame.tensors.extend([None] * len(step.metas))
     for row in rows:
         for position in step.detail.targets:
-            _assign(frame, row[position], new, step.metas[new - step.first])
+            assign(frame, row[position], new, step.metas[new - step.first])
             new += 1
 
 
@@ -254,7 +280,7 @@ class UsualUpdate:
     whoever reads one before that (Tensor.array asks `frame.homes`) makes the program run first.
     """
 
-    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves", "commits")
+    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves", "commits", "views")
 
     @classmethod
     def of(cls, frame, step, rows):
@@ -269,6 +295,7 @@ class UsualUpdate:
         self.storages = [t._storage for t in self.targets]
         self.owners = [owner_of(a) for a in self.arrays]
         self.old = [frame.bound[id(t)] for t in self.targets]
+        self.views = _views_of(frame, self.old)
         self.homes = {id(t): (t, a, old) for t, a, old in zip(self.targets, self.arrays, self.old)}
         self.bound = {id(t): step.first + k for k, t in enumerate(self.targets)}
         self.commits = tuple((old, step.first + k) for k, old in enumerate(self.old))
@@ -280,7 +307,7 @@ class UsualUpdate:
     def applies(self, frame, rows, positions):
         """Whether this call updates just these tensors, and nothing living shares their memory."""
         targets = [row[k] for row in rows for k in positions]
-        if not frame.views.keys().isdisjoint(self.old) or not all(map(is_, targets, self.targets)):
+        if not all(map(is_, targets, self.targets)) or not self.has_dead_views(frame):
             return False
         if not all(map(is_, map(_data, targets), self.arrays)) or not self.is_alone():
             return False
@@ -292,9 +319,15 @@ class UsualUpdate:
         frame.only_update = None if frame.homes else self
         frame.homes.update(self.homes)
         frame.bound.update(self.bound)
-        frame.overwritten.update(self.old)
+        frame.overwritten.update(self.old, self.views)
         frame.changed_leaves.update(self.leaves)
         frame.tensors += self.targets
+
+    def has_dead_views(self, frame):
+        """Whether the views that the call has made of the targets are the same as usual, and nobody holds one."""
+        if not frame.views or self.views != _views_of(frame, self.old):
+            return not frame.views and not self.views
+        return all(getrefcount(frame.tensors[v]) <= UNUSED_REFERENCES for v in self.views)
 
     def is_alone(self):
         """Whether nothing living shares the targets' memory."""
@@ -303,6 +336,10 @@ class UsualUpdate:
     def bump_versions(self):
         for storage in self.storages:
             storage.version += 1
+
+
+def _views_of(frame, numbers):
+    return [view for number in numbers for view in frame.views.get(number, ())]
 
 
 _data = attrgetter("_data")
@@ -316,7 +353,7 @@ def _update_reason(frame, step, rows):
     for row in rows:
         for position in step.detail.targets:
             x = row[position]
-            if x._frame is not frame and not views and not _is_borrowed(x._data):
+            if x._frame is not frame and not views and not is_borrowed(x._data):
                 # alias_reason, for the usual case of memory of its own.
                 storage, data = x._storage, x._data
                 base = data.base

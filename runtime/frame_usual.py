@@ -19,6 +19,8 @@ from weakref import getweakrefcount
 from . import frame_inputs, native, native_text
 from .frame import Frame
 from .frame_again import NothingAgain
+from .frame_autograd import accumulate
+from .frame_flush import UNUSED_REFERENCES
 from .frame_run import close_after_error, run
 from .frame_spans import Spans
 from .modes import state
@@ -26,6 +28,7 @@ from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward, ReplayedCall
 from .usual_entries import End, NotReplayed, entries_of, is_usual_key
+from .usual_inplace import pass_expected
 from .usual_views import GivenViews
 
 NOT_STARTED = object()
@@ -97,8 +100,6 @@ _CONDITIONS = (
     ("what it met from outside was not the same in two calls", lambda frame: frame.confirmed is None),
     ("nothing was computed", lambda frame: frame.last_program is None),
     ("the same tensor was passed twice", lambda frame: len(frame.start.path()) != frame.n_arguments),
-    ("a leaf that requires gradients was changed in place", lambda frame: frame.changed_metas),
-    ("a tensor was changed in place", lambda frame: frame.changed_singly),
     ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
     ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
 )
@@ -125,6 +126,10 @@ class UsualFrame(NothingAgain):
         computed = [vid for entry in entries if entry.op is not UPDATE for vid in entry.numbers]
         for vid in computed:
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
+        self.changes = [entry.change for entry in entries if entry.change is not None]
+        self.changed_arguments = {}  # like homes, of tensors that differ from call to call
+        moved = {change.old: change.new for change in self.changes if change.is_made}
+        computed = [vid for vid in [*computed, *moved.values()] if vid not in moved]
         for entry in entries:
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
@@ -142,7 +147,7 @@ class UsualFrame(NothingAgain):
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        self.ends_in_python = bool(self._ends_differ or self.fresh or needed.views or self.outside)
+        self.ends_in_python = bool(self._ends_differ or self.fresh or needed.views or self.outside or self.changes)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -166,7 +171,8 @@ class UsualFrame(NothingAgain):
     @property
     def homes(self):
         """What updates have changed so far that the program has not written yet."""
-        return self.entries[self.position.value].homes
+        homes = self.entries[self.position.value].homes
+        return {**homes, **self.changed_arguments} if self.changed_arguments else homes
 
     def call(self, function, arguments):
         """function(*arguments) as a call like the one before, or NOT_STARTED if it does not begin like that."""
@@ -234,25 +240,51 @@ class UsualFrame(NothingAgain):
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
+            and self._take_operands(entry, operands)
         ):
-            tensors, numbers = self.tensors, self.numbers
-            n = len(numbers)
-            for x, number in zip(operands, entry.operands):
-                if number >= 0:
-                    if tensors[number] is not x:
-                        break
-                elif number_code(x) == number:
-                    numbers.append(x)
-                else:
-                    break
-            else:
-                self.position.value += 1
-                tensor = tensors[entry.vid]
-                if entry.root is not None:
-                    tensor._base = tensors[entry.root]
-                return tensor
-            del numbers[n:]
+            self.position.value += 1
+            tensor = self.tensors[entry.vid]
+            if entry.root is not None:
+                tensor._base = self.tensors[entry.root]
+            return tensor
         return self.depart().apply(op, operands, attributes)
+
+    def inplace_again(self, op, target, operands, attributes):
+        """Whether target becomes op(*operands) here too, and has been changed."""
+        entry = self.entries[self.position.value]
+        change = entry.change
+        if (
+            change is not None
+            and change.op is op
+            and entry.attributes == attributes
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and target is self.tensors[change.old]
+            and change.may_happen(self, target)
+            and self._take_operands(entry, operands)
+        ):
+            change.make(self, target)
+            self.position.value += 1
+            return True
+        return False
+
+    def _take_operands(self, entry, operands):
+        """Whether these are the operands of the entry; the numbers among them are those of this call then."""
+        tensors, numbers = self.tensors, self.numbers
+        n = len(numbers)
+        for x, number in zip(operands, entry.operands):
+            if number >= 0:
+                if tensors[number] is not x:
+                    break
+            elif number_code(x) == number:
+                numbers.append(x)
+            else:
+                break
+        else:
+            return True
+        del numbers[n:]
+        return False
 
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
@@ -269,13 +301,13 @@ class UsualFrame(NothingAgain):
             if x is not (tensors[number] if number >= 0 else None):
                 return False
         leaves = [tensors[vid] for vid in entry.step.detail.wanted]
-        for leaf in leaves:
-            if leaf._grad is not None or leaf._accumulator is not None and leaf._accumulator() is not None:
-                return False
-        for leaf, vid in zip(leaves, entry.numbers):
-            leaf._grad = tensors[vid]
-        self.changed_gradients.append((leaves, [None] * len(leaves)))
+        if any(leaf._accumulator is not None and leaf._accumulator() is not None for leaf in leaves):
+            return False
+        gradients = [tensors[vid] for vid in entry.numbers]
         self.position.value += 1
+        for leaf, gradient in zip(leaves, gradients):
+            # The frame is another one from the first that is not like last time.
+            accumulate(state.frame, leaf, gradient)
         return True
 
     def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
@@ -319,6 +351,7 @@ class UsualFrame(NothingAgain):
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
                 and entry.update.is_alone()
+                and all(getrefcount(self.tensors[v]) <= UNUSED_REFERENCES for v in entry.update.views)
             ):
                 self.numbers += map(float, numbers)
                 entry.update.bump_versions()
@@ -347,6 +380,7 @@ class UsualFrame(NothingAgain):
         if done:
             self.program.calls += 1
             self._given_views.give(self, ended)
+            self._clean_changes()
             if self.outside is not None:
                 ended.open(self.numbers, self.outputs)
             self._finish()
@@ -406,6 +440,11 @@ class UsualFrame(NothingAgain):
             self._counts = counts
         return True
 
+    def _clean_changes(self):
+        for change in reversed(self.changes):
+            change.clean(self)
+        self.changed_arguments.clear()
+
     def _finish(self):
         """Hold nothing of the call that is over."""
         self.tensors[: self.n_tensors] = [None] * self.n_tensors
@@ -423,9 +462,14 @@ class UsualFrame(NothingAgain):
         """The Frame that goes on with the call from here."""
         if self._real is None:
             frame = Frame(self.recording)
+            done = self.entries[: self.position.value]
+            for entry in reversed(done):
+                if entry.change is not None:
+                    entry.change.unmake(self)
             frame.begin(self.tensors[: self.n_tensors], self.expectation)
-            for entry in self.entries[: self.position.value]:
+            for entry in done:
                 self._redo(frame, entry)
+            self.changed_arguments.clear()
             frame.numbers, frame.remembered = list(self.numbers), list(self.remembered)
             frame.changed_gradients = list(self.changed_gradients)
             self._real, self.departed.value = frame, True
@@ -442,9 +486,10 @@ class UsualFrame(NothingAgain):
         """What a Frame notes down when it meets this step."""
         for vid, _, _ in entry.fresh:
             frame_inputs.enter(frame, self.tensors[vid])
-        jump = frame.expected.jumps.get(frame.step)
-        if jump is not None:
-            frame.tensors += jump[1]
+        if entry.change is not None:
+            entry.change.redo(frame, self)
+            return
+        pass_expected(frame)
         frame.step = entry.step
         if entry.op is UPDATE:
             entry.update.apply(frame)

@@ -78,9 +78,13 @@ def _record(op, operands, attributes, out):
 # --- in place -------------------------------------------------------------------------------------------------------
 def apply_inplace(op, target, operands, attributes):
     """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
-    _check_inplace(target, operands)
     frame, array = state.frame, target._data
+    if frame is not None and frame.inplace_again(op, target, operands, attributes):
+        return target
+    _check_inplace(target, operands)
     if frame is not None:
+        # It may be another one now, which follows what the one before did not expect.
+        frame = state.frame
         # A program would write without asking.
         if array is not None and not array.flags.writeable:
             check_writable(target)

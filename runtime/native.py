@@ -452,10 +452,12 @@ def _entry(held, entry):
         return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
     rule, n_rows, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
+    views = np.array(entry.update.views, np.int64)
     flags = dict(flags)
-    held += [storages, flags]
+    held += [storages, views, flags]
     row[:2] = id(rule), id(flags)
-    return [*row, 0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages)]
+    row += [0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
+    return [*row, views.ctypes.data, len(views)]
 
 
 def _backward_entry(held, entry):

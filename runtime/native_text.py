@@ -96,6 +96,7 @@ METHODS = str.split(
 # (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view, the number of its base, else -1.
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
 ROOT, SPANS, N_SPANS = 11, 12, 13
+DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
 ENTRY_WORDS = 16
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of

@@ -144,9 +144,11 @@ def _require_rule(f, entry, rule, numbers, flags):
 
 def _require_alone(f, entry):
     """Nothing living shares the memory of the targets."""
-    storages = f.load(entry, 8 * t.STORAGES)
+    storages, views = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.DEAD)
     with f.b.loop(0, f.load(entry, 8 * t.N_STORAGES, I64), 1) as i:
         f.same(f.load(f.item(storages, i), f.layout.sharers), f.word(t.NONE))
+    with f.b.loop(0, f.load(entry, 8 * t.N_DEAD, I64), 1) as i:
+        f.require(f.is_unshared(f.item(f.tensor_items(), f.item(views, i, I64))))
 
 
 def _take_update(f, entry, numbers):

@@ -21,6 +21,7 @@ from .modes import state
 from .node import leaf_edge, next_sequence
 from .recording import BACKWARD, GRADIENTS
 from .tensor import Storage, Tensor
+from .usual_entries import NotReplayed
 
 
 class EndedCall:
@@ -82,8 +83,14 @@ class OutsideBackward:
             name: getattr(frame, name) for name in ("freed", "overwritten", "roots", "changed_leaves", "same")
         }
         read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
+        self._check_leaves(frame, expected)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
         self._plans = {}
+
+    def _check_leaves(self, frame, expected):
+        known = {id(tensor) for tensor in expected.values()}
+        if any(id(leaf) not in known for leaf in frame.changed_leaves.values()):
+            raise NotReplayed("a leaf that is new in every call is changed in place and differentiated", self.step.line)
 
     def leaf(self, call, index):
         leaf = self.leaves[index]
@@ -108,6 +115,7 @@ class OutsideBackward:
             return lambda call, cotangents: cotangents[k]
         if kind == "saved":
             return lambda call, cotangents: call.outputs[self.n_live + k]
+        k = self.constant["same"].get(k, k)
         if k in self.needed.live:
             place = self.needed.live.index(k)
             return lambda call, cotangents: call.outputs[place]
@@ -215,6 +223,7 @@ class ReplayedCall:
         frame.outer_edges = {v: leaf_edge(outside.leaf(self, k)) for k, v in enumerate(outside.reached)}
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
+        frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
         frame.saved, frame.closed = self.outputs[outside.n_live :], True
         frame.tensors = _stand_ins(frame, outside.kept, self.kept)
         node = CallNode(frame, outside.needed)

@@ -1,6 +1,7 @@
 """What a usual call does, step by step: the path of a recording as a flat list that can be compared quickly."""
 
-from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
+from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from .usual_inplace import Change
 
 _NO_HOMES = {}
 
@@ -15,7 +16,7 @@ class Entry:
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
-        "undo",
+        "undo", "change",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root):
@@ -24,6 +25,7 @@ class Entry:
         self.vid = step.first
         self.numbers = range(step.first, step.first + len(step.metas))
         self.update = step.detail.usual if step.op is UPDATE else None
+        self.change = None  # of an assignment (usual_inplace.py)
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
 
@@ -39,19 +41,19 @@ class End:
 
 def entries_of(frame):
     """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
-    entries, fresh, changed = [], [], set()
-    expected = set(frame.confirmed.numbers)
+    entries, fresh = [], []
+    expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
             if step.first not in expected:
                 fresh.append((step.first, step.attributes))
             continue
-        entry = _entry(frame, step, fresh, changed)
-        if entry.op is BACKWARD:
-            wanted = step.detail.wanted
-            if expected.issuperset(wanted):
-                leaves = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
-                entry.undo = ([leaves[vid] for vid in wanted], [None] * len(wanted))
+        if step.op is ASSIGN:
+            entry = _assignment(frame, step, fresh, entries, expected)
+        else:
+            entry = _entry(frame, step, fresh)
+        if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
+            entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
         if entries:
             entry.homes = _homes_after(entries[-1])
         entries.append(entry)
@@ -61,19 +63,37 @@ def entries_of(frame):
     return entries
 
 
+def _assignment(frame, step, fresh, entries, expected):
+    """The entry of an in-place change, in place of those of the steps that were recorded for it."""
+    detail, steps = step.detail, [step]
+    while entries and entries[-1].step.depth > detail.depth:
+        entry = entries.pop()
+        steps.insert(0, entry.step)
+        if fresh and entry.fresh:
+            raise NotReplayed("a tensor that is new in every call came in in the middle of a change", step.line)
+        fresh = [*entry.fresh, *fresh]
+    change = Change(frame, step, steps, expected)
+    if not change.is_made and change.meta.history:
+        raise NotReplayed("a tensor from outside gets a history in the call", step.line)
+    entry = Entry(step, (), None)
+    entry.operands, entry.attributes, entry.vid, entry.numbers = detail.operands, detail.attributes, change.new, ()
+    entry.fresh = tuple((vid, detail.operands.index(vid), key) for vid, _, key in fresh)
+    entry.change = change
+    return entry
+
+
 def _homes_after(entry):
+    if entry.change is not None:
+        return {**entry.homes, **entry.change.homes()}
     return {**entry.homes, **entry.update.homes} if entry.op is UPDATE else entry.homes
 
 
-def _entry(frame, step, fresh, changed):
+def _entry(frame, step, fresh):
     root, is_backward = None, step.op in (BACKWARD, GRADIENTS)
     if step.op is UPDATE:
         usual = step.detail.usual
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
             raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
-        changed.update(usual.old)
-        if not changed.isdisjoint(frame.roots.values()):
-            raise NotReplayed("a view was made of a tensor before it was updated", step.line)
     elif isinstance(step.op, str) and not is_backward:
         raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
     elif step.detail is not None and not is_backward:
