@@ -9,10 +9,11 @@ from .nn.parameter import Parameter
 from .runtime.frame import Frame
 from .runtime.frame_run import run
 from .runtime.frame_spans import remember_methods
-from .runtime.frame_usual import NOT_STARTED, usual_frame
+from .runtime.frame_usual import NOT_STARTED
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
+from .runtime.usual_learning import usual_frame
 
 MAX_SIGNATURES = 64
 

@@ -14,7 +14,7 @@ from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .recording import TOO_LARGE, Step, TooManyPaths, ValueMeta, number_code, user_line
+from .recording import TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor, pending_tensor
 
 
@@ -48,6 +48,8 @@ class Frame(NothingAgain):
         self.flushed = 0
         self.first_pending = 0
         self.confirmed = None  # the expectation that the whole call met
+        self.flushes = []  # where values were read before the end (recording.Flush)
+        self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what the end of the call made the program compute
         self.noted = False  # whether anything was reported for explain
         self.n_arguments = 0
@@ -60,7 +62,7 @@ class Frame(NothingAgain):
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
-        self.last_program = None
+        self.last_program, self.end_program = None, None  # the last one, and the one that ran at the end
         self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
         self.remembered = []  # (function, arguments) that take back a change, see runtime/update.py
@@ -329,8 +331,11 @@ class Frame(NothingAgain):
         if self.closed:
             why = f": {self.failed}" if self.failed else ""
             raise RuntimeError(f"this tensor belongs to a compiled call that failed before computing it{why}")
-        self.note("a value was read before the call ended")
-        self.flush()
+        self.recording.note("a value was read before the call ended", user_line())
+        needed = frame_flush.what_is_needed(self, closing=False)
+        step = self.step
+        program = frame_flush.run(self, needed)
+        self.flushes.append(Flush(step, needed, program, self.held))
         if tensor._data is None:
             tensor._data = self.array_of(tensor._vid)
         return tensor._data
@@ -389,7 +394,7 @@ class Frame(NothingAgain):
                 frame_autograd.hand_out_nodes(self)
             needed = frame_flush.what_is_needed(self, closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
-            frame_flush.run(self, needed)
+            self.end_program = frame_flush.run(self, needed)
             close_graph(self, needed)
             self.needed = needed
             if not met:

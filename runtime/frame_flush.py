@@ -32,6 +32,7 @@ def what_is_needed(frame, closing):
             t = tensors[vid]
             if t is not None and t._data is None and id(t) not in homes:
                 (views if vid in frame.roots else live).append(vid)
+    frame.held = (*live, *views)
     differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
     if closing and frame.flushed:
         differentiable += _left_over(frame)
@@ -86,9 +87,9 @@ def _left_over(frame):
 
 
 def run(frame, needed):
-    """Compute `needed`, and put the results where they belong."""
+    """Compute `needed`, and put the results where they belong. Returns the program, None if nothing was needed."""
+    program = None
     if needed.live or needed.commits or needed.views or needed.differentiable:
-        program = None
         if needed.live or needed.commits or needed.differentiable:
             program = program_for(frame, needed)
             if program.run(frame, needed):
@@ -99,15 +100,12 @@ def run(frame, needed):
         frame.last_program = program
     frame.flushed = frame.step.depth
     frame.first_pending = len(frame.tensors)
+    return program
 
 
 def _settle(frame, needed):
     if frame.only_update is None or needed.differentiable or needed.views or not frame.closing:
-        for key, (tensor, home, origin) in frame.homes.items():
-            vid = tensor._vid if tensor._frame is frame else frame.bound[key]
-            tensor._data = home
-            frame.arrays[vid] = home
-            frame.same[vid] = origin
+        settle_changes(frame)
     frame.homes, frame.only_update = {}, None
     for vid in needed.live:
         tensor = frame.tensors[vid]
@@ -117,6 +115,16 @@ def _settle(frame, needed):
         tensor = frame.tensors[vid]
         tensor._data = frame.array_of(vid)
         tensor.share_storage(tensor._base)
+
+
+def settle_changes(frame):
+    """What was changed in place is in its memory now."""
+    for key, (tensor, home, origin) in frame.homes.items():
+        vid = tensor._vid if tensor._frame is frame else frame.bound[key]
+        tensor._data = home
+        frame.arrays[vid] = home
+        frame.same[vid] = origin
+    frame.homes, frame.only_update = {}, None
 
 
 def _made_by(steps, excluded):

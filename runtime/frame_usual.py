@@ -27,8 +27,9 @@ from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward, ReplayedCall
-from .usual_entries import End, NotReplayed, entries_of, is_usual_key
+from .usual_entries import End
 from .usual_inplace import pass_expected
+from .usual_segments import segments_of
 from .usual_views import GivenViews
 
 NOT_STARTED = object()
@@ -52,59 +53,6 @@ def _picker(numbers):
 _UNUSED_REFERENCES = _references_when_picked()
 
 
-def usual_frame(frame, arguments):
-    """After a call with these arguments: what the next one can use if this one was like the one before. None if it was
-    not, or if anything happened that only a Frame can follow; the recording then knows why."""
-    recording, needed = frame.recording, frame.needed
-    end, recording.last_end = recording.last_end, (frame.step, needed)
-    recording.not_replayed = None
-    if end != recording.last_end:
-        return None
-    recording.not_replayed = _reason_against(frame, arguments)
-    if recording.not_replayed is not None:
-        return None
-    known = frame.step.programs.get("usual")
-    if known is None or known[:2] != (needed, frame.confirmed):
-        known = frame.step.programs["usual"] = (needed, frame.confirmed, *_new_frame(frame, arguments))
-    recording.not_replayed = known[3]
-    return known[2]
-
-
-def _new_frame(frame, arguments):
-    """(a UsualFrame for calls like this one, None), or (None, why there can be none)."""
-    try:
-        return UsualFrame(frame, frame.needed, entries_of(frame), arguments), None
-    except NotReplayed as error:
-        return None, error.args
-
-
-def _reason_against(frame, arguments):
-    """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
-    for reason, fails in _CONDITIONS:
-        if fails(frame):
-            return reason, frame.step.line
-    if any(isinstance(a, (list, tuple, dict)) for a in arguments):
-        return "an argument is a list, a tuple or a dict", frame.step.line
-    for step in frame.start.path():
-        if not is_usual_key(step.attributes):
-            return "an argument is no leaf, or not contiguous", step.line
-    return None
-
-
-_CONDITIONS = (
-    ("the call failed", lambda frame: frame.failed),
-    ("a part of it ran outside its program, or a value was read before it ended (see above)", lambda f: f.noted),
-    ("gradients pass through nodes, because of hooks or create_graph", lambda frame: frame.hooked),
-    ("there are too many paths", lambda frame: frame.full),
-    ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close),
-    ("what it met from outside was not the same in two calls", lambda frame: frame.confirmed is None),
-    ("nothing was computed", lambda frame: frame.last_program is None),
-    ("the same tensor was passed twice", lambda frame: len(frame.start.path()) != frame.n_arguments),
-    ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
-    ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
-)
-
-
 class UsualFrame(NothingAgain):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
@@ -118,7 +66,7 @@ class UsualFrame(NothingAgain):
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
-        self.needed, self.program = needed, frame.last_program
+        self.needed, self.program = needed, frame.end_program
         self.metas = frame.step.metas_so_far()
         self.tensors = [None] * len(self.metas)
         for vid, tensor in zip(self.expectation.numbers, self.expectation.tensors):
@@ -128,8 +76,9 @@ class UsualFrame(NothingAgain):
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
         self.changes = [entry.change for entry in entries if entry.change is not None]
         self.changed_arguments = {}  # like homes, of tensors that differ from call to call
-        moved = {change.old: change.new for change in self.changes if change.is_made}
-        computed = [vid for vid in [*computed, *moved.values()] if vid not in moved]
+        roots = {entry.vid: entry.root for entry in entries}
+        self.segments, computed = segments_of(frame, entries, roots)
+        self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
@@ -138,16 +87,19 @@ class UsualFrame(NothingAgain):
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
-        self._given_views = GivenViews(frame.step, needed.views, {e.vid: e.root for e in entries})
+        self._given_views = GivenViews(frame.step, needed.views, roots)
         self._counts = None
+        self.n_flushed = 0  # how many segments this call has done
         self.outputs = []  # the arrays that the program has just written
-        has_history = any(self.metas[vid].history for vid in needed.live)
+        has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
         self.outside = OutsideBackward(frame, self) if needed.differentiable else None
         self.ended = EndedCall(self) if has_history and self.outside is None else None
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        self.ends_in_python = bool(self._ends_differ or self.fresh or needed.views or self.outside or self.changes)
+        self.ends_in_python = bool(
+            self._ends_differ or self.fresh or needed.views or self.outside or self.changes or self.segments
+        )
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -164,6 +116,9 @@ class UsualFrame(NothingAgain):
         self._spans = Spans(self, replay)
         self.position, self.departed, self._release = replay.position, replay.departed, replay.release
         vars(self).update(zip(names, replay.functions))
+        if self.program is None or self.segments:
+            # Native code does not know how to end such calls.
+            del self._run
 
     def _learn(self, module, args):
         return self._spans.call_module(module, args)
@@ -171,6 +126,8 @@ class UsualFrame(NothingAgain):
     @property
     def homes(self):
         """What updates have changed so far that the program has not written yet."""
+        if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
+            return {}
         homes = self.entries[self.position.value].homes
         return {**homes, **self.changed_arguments} if self.changed_arguments else homes
 
@@ -190,6 +147,16 @@ class UsualFrame(NothingAgain):
             return False
         self._real, self.departed.value = None, False
         return True
+
+    def materialize(self, tensor):
+        """A value is read: compute what is pending, as it was done here before. Returns the tensor's array."""
+        if self.n_flushed < len(self.segments):
+            segment = self.segments[self.n_flushed]
+            if segment.position == self.position.value and segment.run(self):
+                self.n_flushed += 1
+                if tensor._data is not None:
+                    return tensor._data
+        return self.depart().materialize(tensor)
 
     def _begin(self, arguments):
         if self.modes != (state.grad_enabled, state.default_dtype):
@@ -378,9 +345,9 @@ class UsualFrame(NothingAgain):
             self.depart().fail(error)
             raise
         if done:
-            self.program.calls += 1
-            self._given_views.give(self, ended)
-            self._clean_changes()
+            self._given_views.fill(self)
+            self._given_views.hand_out(self, ended)
+            self._clean(ended)
             if self.outside is not None:
                 ended.open(self.numbers, self.outputs)
             self._finish()
@@ -412,7 +379,9 @@ class UsualFrame(NothingAgain):
         """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
         if not self._same_are_alive():
             return False
-        outputs = self.program.compute([self.tensors[vid]._data for vid in self.program.inputs], self.numbers)
+        if self.program is None:
+            return True
+        outputs = self.program.compute(self.input_arrays(self.program), self.numbers)
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
             return False
@@ -425,8 +394,13 @@ class UsualFrame(NothingAgain):
             self.tensors[vid] = pending_tensor(self, vid, meta)
         return True
 
+    def input_arrays(self, program):
+        """What a program reads. A value that a segment has computed may have been changed in place since."""
+        arrays, tensors = self.arrays, self.tensors
+        return [arrays[v] if v in arrays else tensors[v]._data for v in program.inputs]
+
     def _same_are_alive(self):
-        if self.entries[self.position.value].op is not None:
+        if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
             return False
         results = self._pick(self.tensors)
         if any(map(getweakrefcount, results)):
@@ -440,7 +414,11 @@ class UsualFrame(NothingAgain):
             self._counts = counts
         return True
 
-    def _clean_changes(self):
+    def _clean(self, ended):
+        if self.program is not None:
+            self.program.calls += 1
+        for segment in self.segments:
+            segment.clean(self, ended)
         for change in reversed(self.changes):
             change.clean(self)
         self.changed_arguments.clear()
@@ -454,7 +432,8 @@ class UsualFrame(NothingAgain):
         self.changed_gradients.clear()
         self.remembered.clear()
         self.outputs.clear()
-        self.owners = ()
+        self.arrays.clear()
+        self.owners, self.n_flushed = (), 0
         self._release()
 
     # --- departing ------------------------------------------------------------------------------------------------
@@ -467,8 +446,11 @@ class UsualFrame(NothingAgain):
                 if entry.change is not None:
                     entry.change.unmake(self)
             frame.begin(self.tensors[: self.n_tensors], self.expectation)
-            for entry in done:
+            flushed = {segment.position: segment for segment in self.segments[: self.n_flushed]}
+            for k, entry in enumerate(done, 1):
                 self._redo(frame, entry)
+                if k in flushed:
+                    flushed[k].redo(frame, self)
             self.changed_arguments.clear()
             frame.numbers, frame.remembered = list(self.numbers), list(self.remembered)
             frame.changed_gradients = list(self.changed_gradients)

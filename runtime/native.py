@@ -308,7 +308,8 @@ class NativeReplay:
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
-        self._take_program(frame)
+        if frame.program is not None:
+            self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
         words[t.LEARN] = id(learn)
@@ -317,9 +318,7 @@ class NativeReplay:
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
-        counters = frame.recording.counter, frame.program.counter
-        words[t.RECORDING_CALLS], words[t.PROGRAM_CALLS] = [counter.buffer_info()[0] for counter in counters]
-        self.held += counters
+        words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
         self.busy, self.departed = (ctypes.c_int64.from_buffer(words, 8 * k) for k in (t.BUSY, t.DEPARTED))
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
@@ -344,6 +343,7 @@ class NativeReplay:
         ]
         words[t.N_OUTPUTS], words[t.N_LIVE] = self.fill(t.LIVE, rows, t.LIVE_WORDS), len(live)
         words[t.OUTPUTS] = 0 if frame.outside is None else id(frame.outputs)
+        words[t.PROGRAM_CALLS] = program.counter.buffer_info()[0]
         self.held += [program, table, scalars]
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ looks like, never a value; values belong to the call (frame.py).
 import sys
 from array import array
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..compiler import dtypes
 
@@ -117,6 +118,16 @@ class Step:
 
     def __repr__(self):
         return f"{self.op}{self.operands}"
+
+
+class Flush(NamedTuple):
+    """A value was read in the middle of a call: after which step, what was computed then, by which program (None if
+    nothing had to be), and the numbers of the pending values that somebody held."""
+
+    step: Step
+    needed: tuple
+    program: object
+    held: tuple
 
 
 class TooManyPaths(Exception):

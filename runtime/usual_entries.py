@@ -54,12 +54,14 @@ def entries_of(frame):
             entry = _entry(frame, step, fresh)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
-        if entries:
-            entry.homes = _homes_after(entries[-1])
+        entry.homes = _homes_at(frame, entries)
         entries.append(entry)
         fresh = []
     if fresh:
         raise NotReplayed("a tensor from outside came in and was not used", frame.step.line)
+    for flush in frame.flushes:
+        if all(flush.step is not entry.step for entry in entries):
+            raise NotReplayed("a value was read before anything was computed from what came in", flush.step.line)
     return entries
 
 
@@ -80,6 +82,13 @@ def _assignment(frame, step, fresh, entries, expected):
     entry.fresh = tuple((vid, detail.operands.index(vid), key) for vid, _, key in fresh)
     entry.change = change
     return entry
+
+
+def _homes_at(frame, entries):
+    """What has been changed and not been written yet, after these entries."""
+    if not entries or any(flush.step is entries[-1].step for flush in frame.flushes):
+        return _NO_HOMES
+    return _homes_after(entries[-1])
 
 
 def _homes_after(entry):

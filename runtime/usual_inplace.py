@@ -53,7 +53,7 @@ class Change:
         target.bump_version()
         tensors = call.tensors
         if self.is_made:
-            tensors[self.old] = None
+            tensors[self.old] = target._data = None
             tensors[self.new] = target
             target._vid, target._meta, target._requires_grad = self.new, self.meta, self.meta.requires_grad
             return

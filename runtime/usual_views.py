@@ -16,22 +16,27 @@ class GivenViews:
         steps = {step.first: step for step in last_step.path() if step.metas}
         self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid)) for vid in numbers]
 
-    def give(self, call, ended):
-        """Give every view its memory. The program has run; a base that the call computed has been handed out, and only
-        the views know it."""
-        tensors, metas = call.tensors, call.metas
+    def fill(self, call):
+        """Give every view its memory. The program has run; a base that the call computed may have been handed out
+        already, and then only the views know it."""
         for vid, root, ops in self.rows:
-            view = tensors[vid]
+            view = call.tensors[vid]
             base = view._base
-            array = tensors[root]._data
+            array = call.tensors[root]._data
             if array is None:
                 array = base._data
             for op, attributes in ops:
                 array = evaluate_view(op, array, attributes)
-            view._data, view._frame = array, ended if metas[vid].history else None
+            view._data = array
             view._base = base if base._base is None else base._base
             view.share_storage(base)
-            tensors[vid] = pending_tensor(call, vid, metas[vid])
+
+    def hand_out(self, call, ended):
+        """They are results from now on; the next call has others."""
+        for vid, _, _ in self.rows:
+            view, meta = call.tensors[vid], call.metas[vid]
+            view._frame = ended if meta.history else None
+            call.tensors[vid] = pending_tensor(call, vid, meta)
 
 
 def _ops_between(steps, root, vid):

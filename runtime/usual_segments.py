@@ -1,0 +1,82 @@
+"""Reads in the middle of a usual call (`if`, `item()`, printing): what is pending there is computed by a program of its
+own, like at the end of the call.
+
+    entries   mul  sum |  add  mul |  sub          two segments, and what is left for the end of the call
+                       item()      if
+"""
+
+from sys import getrefcount
+
+from .frame_flush import UNUSED_REFERENCES, settle_changes
+from .tensor import pending_tensor
+from .usual_views import GivenViews
+
+
+class Segment:
+    """A flush of a path, to be done again.
+
+    position: how many entries come before it. pending: numbers of the values that are computed now or never.
+    """
+
+    __slots__ = ("position", "pending", "held", "live", "views", "program", "made")
+
+    def __init__(self, flush, position, pending, roots):
+        self.position, self.pending, self.held = position, pending, frozenset(flush.held)
+        self.live, self.program = flush.needed.live, flush.program
+        self.views = GivenViews(flush.step, flush.needed.views, roots)
+        self.made = (*self.live, *flush.needed.views)
+
+    def run(self, call):
+        """Whether the same values are held here as usual, and the program has computed them."""
+        tensors = call.tensors
+        if any((getrefcount(tensors[v]) > UNUSED_REFERENCES) is not (v in self.held) for v in self.pending):
+            return False
+        outputs = ()
+        if self.program is not None:
+            outputs = self.program.call(call.input_arrays(self.program), call.numbers)
+            if outputs is None:
+                return False
+        for vid, array in zip(self.live, outputs):
+            tensors[vid]._data = call.arrays[vid] = array
+        self.views.fill(call)
+        for vid, _, _ in self.views.rows:
+            call.arrays[vid] = tensors[vid]._data
+        call.changed_arguments.clear()
+        return True
+
+    def redo(self, frame, call):
+        """What a Frame notes down after this flush."""
+        settle_changes(frame)
+        for vid in self.made:
+            frame.arrays[vid] = frame.tensors[vid]._data = call.arrays[vid]
+        frame.last_program = self.program
+        frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
+
+    def clean(self, call, ended):
+        """After the call: whoever holds a value keeps it, and the next call has another tensor."""
+        for vid in self.made:
+            tensor, meta = call.tensors[vid], call.metas[vid]
+            if tensor is not None:
+                tensor._frame = ended if meta.history else None
+                call.tensors[vid] = pending_tensor(call, vid, meta)
+
+
+def segments_of(frame, entries, roots):
+    """The segments of a frame's path, and the numbers of the values that are pending at its end."""
+    found, begin = [], 0
+    for flush in frame.flushes:
+        position = sum(entry.step.depth <= flush.step.depth for entry in entries)
+        found.append(Segment(flush, position, _pending(entries[begin:position]), roots))
+        begin = position
+    return found, _pending(entries[begin:])
+
+
+def _pending(entries):
+    """Numbers under which values that entries make can be held after the last of them."""
+    numbers = []
+    for entry in entries:
+        if entry.change is None:
+            numbers += [] if entry.update is not None else entry.numbers
+        elif entry.change.is_made:
+            numbers = [v for v in numbers if v != entry.change.old] + [entry.change.new]
+    return numbers
