@@ -13,6 +13,7 @@ from .runtime.frame_usual import NOT_STARTED
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
+from .runtime.usual_arguments import structure_of
 from .runtime.usual_learning import usual_frame
 
 MAX_SIGNATURES = 64
@@ -60,15 +61,26 @@ class CompiledFunction:
         self._last = None  # the recording of the last call
 
     def __call__(self, *args, **kwargs):
-        usual = None if self._last is None or kwargs else self._last.usual
+        usual = None if self._last is None else self._last.usual
         if usual is not None:
-            result = usual.call(self._function, args)
+            result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
         return self._call(usual, args, kwargs)
+
+    def _again(self, usual, args, kwargs):
+        """The call as one like the last, or NOT_STARTED if it does not begin like that."""
+        if usual.structure is None:
+            return NOT_STARTED if kwargs else usual.call(self._function, args, args, None)
+        if state.frame is not None:
+            return NOT_STARTED
+        leaves = []
+        if structure_of((args, kwargs), leaves) != usual.structure:
+            return NOT_STARTED
+        return usual.call(self._function, tuple(leaves), args, kwargs)
 
     def _call(self, tried, args, kwargs):
         """A call that is not like the last one."""
@@ -78,14 +90,14 @@ class CompiledFunction:
             self._eager_calls += 1
             return self._function(*args, **kwargs)
         usual = recording.usual
-        if usual not in (None, tried) and not kwargs:
+        if usual not in (None, tried):
             # The call is the only one to hold its frame, should another thread make a new one.
-            result = usual.call(self._function, args)
+            result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 return result
         frame = Frame(recording)
         result = run(frame, self._function, args, kwargs, tensors)
-        recording.usual = None if kwargs else usual_frame(frame, args)
+        recording.usual = usual_frame(frame, args, kwargs)
         return result
 
     def _recording_of(self, args, kwargs, tensors):

@@ -59,10 +59,12 @@ class UsualFrame(NothingAgain):
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
     """
 
-    def __init__(self, frame, needed, entries, arguments):
+    def __init__(self, frame, needed, entries, structure, arguments):
         self.recording, self.expectation = frame.recording, frame.confirmed
         self.modes = frame.recording.signature[2:]
         keys = iter([step.attributes for step in frame.start.path()])
+        self.structure = structure  # of the arguments (usual_arguments.py); these are their leaves
+        self.argument_types = list(map(type, arguments))
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
@@ -97,9 +99,8 @@ class UsualFrame(NothingAgain):
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        self.ends_in_python = bool(
-            self._ends_differ or self.fresh or needed.views or self.outside or self.changes or self.segments
-        )
+        special = self.fresh, needed.views, self.outside, self.changes, self.segments, self.program is None
+        self.ends_in_python = self._ends_differ or any(special)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -131,11 +132,12 @@ class UsualFrame(NothingAgain):
         homes = self.entries[self.position.value].homes
         return {**homes, **self.changed_arguments} if self.changed_arguments else homes
 
-    def call(self, function, arguments):
-        """function(*arguments) as a call like the one before, or NOT_STARTED if it does not begin like that."""
+    def call(self, function, arguments, args, kwargs):
+        """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it
+        does not begin like that."""
         if state.frame is not None or not self.start(arguments):
             return NOT_STARTED
-        return run(self, function, arguments)
+        return run(self, function, args, kwargs)
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""

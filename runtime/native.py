@@ -303,7 +303,7 @@ class NativeReplay:
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
         words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
-        arguments = [_argument(self.held, key) for key in frame.argument_keys]
+        arguments = [_argument(self.held, *pair) for pair in zip(frame.argument_keys, frame.argument_types)]
         words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
@@ -425,9 +425,10 @@ def _id(x):
     return 0 if x is None else id(x)
 
 
-def _argument(held, key):
+def _argument(held, key, kind):
     if key is None:
-        return ()
+        held.append(kind)
+        return 0, id(kind)
     shape, dtype, flag, _, _ = key
     shape = np.array(shape, np.int64)
     held.append(shape)

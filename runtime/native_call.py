@@ -29,7 +29,8 @@ def _begin(module, layout):
 
 
 def _call(module, layout):
-    """call(function, arguments): the whole call, if it can begin; how it ends is asked of Python if it is unusual."""
+    """call(function, arguments, args, kwargs): the whole call, if it can begin with these leaves of its arguments; how
+    it ends is asked of Python if it is unusual."""
     f = Method(module, "call", layout)
     b, shared, shared_active = f.b, Reg(f"@{t.SHARED}", PTR), 8 * t.ACTIVE
     arguments = f.argument(1)
@@ -45,7 +46,8 @@ def _call(module, layout):
     _start(f, arguments)
     f.count(f.word(t.RECORDING_CALLS), 0)
     f.store(f.words, shared, shared_active)
-    result = f.python("PyObject_Call", [f.argument(0), arguments, NULL])
+    kwargs = b.select(b.cmp("eq", f.argument(3), f.word(t.NONE)), NULL, f.argument(3))
+    result = f.python("PyObject_Call", [f.argument(0), f.argument(2), kwargs])
     f.store(NULL, shared, shared_active)
     with b.when(b.cmp("eq", result, NULL)):
         _keep_error(f, t.CLOSE_AFTER_ERROR)
@@ -146,8 +148,9 @@ def _require_start(f, arguments):
             _require_argument(f, record, x, records, i)
         with b.when(b.not_(is_tensor)):
             kind = f.load(x, layout.type)
-            simple = [b.cmp("eq", kind, f.word(t.KINDS + k)) for k in range(3)] + [b.cmp("eq", x, f.word(t.NONE))]
-            f.require(b.or_(b.or_(simple[0], simple[1]), b.or_(simple[2], simple[3])))
+            same, none = b.cmp("eq", kind, f.load(record, 8)), b.cmp("eq", x, f.word(t.NONE))
+            simple = [b.cmp("eq", kind, f.word(t.KINDS + k)) for k in range(3)]
+            f.require(b.or_(b.or_(same, none), b.or_(simple[0], b.or_(simple[1], simple[2]))))
     expected = f.word(t.EXPECTED)
     with b.loop(0, f.word(t.N_EXPECTED, I64), 1) as i:
         record = b.offset(expected, i, 8 * t.EXPECTED_WORDS)

@@ -108,7 +108,8 @@ UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: pa
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
-ARGUMENT_WORDS = 5  # dtype, or 0 for what is no tensor; flag; number of dimensions; their address; its owner
+# dtype; flag; number of dimensions; their address; its owner. Of what is no tensor: 0; its type.
+ARGUMENT_WORDS = 5
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float

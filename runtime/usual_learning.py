@@ -1,10 +1,12 @@
 """Whether calls like the one that has just ended can be replayed, and if not, why."""
 
 from . import frame_usual
+from .tensor import Tensor
+from .usual_arguments import arguments_of
 from .usual_entries import NotReplayed, entries_of, is_usual_key
 
 
-def usual_frame(frame, arguments):
+def usual_frame(frame, args, kwargs):
     """After a call with these arguments: what the next one can use if this one was like the one before. None if it was
     not, or if anything happened that only a Frame can follow; the recording then knows why."""
     recording, needed = frame.recording, frame.needed
@@ -12,32 +14,32 @@ def usual_frame(frame, arguments):
     recording.not_replayed = None
     if end != recording.last_end:
         return None
-    recording.not_replayed = _reason_against(frame, arguments)
+    recording.not_replayed = _reason_against(frame)
     if recording.not_replayed is not None:
         return None
     known = frame.step.programs.get("usual")
-    key = needed, frame.confirmed, frame.flushes
+    structure, leaves = arguments_of(args, kwargs)
+    kinds = [None if isinstance(x, Tensor) else type(x) for x in leaves]
+    key = needed, frame.confirmed, frame.flushes, structure, kinds
     if known is None or known[0] != key:
-        known = frame.step.programs["usual"] = (key, *_new_frame(frame, arguments))
+        known = frame.step.programs["usual"] = (key, *_new_frame(frame, structure, leaves))
     _, found, recording.not_replayed = known
     return found
 
 
-def _new_frame(frame, arguments):
+def _new_frame(frame, structure, leaves):
     """(a UsualFrame for calls like this one, None), or (None, why there can be none)."""
     try:
-        return frame_usual.UsualFrame(frame, frame.needed, entries_of(frame), arguments), None
+        return frame_usual.UsualFrame(frame, frame.needed, entries_of(frame), structure, leaves), None
     except NotReplayed as error:
         return None, error.args
 
 
-def _reason_against(frame, arguments):
+def _reason_against(frame):
     """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
     for reason, fails in _CONDITIONS:
         if fails(frame):
             return reason, frame.step.line
-    if any(isinstance(a, (list, tuple, dict)) for a in arguments):
-        return "an argument is a list, a tuple or a dict", frame.step.line
     for step in frame.start.path():
         if not is_usual_key(step.attributes):
             return "an argument is no leaf, or not contiguous", step.line
@@ -55,8 +57,6 @@ _CONDITIONS = (
         lambda frame: frame.flushes and frame.needed.differentiable,
     ),
     ("what it met from outside was not the same in two calls", lambda frame: frame.confirmed is None),
-    ("nothing was computed", lambda frame: frame.last_program is None),
-    ("the same tensor was passed twice", lambda frame: len(frame.start.path()) != frame.n_arguments),
     ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
     ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
 )

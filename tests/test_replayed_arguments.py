@@ -1,0 +1,154 @@
+"""Arguments of replayed calls in whatever form: containers, keywords, repetitions, other objects. As without the
+decorator, and replayed."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from compiled_twin import assert_same, leaf, twin
+
+import weft
+
+N_CALLS = 10
+
+
+@dataclass
+class Batch:
+    x: object
+    scale: float
+
+
+class Pair(NamedTuple):
+    x: object
+    y: object
+
+
+class Plain:
+    def __init__(self, x):
+        self.x = x
+
+
+def tensors():
+    return weft.randn(3), weft.randn(3)
+
+
+FORMS = {
+    "positional": (lambda a, b: a * b, lambda a, b: ((a, b), {})),
+    "keywords": (lambda a, b: a - b, lambda a, b: ((), {"b": b, "a": a})),
+    "a default": (lambda a, b=None, c=2.0: a * c if b is None else a * b, lambda a, b: ((a,), {"b": b})),
+    "dict and tuple": (
+        lambda d, scale: d["x"] * d["y"][0] + scale,
+        lambda a, b: (({"x": a, "y": (b,)},), {"scale": b}),
+    ),
+    "named tuple": (lambda p: p.x / p.y, lambda a, b: ((Pair(a, b),), {})),
+    "dataclass": (lambda b: b.x * b.scale, lambda a, b: ((Batch(a, 2.0),), {})),
+    "an object": (lambda o: o.x.exp(), lambda a, b: ((Plain(a),), {})),
+    "twice the same": (lambda a, b, c: a * b + c, lambda a, b: ((a, b, a), {})),
+    "twice in a list": (lambda *lists: sum(x.sum() for y in lists for x in y), lambda a, b: (([a, a], [b, a]), {})),
+    "None": (lambda a, b: a if b is None else a + b, lambda a, b: ((a, None), {})),
+    "a string": (lambda a, how: a.sum() if how == "sum" else a.mean(), lambda a, b: ((a, "sum"), {})),
+    "a NumPy array": (lambda a, n: a * weft.from_numpy(n), lambda a, b: ((a, np.arange(3, dtype=np.float32)), {})),
+    "a function": (lambda a, f: f(a), lambda a, b: ((a, weft.tanh), {})),
+    "numbers in a list": (lambda a, n: a * n[0] + n[1], lambda a, b: ((a, [2.0, 3]), {})),
+    "args and kwargs": (lambda *args, **kwargs: args[0] * kwargs["w"] + args[1], lambda a, b: ((a, b), {"w": a})),
+    "nothing": (lambda: weft.ones(2) * 3, lambda a, b: ((), {})),
+    "an empty list": (lambda a, more: a * 2 if not more else a, lambda a, b: ((a, []), {})),
+    "a set": (lambda a, names: a * len(names), lambda a, b: ((a, {"x", "y"}), {})),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_form(form):
+    function, arguments = FORMS[form]
+
+    def scenario(compile):
+        f, seen = compile(function), []
+        for _ in range(N_CALLS):
+            args, kwargs = arguments(*tensors())
+            seen.append(f(*args, **kwargs))
+        return seen
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "a NumPy array"])
+def test_form_is_replayed(form):
+    function, arguments = FORMS[form]
+    f = weft.compile(function)
+    a, b = tensors()
+    for _ in range(N_CALLS):
+        args, kwargs = arguments(a, b)
+        f(*args, **kwargs)
+    assert f.recordings[0].usual is not None, f.recordings[0].not_replayed
+
+
+ODD = {
+    "another length": ([1.0, 2.0], [1.0, 2.0, 3.0]),
+    "another key": ({"x": 1.0}, {"y": 2.0}),
+    "another order": ({"x": 1.0, "y": 5.0}, {"y": 1.0, "x": 5.0}),
+    "a tuple": ([1.0], (1.0,)),
+    "a tensor in place of a number": ([1.0], [weft.ones(3)]),
+    "None in place of a number": ([1.0], [None]),
+}
+
+
+@pytest.mark.parametrize("usual,odd", ODD.values(), ids=ODD)
+def test_the_odd_call_has_another_form(usual, odd):
+    def function(a, numbers):
+        values = numbers.values() if isinstance(numbers, dict) else numbers
+        for k, n in enumerate(values):
+            a = a * (k + 1) if n is None else a * n - k
+        return a, str(type(numbers)), list(numbers) if isinstance(numbers, dict) else len(numbers)
+
+    def scenario(compile):
+        f, seen = compile(function), []
+        for k in range(12):
+            seen += f(weft.randn(3), odd if k in (7, 10) else usual)
+        return seen
+
+    assert_same(scenario)
+
+
+@twin
+def test_repeated_in_some_calls(compile):
+    f, seen = compile(lambda a, b: (a * b, a.exp())), []
+    for k in range(14):
+        a, b = tensors()
+        seen += f(a, a if k % 5 == 4 else b)
+    return seen
+
+
+@twin
+def test_leaves_in_containers(compile):
+    f, seen = compile(lambda batch, scale=1.0: (batch["w"] * batch["x"]).sum() * scale), []
+    for k in range(N_CALLS):
+        w = leaf(3)
+        loss = f({"w": w, "x": weft.randn(3)}, scale=0.5 + k)
+        loss.backward()
+        seen += [loss.detach(), w.grad]
+    return seen
+
+
+@twin
+def test_arguments_that_share_memory(compile):
+    f, seen = compile(lambda parts: parts[0] * parts[1]), []
+    for k in range(N_CALLS):
+        whole = weft.randn(6)
+        seen += [f([whole[:3], whole[3:]] if k % 4 == 3 else [weft.randn(3), weft.randn(3)])]
+    return seen
+
+
+def test_arguments_are_not_kept():
+    import gc
+    import weakref
+
+    f = weft.compile(lambda batch, scale: batch["x"] * scale)
+    for _ in range(6):
+        f({"x": weft.randn(3)}, scale=weft.randn(3))
+    x = weft.randn(3)
+    kept = weakref.ref(x)
+    f({"x": x}, scale=weft.ones(3))
+    del x
+    gc.collect()
+    assert kept() is None
