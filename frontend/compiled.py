@@ -58,13 +58,21 @@ class CompiledFunction:
         self._recordings = {}
         self._recompiles = []
         self._eager_calls = 0
-        self._last = None  # the recording of the last call
+        self._next = None  # the UsualFrame that the next call is expected to use
+        self._previous = None  # the one that the last call has used
 
     def __call__(self, *args, **kwargs):
-        usual = None if self._last is None else self._last.usual
+        usual = self._next
         if usual is not None:
-            result = self._again(usual, args, kwargs)
+            if usual.structure is None and not kwargs:
+                result = usual.call(self._function, args, args, None)
+            else:
+                result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
+                if usual.departed.value:
+                    self._learn(usual.ended_by(), args, kwargs)
+                else:
+                    self._next, self._previous = usual.following, usual
                 return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
@@ -83,22 +91,33 @@ class CompiledFunction:
         return usual.call(self._function, tuple(leaves), args, kwargs)
 
     def _call(self, tried, args, kwargs):
-        """A call that is not like the last one."""
+        """A call that does not begin like the one that was expected."""
         tensors = []
-        recording = self._last = self._recording_of(args, kwargs, tensors)
+        recording = self._recording_of(args, kwargs, tensors)
         if recording is None:
             self._eager_calls += 1
             return self._function(*args, **kwargs)
-        usual = recording.usual
-        if usual not in (None, tried):
-            # The call is the only one to hold its frame, should another thread make a new one.
+        for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
+                self._learn(usual.ended_by(), args, kwargs)
                 return result
         frame = Frame(recording)
         result = run(frame, self._function, args, kwargs, tensors)
-        recording.usual = usual_frame(frame, args, kwargs)
+        self._learn(frame, args, kwargs)
         return result
+
+    def _learn(self, ended, args, kwargs):
+        """A call ended in this frame, which was not the expected one: what follows such calls, and what comes next."""
+        if isinstance(ended, Frame):
+            ended = usual_frame(ended, args, kwargs)
+        if ended is None:
+            self._next = self._previous = None
+            return
+        if self._previous is not None:
+            self._previous.following = ended
+        ended.recording.use(ended)
+        self._next, self._previous = ended.following, ended
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if there are too many."""

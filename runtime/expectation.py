@@ -81,6 +81,26 @@ class Expectation:
         ]
 
 
+def lasting(frame):
+    """(number, tensor) of the tensors that a call met from outside, its arguments aside, in order: of leaves that still
+    are what they were when they came in. The call is about to end."""
+    entered, metas, first = sorted(frame._all_entered(), key=_number), frame.metas, frame.start.metas_count()
+    times = Counter(id(t) for _, t, _ in entered)
+    return [
+        (vid, t)
+        for vid, t, _ in entered
+        if vid >= first and times[id(t)] == 1 and _is_unchanged(t, metas[vid], frame.arrays[vid])
+    ]
+
+
+def _number(entered):
+    return entered[0]
+
+
+def _is_unchanged(tensor, meta, array):
+    return tensor._data is array and tensor._requires_grad is meta.requires_grad and not tensor.has_history
+
+
 def learn(frame, start):
     """After a call: what the next one may expect. Tensors met with the same array in two calls count as stable."""
     recording = frame.recording

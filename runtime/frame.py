@@ -9,7 +9,7 @@ of the call, or when a value is read in the middle. What is alive then is found 
 from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
 from .closed import FreedNode, close_graph
-from .expectation import learn
+from .expectation import lasting, learn
 from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
@@ -47,7 +47,9 @@ class Frame(NothingAgain):
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
         self.flushed = 0
         self.first_pending = 0
-        self.confirmed = None  # the expectation that the whole call met
+        self.lasting = ()  # (number, tensor) of what a call like this one may meet again
+        self.confirmed = None  # what calls like this one are expected to meet (usual_learning.py)
+        self.updates = {}  # step -> its UsualUpdate
         self.flushes = []  # where values were read before the end (recording.Flush)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what the end of the call made the program compute
@@ -383,9 +385,7 @@ class Frame(NothingAgain):
     def close(self):
         """Compute what is alive, and connect it to the autograd graph outside."""
         met = self.expected is not None and self.expected.end is self.step
-        if met:
-            self.confirmed = self.expected
-        else:
+        if not met:
             self.forget_expected()
         needed = None
         try:
@@ -397,6 +397,7 @@ class Frame(NothingAgain):
             self.end_program = frame_flush.run(self, needed)
             close_graph(self, needed)
             self.needed = needed
+            self.lasting = lasting(self)
             if not met:
                 learn(self, self.start)
         except BaseException as error:

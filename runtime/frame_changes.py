@@ -234,6 +234,7 @@ def update(frame, rule, rows, numbers, flags):
             frame.step = step
             usual.apply(frame)
             usual.bump_versions()
+            frame.updates[step] = usual
             return
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
@@ -244,7 +245,7 @@ def update(frame, rule, rows, numbers, flags):
     frame.numbers += map(float, numbers)
     frame.step = step
     frame.n_unusual_updates += 1
-    step.detail.usual = UsualUpdate.of(frame, step, rows)
+    step.detail.usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
     _apply_update(frame, step, rows)
 
 

@@ -16,8 +16,7 @@ from operator import is_, itemgetter
 from sys import getrefcount
 from weakref import getweakrefcount
 
-from . import frame_inputs, native, native_text
-from .frame import Frame
+from . import native, native_text
 from .frame_again import NothingAgain
 from .frame_autograd import accumulate
 from .frame_flush import UNUSED_REFERENCES
@@ -27,9 +26,10 @@ from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward, ReplayedCall
+from .usual_depart import recorded_so_far
 from .usual_entries import End
-from .usual_inplace import pass_expected
 from .usual_segments import segments_of
+from .usual_siblings import continue_elsewhere
 from .usual_views import GivenViews
 
 NOT_STARTED = object()
@@ -91,6 +91,9 @@ class UsualFrame(NothingAgain):
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self._counts = None
+        self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
+        self.following = self  # the one that the call after this one is expected to use
+        self.tried = ()  # those that have departed from the call that this one goes on with
         self.n_flushed = 0  # how many segments this call has done
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
@@ -435,58 +438,35 @@ class UsualFrame(NothingAgain):
         self.remembered.clear()
         self.outputs.clear()
         self.arrays.clear()
-        self.owners, self.n_flushed = (), 0
+        self.owners, self.n_flushed, self.tried = (), 0, ()
         self._release()
 
     # --- departing ------------------------------------------------------------------------------------------------
     def depart(self):
         """The Frame that goes on with the call from here."""
         if self._real is None:
-            frame = Frame(self.recording)
-            done = self.entries[: self.position.value]
-            for entry in reversed(done):
-                if entry.change is not None:
-                    entry.change.unmake(self)
-            frame.begin(self.tensors[: self.n_tensors], self.expectation)
-            flushed = {segment.position: segment for segment in self.segments[: self.n_flushed]}
-            for k, entry in enumerate(done, 1):
-                self._redo(frame, entry)
-                if k in flushed:
-                    flushed[k].redo(frame, self)
-            self.changed_arguments.clear()
-            frame.numbers, frame.remembered = list(self.numbers), list(self.remembered)
-            frame.changed_gradients = list(self.changed_gradients)
-            self._real, self.departed.value = frame, True
+            sibling = continue_elsewhere(self)
+            if sibling is not None:
+                return sibling
+            frame = recorded_so_far(self)
             native.deactivate()
-            self.position.value = len(self.entries) - 1
-            # Only calls that are alike twice in a row are worth another try.
-            self.recording.usual = self.recording.last_end = None
-            self._finish()
-            if state.frame is self:
-                state.frame = frame
+            self.leave_to(frame)
         return self._real
 
-    def _redo(self, frame, entry):
-        """What a Frame notes down when it meets this step."""
-        for vid, _, _ in entry.fresh:
-            frame_inputs.enter(frame, self.tensors[vid])
-        if entry.change is not None:
-            entry.change.redo(frame, self)
-            return
-        pass_expected(frame)
-        frame.step = entry.step
-        if entry.op is UPDATE:
-            entry.update.apply(frame)
-            return
-        for vid in entry.numbers:
-            tensor = self.tensors[vid]
-            tensor._frame = frame
-            frame.tensors.append(tensor)
-            self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
-        if entry.op in (BACKWARD, GRADIENTS):
-            frame.freed.update(entry.step.detail.frees)
-        elif entry.root is not None:
-            frame._note_view(tensor, entry.operands[0])
+    def leave_to(self, other):
+        """Another frame goes on with the call."""
+        self._real, self.departed.value = other, True
+        self.position.value = len(self.entries) - 1
+        self._finish()
+        if state.frame is self:
+            state.frame = other
+
+    def ended_by(self):
+        """The frame that a call that began with this one has ended in."""
+        frame = self
+        while isinstance(frame, UsualFrame) and frame.departed.value:
+            frame = frame._real
+        return frame
 
     def __getattr__(self, name):
         # Whatever else is asked of a frame, a Frame answers.

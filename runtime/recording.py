@@ -152,9 +152,15 @@ class Recording:
     programs: list = field(default_factory=list)
     last_entered: dict = field(default_factory=dict)
     expectation: object = None
-    usual: object = None  # frame_usual.py: what the next call can use if it does the same again
-    last_end: object = None  # where the last call ended, and what was needed there
+    replays: list = field(default_factory=list)  # frame_usual.py: what calls that do the same again use
+    memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
+    refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
+
+    @property
+    def usual(self):
+        """The UsualFrame that was used or made last, if there is one."""
+        return self.replays[0] if self.replays else None
 
     @property
     def calls(self):
@@ -163,6 +169,10 @@ class Recording:
     @calls.setter
     def calls(self, value):
         self.counter[0] = value
+
+    def use(self, replay):
+        """It comes first among those that are tried."""
+        self.replays = [replay, *(other for other in self.replays if other is not replay)]
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""

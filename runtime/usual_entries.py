@@ -1,5 +1,7 @@
 """What a usual call does, step by step: the path of a recording as a flat list that can be compared quickly."""
 
+from operator import is_
+
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .usual_inplace import Change
 
@@ -19,21 +21,39 @@ class Entry:
         "undo", "change",
     )  # fmt: skip
 
-    def __init__(self, step, fresh, root):
+    def __init__(self, step, fresh, root, update=None):
         self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
         self.grad_enabled, self.step, self.fresh, self.root = step.grad_enabled, step, fresh, root
         self.vid = step.first
         self.numbers = range(step.first, step.first + len(step.metas))
-        self.update = step.detail.usual if step.op is UPDATE else None
+        self.update = update
         self.change = None  # of an assignment (usual_inplace.py)
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
+
+    def made(self):
+        """Numbers under which a call holds what the entry has made or moved."""
+        if self.change is not None:
+            return self.change.old, self.change.new
+        return self.numbers if self.update is None else ()
+
+    def is_like(self, other):
+        """Whether an entry of another UsualFrame is this one, of the same tensors from outside."""
+        same = self.step is other.step and self.fresh == other.fresh and self.undo_leaves() == other.undo_leaves()
+        if self.change is not None and other.change is not None:
+            return same and self.change.target is other.change.target
+        if self.update is not None and other.update is not None:
+            return same and all(map(is_, self.update.targets, other.update.targets))
+        return same and self.change is other.change and self.update is other.update
+
+    def undo_leaves(self):
+        return None if self.undo is None else [id(leaf) for leaf in self.undo[0]]
 
 
 class End:
     """Stands after the last entry: equal to no step."""
 
-    op = None
+    op, change = None, None
 
     def __init__(self, entries):
         self.homes = _homes_after(entries[-1]) if entries else _NO_HOMES
@@ -98,9 +118,9 @@ def _homes_after(entry):
 
 
 def _entry(frame, step, fresh):
-    root, is_backward = None, step.op in (BACKWARD, GRADIENTS)
+    root, usual, is_backward = None, None, step.op in (BACKWARD, GRADIENTS)
     if step.op is UPDATE:
-        usual = step.detail.usual
+        usual = frame.updates.get(step)
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
             raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
     elif isinstance(step.op, str) and not is_backward:
@@ -112,7 +132,7 @@ def _entry(frame, step, fresh):
         if vid not in step.operands or not is_usual_key(key) or key[2]:
             reason = "a tensor that is new in every call has a history, requires gradients or is not contiguous"
             raise NotReplayed(reason, step.line)
-    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root)
+    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
 
 
 def is_usual_key(key):

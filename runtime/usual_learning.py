@@ -1,30 +1,69 @@
-"""Whether calls like the one that has just ended can be replayed, and if not, why."""
+"""Which calls can be replayed, learned from those that have ended; and if they cannot, why.
+
+A recording remembers its last calls: where they ended and which tensors they met. A call that is like two of them gets
+a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) get one each.
+"""
 
 from . import frame_usual
+from .expectation import Expectation
 from .tensor import Tensor
 from .usual_arguments import arguments_of
 from .usual_entries import NotReplayed, entries_of, is_usual_key
 
+_MAX_MEMORIES = 24
+_MAX_REPLAYS = 8
+
 
 def usual_frame(frame, args, kwargs):
-    """After a call with these arguments: what the next one can use if this one was like the one before. None if it was
-    not, or if anything happened that only a Frame can follow; the recording then knows why."""
-    recording, needed = frame.recording, frame.needed
-    end, recording.last_end = recording.last_end, (frame.step, needed, frame.flushes)
-    recording.not_replayed = None
-    if end != recording.last_end:
+    """After a call with these arguments that ended in a Frame: the UsualFrame for calls like it. None if there were too
+    few like it, or if anything happened that only a Frame can follow; the recording then knows why."""
+    recording = frame.recording
+    if frame.needed is None:
         return None
     recording.not_replayed = _reason_against(frame)
     if recording.not_replayed is not None:
         return None
-    known = frame.step.programs.get("usual")
     structure, leaves = arguments_of(args, kwargs)
     kinds = [None if isinstance(x, Tensor) else type(x) for x in leaves]
-    key = needed, frame.confirmed, frame.flushes, structure, kinds
-    if known is None or known[0] != key:
-        known = frame.step.programs["usual"] = (key, *_new_frame(frame, structure, leaves))
-    _, found, recording.not_replayed = known
-    return found
+    end = frame.step, frame.needed, frame.flushes, structure, kinds
+    stable = _stable(recording, end, frame.lasting)
+    if stable is None:
+        return None
+    key = end, [(vid, id(t), id(t._data)) for vid, t in stable]
+    found = recording.refusals.get(frame.step) if recording.refusals.get(frame.step, (None,))[0] == key else None
+    if found is not None:
+        recording.not_replayed = found[1]
+        return None
+    for replay in recording.replays:
+        if replay.key == key:
+            return replay
+    return _add(frame, key, stable, structure, leaves)
+
+
+def _stable(recording, end, lasting):
+    """Those of the tensors that a call met from outside that calls like it meet too; None if that is not known yet."""
+    met = {vid: (id(t), id(t._data)) for vid, t in lasting}
+    matches = [{v for v in met if before.get(v) == met[v]} for other, before in recording.memories if other == end]
+    recording.memories.append((end, met))
+    del recording.memories[:-_MAX_MEMORIES]
+    best = max(matches, key=len, default=None)
+    if best is None or matches.count(best) < 2:
+        return None
+    return [(vid, t) for vid, t in lasting if vid in best]
+
+
+def _add(frame, key, stable, structure, leaves):
+    """A new UsualFrame, in place of what cannot be of use any more."""
+    recording = frame.recording
+    frame.confirmed = Expectation(frame, frame.start, [(vid, t, 0) for vid, t in stable])
+    made, recording.not_replayed = _new_frame(frame, structure, leaves)
+    if made is None:
+        recording.refusals[frame.step] = key, recording.not_replayed
+        return None
+    made.key = key
+    kept = [replay for replay in recording.replays if replay.expectation.holds()]
+    recording.replays = [made, *kept[: _MAX_REPLAYS - 1]]
+    return made
 
 
 def _new_frame(frame, structure, leaves):
@@ -56,7 +95,5 @@ _CONDITIONS = (
         "a value was read in the middle of it, and a result requires gradients",
         lambda frame: frame.flushes and frame.needed.differentiable,
     ),
-    ("what it met from outside was not the same in two calls", lambda frame: frame.confirmed is None),
     ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
-    ("an update was not like the one before", lambda frame: frame.n_unusual_updates),
 )

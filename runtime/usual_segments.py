@@ -18,12 +18,13 @@ class Segment:
     position: how many entries come before it. pending: numbers of the values that are computed now or never.
     """
 
-    __slots__ = ("position", "pending", "held", "live", "views", "program", "made")
+    __slots__ = ("position", "pending", "held", "live", "views", "program", "made", "key")
 
     def __init__(self, flush, position, pending, roots):
         self.position, self.pending, self.held = position, pending, frozenset(flush.held)
         self.live, self.program = flush.needed.live, flush.program
         self.views = GivenViews(flush.step, flush.needed.views, roots)
+        self.key = position, flush
         self.made = (*self.live, *flush.needed.views)
 
     def run(self, call):
@@ -50,6 +51,7 @@ class Segment:
         for vid in self.made:
             frame.arrays[vid] = frame.tensors[vid]._data = call.arrays[vid]
         frame.last_program = self.program
+        frame.flushes.append(self.key[1])
         frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
 
     def clean(self, call, ended):

@@ -441,7 +441,8 @@ def test_two_paths_in_turn_do_not_wear_out(frames):
     f = weft.compile(lambda x, k: x * 2 if k % 2 else x + 2)
     for k in range(40):
         assert f(weft.ones(2), k).tolist() == ([2.0, 2.0] if k % 2 else [3.0, 3.0])
-    assert frames["usual"] == 0
+    assert frames["usual"] > 30
+    assert frames["departed"] < 6
 
 
 @twin

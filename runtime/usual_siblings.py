@@ -1,0 +1,95 @@
+"""A usual call that goes another way than expected goes on in the UsualFrame that knows that way, if there is one: both
+outcomes of an `if`, the same step for several models.
+
+    expected   mul  sum  if | add                    what was made so far changes hands,
+    sibling    mul  sum  if | sub  exp               and the call goes on there
+"""
+
+from . import native, native_text
+
+
+def continue_elsewhere(call):
+    """The UsualFrame that takes over a call in flight at its position, in the state it would have had; None if there is
+    none that may. Whether it can go on is for it to find out."""
+    tried = (*call.tried, call)
+    for other in call.recording.replays:
+        if not any(other is one for one in tried) and _shares_past(call, other) and other._take():
+            if other.expectation.holds():
+                _take_over(call, other)
+                other.tried = tried
+                return other
+            other._release()
+    return None
+
+
+def _shares_past(call, other):
+    """Whether a call that did what this one has done would have been the same so far in the other frame."""
+    k, n = call.position.value, call.n_flushed
+    if call.argument_keys != other.argument_keys or call.modes != other.modes or _common(call, other) < k:
+        return False
+    if [s.key for s in call.segments[:n]] != [s.key for s in other.segments[:n]]:
+        return False
+    if any(segment.position < k for segment in other.segments[n:]):
+        return False
+    first, end = call.n_tensors, call.entries[k - 1].step.metas_count() if k else call.n_tensors
+    expected = call.expectation.known.keys() | other.expectation.known.keys()
+    if any(first <= v < end and call.tensors[v] is not other.tensors[v] for v in expected):
+        return False
+    owners = {_owner(tensor._data) for tensor in call.tensors[: call.n_tensors]}
+    return owners.isdisjoint(other.expectation.owners)
+
+
+def _common(call, other):
+    """How many entries the two begin with are the same."""
+    n = call.common.get(id(other))
+    if n is None or n[1] is not other:
+        pairs = zip(call.entries[:-1], other.entries[:-1])
+        same = next((k for k, (a, b) in enumerate(pairs) if not a.is_like(b)), None)
+        n = call.common[id(other)] = min(len(call.entries), len(other.entries)) - 1 if same is None else same, other
+    return n[0]
+
+
+def _owner(array):
+    base = array.base
+    return id(array) if base is None else id(base)
+
+
+def _take_over(call, other):
+    k = call.position.value
+    other.tensors[: call.n_tensors] = call.tensors[: call.n_tensors]
+    for vid in {vid for entry in call.entries[:k] for vid in entry.made()}:
+        _swap(call, other, vid)
+    for entry in call.entries[:k]:
+        for vid, _, _ in entry.fresh:
+            other.tensors[vid] = call.tensors[vid]
+        if entry.root is not None:
+            # Taken away where the call was about to end.
+            other.tensors[entry.vid]._base = other.tensors[entry.root]
+    for name in ("numbers", "changed_gradients", "remembered"):
+        getattr(other, name)[:] = getattr(call, name)
+    other.arrays.update(call.arrays)
+    other.changed_arguments.update(call.changed_arguments)
+    other.owners, other.n_flushed = set(call.owners), call.n_flushed
+    other._real, other.departed.value, other.position.value = None, False, k
+    _pass_on(call._native, other._native)
+    call.leave_to(other)
+
+
+def _swap(call, other, vid):
+    """A value goes to the other call, and the one it had ready comes here."""
+    mine, its = call.tensors[vid], other.tensors[vid]
+    call.tensors[vid], other.tensors[vid] = its, mine
+    if mine is not None and mine._frame is call:
+        mine._frame = other
+    if its is not None and its._frame is other:
+        its._frame = call
+
+
+def _pass_on(before, after):
+    """Native code asks the words of the other frame from now on, in the same thread and modes."""
+    if after is not None:
+        for word in (native_text.MODES, native_text.THREAD):
+            after.words[word] = before.words[word]
+        shared = native.install()
+        if shared[native_text.ACTIVE]:
+            shared[native_text.ACTIVE] = after.words.ctypes.data

@@ -1,0 +1,183 @@
+"""Calls that go different ways in turn: several models in one step, outcomes of an `if`, results kept or not, in any
+order. As without the decorator; and each way is replayed, not recorded again."""
+
+import random
+
+import pytest
+from compiled_twin import assert_same, leaf, twin
+
+import weft
+from weft import nn
+from weft.nn import functional as F
+from weft.runtime.frame import Frame
+
+
+def ensemble(n, optimizer=weft.optim.Adam):
+    models = [nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)) for _ in range(n)]
+    return models, [optimizer(m.parameters(), lr=0.01) for m in models]
+
+
+def training_step(models, optimizers):
+    def step(k, x, y):
+        optimizers[k].zero_grad()
+        loss = F.mse_loss(models[k](x), y)
+        loss.backward()
+        optimizers[k].step()
+        return loss
+
+    return step
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """How many calls were run by a Frame."""
+    made = []
+    begin = Frame.begin
+    monkeypatch.setattr(Frame, "begin", lambda self, *a: (made.append(1), begin(self, *a))[1])
+    return made
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_models_in_turn_are_replayed(recorded, n):
+    step = weft.compile(training_step(*ensemble(n)))
+    for k in range(5 * n):
+        step(k % n, weft.randn(6, 4), weft.randn(6, 1))
+    recorded.clear()
+    for k in range(5 * n):
+        step(k % n, weft.randn(6, 4), weft.randn(6, 1))
+    assert recorded == []
+
+
+@pytest.mark.parametrize("order", ["in turn", "random", "in runs"])
+def test_models_in_any_order(order):
+    draw = random.Random(0)
+    numbers = {
+        "in turn": [k % 3 for k in range(36)],
+        "random": [draw.randrange(3) for _ in range(48)],
+        "in runs": [k // 6 % 3 for k in range(48)],
+    }[order]
+
+    def scenario(compile):
+        models, optimizers = ensemble(3)
+        step, seen = compile(training_step(models, optimizers)), []
+        for k in numbers:
+            seen.append(step(k, weft.randn(6, 4), weft.randn(6, 1)).detach())
+        return [*seen, *(p for m in models for p in m.parameters())]
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_outcomes_in_any_order(seed):
+    def scenario(compile):
+        draw = random.Random(seed)
+        s, w = weft.zeros(3), leaf(3)
+
+        def f(x, a, b):
+            y = x * 2
+            y.add_(1.0)
+            v = y[1:]
+            if y.sum() > 0:
+                y.mul_(s)
+                s.add_(0.5)
+            if a:
+                z = (y * w).exp()
+                if b:
+                    s.mul_(0.9)
+                    return z.sum(), v
+                return z, y
+            u = y.tanh()
+            if b:
+                (u * w).sum().backward()
+                return u.detach(), w.grad
+            return v, u
+
+        f, seen, kept = compile(f), [], []
+        for k in range(60):
+            x = weft.randn(3)
+            found = f(x, draw.random() < 0.5, draw.random() < 0.5)
+            if found[0].requires_grad and draw.random() < 0.5:
+                found[0].sum().backward()
+            seen += [*found, s.clone(), w.grad]
+            if k % 7 == 0:
+                kept.append(found)
+            if k % 5 == 0:
+                w.grad = None
+        return [*seen, *kept]
+
+    assert_same(scenario)
+
+
+def test_outcomes_in_turn_are_replayed(recorded):
+    @weft.compile
+    def f(x):
+        y = x * 2
+        return y + 1 if y.sum() > 0 else y - 1
+
+    for k in range(12):
+        f(weft.full((3,), -1.0 if k % 2 else 1.0))
+    recorded.clear()
+    for k in range(12):
+        assert f(weft.full((3,), -1.0 if k % 2 else 1.0)).tolist() == ([-3.0] * 3 if k % 2 else [3.0] * 3)
+    assert recorded == []
+
+
+@twin
+def test_methods_of_several_objects(compile):
+    class Filter:
+        def __init__(self, gain):
+            self.gain, self.state = gain, weft.zeros(3)
+
+        @compile
+        def update(self, z):
+            self.state = self.state + self.gain * (z - self.state)
+            return self.state
+
+    filters, seen = [Filter(g) for g in (0.1, 0.5, 0.9)], []
+    for k in range(30):
+        seen.append(filters[k % 3 if k < 20 else 1].update(weft.randn(3)))
+    return [*seen, *(f.state for f in filters)]
+
+
+@twin
+def test_training_and_evaluation_in_turn(compile):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 2))
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def run(x, y):
+        if not model.training:
+            with weft.no_grad():
+                return F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run, seen = compile(run), []
+    for k in range(24):
+        model.train(k % 3 != 2)
+        seen.append(run(weft.randn(5, 4), weft.randn(5, 2)))
+    return [*seen, *model.parameters()]
+
+
+@twin
+def test_batches_of_several_sizes(compile):
+    model = nn.Linear(4, 2)
+    f, seen = compile(lambda x: model(x).square().sum()), []
+    for k in range(30):
+        loss = f(weft.randn((8, 5, 3)[k % 3], 4))
+        loss.backward()
+        seen += [loss.detach(), model.weight.grad.clone()]
+    return seen
+
+
+def test_what_is_replayed_is_limited():
+    """Objects that are new all the time do not pile up."""
+    step = weft.compile(lambda m, x: m(x).sum())
+    for _ in range(40):
+        model = nn.Linear(3, 2)
+        for _ in range(4):
+            step(model, weft.randn(2, 3))
+    assert len(step.recordings[0].replays) <= 8
+    assert len(step.recordings[0].memories) <= 24
