@@ -139,7 +139,7 @@ def test_a_usual_call_makes_no_frame(monkeypatch):
     step = weft.compile(training_step(model, optimizer))
     for k in range(8):
         step(*batch(k))
-    monkeypatch.setattr(frame_usual, "Frame", None)
+    monkeypatch.setattr("weft.runtime.usual_depart.Frame", None)
     monkeypatch.setattr("weft.compiled.Frame", None)
     assert step(*batch(9)).item() > 0
 

@@ -22,6 +22,7 @@ from ..runtime.frame_spans import pure
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
 from ..runtime.update import drop_gradients, remember
+from .steady import update_groups
 
 
 class Optimizer:
@@ -70,7 +71,10 @@ class Optimizer:
                 loss = closure()
         elif frame is not None and frame.step_again(self):
             return None
-        self._update_groups()
+        if modes.state.frame is None:
+            update_groups(self)
+        else:
+            self._update_groups()
         return loss
 
     @pure()

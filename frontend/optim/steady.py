@@ -1,0 +1,31 @@
+"""Steps of optimizers outside compiled calls: after a while they are compiled calls of their own, with the same bits.
+
+A step is the same ops on the same tensors, again and again, and eager mode pays for each by itself. Compiling pays when
+many more follow; how many that will be nobody knows, so it is begun after as many as have cost about what it costs.
+"""
+
+import weakref
+
+from ..compiled import CompiledFunction
+
+STEPS_BEFORE = 50
+_steps = weakref.WeakKeyDictionary()  # optimizer -> how many steps it has made so far, or its compiled step
+
+
+def update_groups(optimizer):
+    """optimizer._update_groups(), outside any compiled call."""
+    made = _steps.get(optimizer, 0)
+    if not isinstance(made, int):
+        made()
+        return
+    optimizer._update_groups()
+    _steps[optimizer] = made + 1 if made < STEPS_BEFORE else _compiled(weakref.ref(optimizer))
+
+
+def _compiled(reference):
+    """Not of the bound method, which would keep the optimizer alive."""
+
+    def optimizer_step():
+        reference()._update_groups()
+
+    return CompiledFunction(optimizer_step)
