@@ -1,5 +1,7 @@
 """The text of f.explain(): what a compiled function became."""
 
+from .runtime.native import native_code_is_used
+
 
 def explain(name, recordings, recompiles, eager_calls):
     lines = [f"{name}: {len(recordings)} signature(s)"]
@@ -21,9 +23,24 @@ def _recording_lines(signature, recording):
         lines += [f"    {reason} [{count}x, {line}]" for (reason, line), count in recording.fallbacks.items()]
     else:
         lines.append("  nothing ran outside the programs")
+    lines += [f"  {line}" for line in _replay_lines(recording)]
     for k, program in enumerate(recording.programs):
         lines += [f"  {line}" for line in _program_lines(k, program)]
     return lines
+
+
+def _replay_lines(recording):
+    """Whether calls are replayed, and what that does not cover; else the first reason why they are not."""
+    if recording.replays:
+        how = "in native code" if native_code_is_used() else "in Python: native code is not used"
+        replays = recording.replays
+        lines = [f"calls are replayed {how}, in {len(replays)} way(s)"]
+        ends = dict.fromkeys(reason for replay in replays for reason in replay.slower_for)
+        return lines + [f"  done in Python at the end of a call: {reason}" for reason in ends]
+    if recording.not_replayed is None:
+        return ["calls are not replayed yet: that takes three that are alike"]
+    reason, line = recording.not_replayed
+    return [f"calls are not replayed, every call is followed step by step: {reason} [{line}]"]
 
 
 def _argument(part):

@@ -102,8 +102,8 @@ class UsualFrame(NothingAgain):
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
-        special = self.fresh, needed.views, self.outside, self.changes, self.segments, self.program is None
-        self.ends_in_python = self._ends_differ or any(special)
+        self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
+        self.ends_in_python = bool(self.slower_for)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -111,6 +111,18 @@ class UsualFrame(NothingAgain):
         self.position, self.departed, self._native = native.Number(), native.Number(), None
         if native.layout() is not None:
             self._use_native_methods()
+
+    def _what_ends_in_python(self):
+        """(what native code does not know how to end, whether this call has it)."""
+        return (
+            ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
+            ("a tensor from outside is new in every call", self.fresh),
+            ("a result is a view", self.needed.views),
+            ("a result requires gradients", self.outside),
+            ("a tensor is changed in place", self.changes),
+            ("a value is read before the call ends", self.segments),
+            ("nothing is left to compute at the end", self.program is None),
+        )
 
     def _use_native_methods(self):
         names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]

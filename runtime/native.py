@@ -52,6 +52,10 @@ def layout():
         return None
 
 
+def native_code_is_used():
+    return layout() is not None
+
+
 class _NotFound(Exception):
     pass
 

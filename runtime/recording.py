@@ -154,6 +154,7 @@ class Recording:
     expectation: object = None
     replays: list = field(default_factory=list)  # frame_usual.py: what calls that do the same again use
     memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
+    n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
 

@@ -12,6 +12,7 @@ from .usual_entries import NotReplayed, entries_of, is_usual_key
 
 _MAX_MEMORIES = 24
 _MAX_REPLAYS = 8
+_UNLIKE_BEFORE_IT_IS_SAID = 8
 
 
 def usual_frame(frame, args, kwargs):
@@ -28,7 +29,12 @@ def usual_frame(frame, args, kwargs):
     end = frame.step, frame.needed, frame.flushes, structure, kinds
     stable = _stable(recording, end, frame.lasting)
     if stable is None:
+        recording.n_unlike += 1
+        if recording.n_unlike > _UNLIKE_BEFORE_IT_IS_SAID:
+            reason = "no three of the last calls were alike in their path, their results and the tensors they met"
+            recording.not_replayed = reason, frame.step.line
         return None
+    recording.n_unlike = 0
     key = end, [(vid, id(t), id(t._data)) for vid, t in stable]
     found = recording.refusals.get(frame.step) if recording.refusals.get(frame.step, (None,))[0] == key else None
     if found is not None:

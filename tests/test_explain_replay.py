@@ -1,0 +1,78 @@
+"""explain() says of every signature whether its calls are replayed, and if not, why and at which line."""
+
+import pytest
+
+import weft
+from weft.runtime import native
+
+W = weft.ones(3, requires_grad=True)
+STATE = weft.zeros(3)
+
+
+def explained(function, *arguments, n=6):
+    f = weft.compile(function)
+    for _ in range(n):
+        f(*arguments)
+    return f.explain()
+
+
+def hooked(x):
+    y = x * W
+    y.register_hook(lambda g: g * 2)
+    y.sum().backward()
+    return y.detach()
+
+
+def own_function(x):
+    class Twice(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    return Twice.apply(x * W).sum()
+
+
+def eager_part(x):
+    v = x[1:]
+    x.add_(1)
+    return v
+
+
+NOT_REPLAYED = {
+    "hooks": (hooked, "gradients pass through nodes"),
+    "an op outside": (lambda x: (x * 7).to(weft.int64) ** 5, "ran outside its program"),
+    "a Function": (own_function, "ran outside its program"),
+    "in place under a view": (eager_part, "ran outside its program"),
+}
+
+
+@pytest.mark.parametrize("function,reason", NOT_REPLAYED.values(), ids=NOT_REPLAYED)
+def test_why_calls_are_not_replayed(function, reason):
+    text = explained(function, weft.ones(3))
+    line = next(line for line in text.splitlines() if "calls are not replayed" in line)
+    assert reason in line and "test_explain_replay.py:" in line
+
+
+def test_an_argument_with_a_history():
+    assert "an argument is no leaf, or not contiguous" in explained(lambda x: x * 2, W * 2)
+
+
+def test_too_few_calls():
+    assert "that takes three that are alike" in explained(lambda x: x * 2, weft.ones(3), n=2)
+
+
+def test_calls_that_are_replayed():
+    text = explained(lambda x: x * 2, weft.ones(3))
+    how = "in native code" if native.layout() is not None else "in Python"
+    assert f"calls are replayed {how}" in text and "not replayed" not in text
+
+
+def test_what_is_slower_is_said():
+    assert "a result is a view" in explained(lambda x: (x * 2).t(), weft.ones(2, 3))
+    assert "a result requires gradients" in explained(lambda x: x * W, weft.ones(3))
+    assert "a tensor is changed in place" in explained(lambda x: STATE.add_(x) is None, weft.ones(3))
+    assert "a value is read before the call ends" in explained(lambda x: (x * 2).sum().item() * x, weft.ones(3))
