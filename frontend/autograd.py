@@ -77,16 +77,21 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             return
     elif _done_outside(outputs, gradients, retain, create_graph, inputs):
         return
-    roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
     if inputs is None:
-        engine.run(roots, retain_graph=retain, create_graph=create_graph)
+        engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
         return
+    roots = _roots(outputs, gradients)()
     _check_inputs(inputs)
     wanted = [edge_of(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     for x, g in zip(inputs, found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
+
+
+def _roots(outputs, gradients):
+    """A function that gives where a backward pass begins, with which cotangents."""
+    return lambda: [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
 
 
 def _done_outside(outputs, *arguments):
@@ -139,8 +144,7 @@ def grad(
         found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
     if found is None:
         wanted = [edge_of(x) for x in inputs]
-        roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
-        found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+        found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
     for k, g in enumerate(found):
         if g is None and materialize_grads:
             found[k] = inputs[k].new_zeros(inputs[k].shape)

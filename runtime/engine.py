@@ -9,6 +9,7 @@ from sys import getrefcount
 
 from ..compiler.ops.arithmetic import add
 from ..compiler.ops.view import clone
+from .frame_walks import Walking
 from .gate import apply_inplace
 from .modes import state
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad
@@ -35,6 +36,20 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     return found if create_graph else _apart(found, [cotangent for _, cotangent in roots])
 
 
+def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
+    """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
+    because making cotangents is part of it."""
+    frame, enabled = state.frame, state.grad_enabled
+    if frame is None:
+        return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+    operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
+    n_inputs = None if inputs is None else len(inputs)
+    walking = Walking(frame, operands, (len(outputs), n_inputs, bool(retain_graph), bool(create_graph), enabled))
+    found = run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+    frame.walks.append(walking.end(found or ()))
+    return found
+
+
 def _apart(found, given):
     """Gradients that share memory with nothing, as a program's results do."""
     taken, apart = {id(c) for c in given}, []
@@ -50,8 +65,11 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
     pending, queue = {}, Queue()
     for (node, index), cotangent in roots:
         _contribute(pending, queue, node, index, cotangent)
+    walked = None if state.frame is None else state.frame.walked
     while queue:
         node = queue.take()
+        if walked is not None:
+            walked.append(node)
         cotangents = pending.pop(id(node))
         cotangents = _before(node, cotangents)
         if captured is not None:
