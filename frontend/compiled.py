@@ -6,6 +6,7 @@ import inspect
 
 from .explain import explain
 from .nn.parameter import Parameter
+from .runtime.closed_again import set_compile
 from .runtime.frame import Frame
 from .runtime.frame_run import run
 from .runtime.frame_spans import remember_methods
@@ -175,6 +176,9 @@ class CompiledFunction:
 
     def __repr__(self):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
+
+
+set_compile(CompiledFunction)
 
 
 def _flatten(x, tensors):

@@ -42,6 +42,7 @@ def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph)
     frame, enabled = state.frame, state.grad_enabled
     if frame is None:
         return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+    frame = frame.recorded()
     operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
     n_inputs = None if inputs is None else len(inputs)
     walking = Walking(frame, operands, (len(outputs), n_inputs, bool(retain_graph), bool(create_graph), enabled))

@@ -154,3 +154,40 @@ def test_gradients_are_there_already(compile):
         f(weft.randn(3))
         seen.append(x.grad.clone())
     return seen
+
+
+OUTSIDE = {
+    "hessian vector": lambda f, x, v: grad((grad(f(x, v), x, create_graph=True)[0] * v).sum(), x)[0],
+    "third": lambda f, x, v: grad(grad(grad(f(x, v), x, create_graph=True)[0].sum(), x, create_graph=True)[0].sum(), x)[
+        0
+    ],
+    "backward of it": lambda f, x, v: grad(f(x, v), x, create_graph=True)[0].square().sum().backward(),
+    "both inputs": lambda f, x, v: grad(f(x, v) * 2, [x, v], create_graph=True, allow_unused=True)[0].detach(),
+    "the gradient is kept": lambda f, x, v: KEPT.append(grad(f(x, v), x, create_graph=True)[0]),
+}
+
+
+@pytest.mark.parametrize("use", OUTSIDE.values(), ids=OUTSIDE)
+def test_second_derivatives_outside(use):
+    def scenario(compile):
+        KEPT.clear()
+        f, x, seen = compile(lambda x, v: (weft.sin(x) * x * v * 2.5).sum()), leaf(4), []
+        for k in range(16):
+            v = weft.randn(4)
+            if use is OUTSIDE["both inputs"]:
+                v.requires_grad_()
+            seen += [use(f, x, v), x.grad]
+            if k % 4 == 3:
+                x.grad = None
+        return [*seen, *[grad(g.sum(), x)[0] for g in KEPT]]
+
+    assert_same(scenario)
+
+
+def test_second_derivatives_outside_are_compiled():
+    f, x = weft.compile(lambda x: (weft.sin(x) * x).sum()), leaf(4)
+    for _ in range(16):
+        grad(grad(f(x), x, create_graph=True)[0].sum(), x)
+    programs = f.recordings[0].usual.entries[-2].step.programs
+    (again,) = [found for key, found in programs.items() if key[0] == "again"]
+    assert again.recordings[0].usual is not None
