@@ -107,6 +107,13 @@ def test_addresses_of_fields(code):
     assert found - packed.address == offset_of(sources.Everything, "word")
 
 
+def test_addresses_of_functions(code):
+    find = native_function(code, sources.function_address)
+    factorial = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(find(1))
+    assert factorial(5) == 120 == sources.function_address(1)(5)
+    assert find(0) != find(1)
+
+
 def test_a_function_without_a_slow_way_says_that_it_departed():
     text = translate([sources.positive]).text()
     assert "define internal i1 @weft_native_sources.positive" in text

@@ -5,6 +5,7 @@ import builtins
 import types
 from dataclasses import replace
 
+from ..emit.builder import PTR, Reg
 from .kinds import (
     F64,
     I64,
@@ -65,7 +66,7 @@ def global_value(w, node, meant):
     if isinstance(meant, Struct):
         return Value(Pointer(type(meant)), w.unit.struct(_path(w, node), meant))
     if hasattr(meant, "declaration"):
-        return Value(Address, w.unit_function(meant))
+        return Value(Address, Reg(f"@{w.unit.signature(meant).name}", PTR))
     return w.constant("object", _path(w, node))
 
 
