@@ -30,7 +30,17 @@ from weft.runtime.tensor import Tensor
 
 NAME = "size"
 MARK = object()
-set_tuple_item = External("PyTuple_SetItem", (Tuple, I64, Steals(Object)), I32, fails="nonzero")
+
+
+def set_item_in_python(pair, k, x):
+    pair[k] = x
+
+
+# In Python a list stands for the tuple, which could not be changed.
+new_tuple = External("PyTuple_New", (I64,), Tuple, fails="null", quiet=True, python=lambda n: [None] * n)
+set_tuple_item = External(
+    "PyTuple_SetItem", (Tuple, I64, Steals(Object)), I32, fails="nonzero", quiet=True, python=set_item_in_python
+)
 
 
 class Words(Struct):
@@ -206,6 +216,26 @@ def same(words: Words, x: Object, y: Object) -> Object:
     if id(x) == id(y):
         return True
     return NAME if y is None else None
+
+
+@native(form=METHOD, slow="slow", name="lists")
+def lists(words: Words, items: Object, x: Object) -> Object:
+    """Items are replaced, lists iterated over and made; a C function takes references over."""
+    require(type(items) is list)
+    n: I64 = 0
+    for item in items:
+        if item is x:
+            n += 1
+    items[0] = x
+    items[1] = (x, words.empty)
+    pair = new_tuple(2)
+    set_tuple_item(pair, 0, x)
+    set_tuple_item(pair, 1, new_long(n))
+    made = [pair, items, None if n > 1 else x]
+    while n > 0:
+        made = [made]
+        n -= 1
+    return made
 
 
 @native(form=METHOD, slow="slow", name="refused")

@@ -79,7 +79,7 @@ def f(n: I64) -> I64:
     return unheard
 ---
 @native()
-#! a way through the function ends without a value: @native()
+#! a way through the function ends without a value: def f(n: I64) -> I64:
 def f(n: I64) -> I64:
     pass
 ---
@@ -131,7 +131,7 @@ def f(n: I64) -> I64:
 ---
 @native()
 def f(n: I64) -> I64:
-    #! assigns to a name, a field or an item: a, b = (n, n)
+    #! assigns to a name, a field or an item: a, b = n, n
     a, b = n, n
 ---
 @native()

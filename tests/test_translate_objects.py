@@ -21,6 +21,9 @@ def code():
     return translated.load("test objects", EXPORTED, native.layout())
 
 
+METHODS = str.split("take pairs look_up attributes next_number choose data_of same refused lists")
+
+
 class Native:
     """The methods of one Words, natively; what they write is read with `read`."""
 
@@ -28,7 +31,18 @@ class Native:
 
     def __init__(self, code, words):
         self.packed = Packed(words)
-        for name in ("take", "pairs", "look_up", "attributes", "next_number", "choose", "data_of", "same", "refused"):
+        for name in (
+            "take",
+            "pairs",
+            "look_up",
+            "attributes",
+            "next_number",
+            "choose",
+            "data_of",
+            "same",
+            "refused",
+            "lists",
+        ):
             definition = native._MethodDef(name.encode(), code.address(name), 0x80, None)
             self.kept.append((definition, code))
             setattr(self, name, native._new_builtin(ctypes.byref(definition), self.packed.words, None))
@@ -155,7 +169,9 @@ def test_references_stay_what_they_are(code):
         lambda: m.pairs([*marks, sources.MARK]),
         lambda: m.look_up({marks[0]: marks[1]}, marks[0]), lambda: m.attributes(marks[2], "op"),
         lambda: m.attributes(marks[2], "__class__"), lambda: m.choose(marks[0], marks[1]), lambda: m.next_number(17),
-        lambda: m.next_number("x"), lambda: m.choose("x", None), lambda: m.choose(True, marks[3]),
+        lambda: m.lists([marks[0], 2, marks[0]], marks[0]), lambda: m.lists([1, 2], marks[1]),
+        lambda: m.same(marks[0], None), lambda: m.next_number("x"), lambda: m.choose("x", None),
+        lambda: m.choose(True, marks[3]),
         lambda: pytest.raises(AttributeError, m.attributes, marks[3], "missing"),
         lambda: slot(code, "first_slot")(marks[0], (marks[1], 2), None), lambda: m.data_of(one),
         lambda: slot(code, "first_slot")(marks[0], (marks[1],), None),
@@ -208,6 +224,16 @@ def test_shared_structures_can_be_written_from_outside(code):
 def test_identity_and_unhashable_keys(methods):
     m, x = methods(words()), object()
     assert m.same(x, x) is True and m.same(x, None) == "size" and m.same(x, 5) is None
+
+
+def test_lists_and_what_takes_references_over(methods):
+    m, x, items = methods(words()), object(), [1, 2, 3]
+    pair, given, last = m.lists(items, x)
+    assert list(pair) == [x, 0] and given is items == [x, (x, "empty"), 3] and last is x
+    ((pair, *_, last),) = m.lists([x, 5], x)
+    assert list(pair) == [x, 1] and last is x
+    (((_, given, last),),) = m.lists([x, 5, x], x)
+    assert last is None and given == [x, (x, "empty"), x]
 
 
 def test_an_error_in_get_counts_as_absent(code):

@@ -1,6 +1,7 @@
 """What the functions of one translation have in common: their sources, the table they read, what was noted."""
 
 import ast
+import linecache
 import os
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,9 +23,11 @@ class Source(NamedTuple):
     tree: ast.FunctionDef
     file: str
     names: dict
+    text: str
 
     def error(self, node, what):
-        return NotTranslatable(f"{self.where(node)}: {what}: {ast.unparse(node).splitlines()[0]}")
+        given = ast.get_source_segment(self.text, node) or ast.unparse(node)
+        return NotTranslatable(f"{self.where(node)}: {what}: {given.splitlines()[0]}")
 
     def where(self, node):
         return f"{self.file}:{node.lineno}"
@@ -56,7 +59,7 @@ class Unit:
         self.structs = {}
         self.signatures = {}
         self.warnings = []
-        self._trees = {}
+        self._files = {}
 
     # --- the table ------------------------------------------------------------------------------------------------
     def slot(self, kind, name):
@@ -86,16 +89,18 @@ class Unit:
         code = function.__code__
         closure = {k: c.cell_contents for k, c in zip(code.co_freevars, function.__closure__ or ())}
         file = os.path.basename(code.co_filename)
-        return Source(function, self._tree(code), file, {**function.__globals__, **closure})
+        trees, text = self._file(code.co_filename, function.__globals__)
+        tree = trees[code.co_name, code.co_firstlineno]
+        return Source(function, tree, file, {**function.__globals__, **closure}, text)
 
-    def _tree(self, code):
-        """The text of a function; a file is parsed once."""
-        if code.co_filename not in self._trees:
-            with open(code.co_filename, encoding="utf-8") as file:
-                nodes = ast.walk(ast.parse(file.read()))
-            found = [n for n in nodes if isinstance(n, ast.FunctionDef)]
-            self._trees[code.co_filename] = {(n.name, min([n, *n.decorator_list], key=_line).lineno): n for n in found}
-        return self._trees[code.co_filename][code.co_name, code.co_firstlineno]
+    def _file(self, path, names):
+        """({(name, first line): function}, text) of a file, or of a part of an archive, which is parsed once."""
+        if path not in self._files:
+            text = "".join(linecache.getlines(path, names))
+            found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+            trees = {(n.name, min([n, *n.decorator_list], key=_line).lineno): n for n in found}
+            self._files[path] = trees, text
+        return self._files[path]
 
     def kinds(self, source):
         """([kind of each parameter], kind of the result or None)."""
