@@ -153,6 +153,25 @@ def next_number(words: Words, x: Object) -> Object:
     return small(small(x, 20), 1000)
 
 
+@native()
+def require_even(n: I64):
+    if n > 0:
+        require_odd(n - 1)
+
+
+@native()
+def require_odd(n: I64):
+    require(n > 0)
+    require_even(n - 1)
+
+
+@native(form=METHOD, slow="slow", name="even")
+def even(words: Words, x: Object) -> Object:
+    """Functions that call each other, of which the second departs."""
+    require_even(as_long(x))
+    return x
+
+
 @native(inline=True)
 def first_of(words: Words) -> Borrowed(TensorObject):
     return words.tensors[0]

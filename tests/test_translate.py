@@ -8,6 +8,7 @@ import native_sources as sources
 import numpy as np
 import pytest
 
+from weft.compiler.emit import pool
 from weft.compiler.translate.kinds import F64, Address, Cell, Struct, offset_of
 from weft.compiler.translate.translate import translate
 from weft.runtime import translated
@@ -118,6 +119,10 @@ def test_a_function_without_a_slow_way_says_that_it_departed():
     text = translate([sources.positive]).text()
     assert "define internal i1 @weft_native_sources.positive" in text
     assert "ret i1 false" in text
+
+
+def test_the_sources_of_weft_have_no_warnings():
+    assert not translate(pool.POOL).warnings and not translate(pool.SERIAL_POOL).warnings
 
 
 def test_every_statement_is_a_comment_in_the_text():

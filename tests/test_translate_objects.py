@@ -21,7 +21,7 @@ def code():
     return translated.load("test objects", EXPORTED, native.layout())
 
 
-METHODS = str.split("take pairs look_up attributes next_number choose data_of same refused lists")
+METHODS = str.split("take pairs look_up attributes next_number choose data_of same refused lists even")
 
 
 class Native:
@@ -31,18 +31,7 @@ class Native:
 
     def __init__(self, code, words):
         self.packed = Packed(words)
-        for name in (
-            "take",
-            "pairs",
-            "look_up",
-            "attributes",
-            "next_number",
-            "choose",
-            "data_of",
-            "same",
-            "refused",
-            "lists",
-        ):
+        for name in METHODS:
             definition = native._MethodDef(name.encode(), code.address(name), 0x80, None)
             self.kept.append((definition, code))
             setattr(self, name, native._new_builtin(ctypes.byref(definition), self.packed.words, None))
@@ -141,6 +130,11 @@ def test_functions_that_depart_take_their_callers_with_them(methods):
     assert m.next_number(-1) == 1
     for too_large in (30, 2**70, "x", 5.0):
         assert m.next_number(too_large) == (SLOW, 1)
+
+
+def test_functions_that_call_each_other_and_depart(methods):
+    m = methods(words())
+    assert [m.even(n) for n in range(4)] == [0, (SLOW, 1), 2, (SLOW, 1)]
 
 
 def test_conditional_objects(methods):

@@ -44,18 +44,26 @@ class Translation(Unit):
         return Signature(name, list(zip(names, kinds)), result, declaration.form)
 
     def _write(self, source, signature, assumed):
+        n_signatures, n_functions = len(self.signatures), len(self.ir.functions)
         for _ in range(_MOST_ATTEMPTS):
             try:
                 writer = _write_once(self, source, signature, assumed)
             except Retry as retry:
+                assumed[retry.key] = retry.found
                 if retry.key == "departs":
                     signature.departs = True
-                assumed[retry.key] = retry.found
+                    self._forget(n_signatures, n_functions)
                 continue
             signature.runs_code, signature.finished = writer.events > 0, True
             self.warnings += writer.warnings
             return
         raise AssertionError(f"{signature.name}: no end of attempts, {assumed}")
+
+    def _forget(self, n_signatures, n_functions):
+        """What was written since: functions that call this one back took it for one that does not depart."""
+        for key in list(self.signatures)[n_signatures:]:
+            del self.signatures[key]
+        del self.ir.functions[n_functions:]
 
 
 def _write_once(unit, source, signature, assumed):
