@@ -11,16 +11,34 @@ In Python a structure is an ordinary object: `Entry(op=add)`; what is not given 
 """
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..emit.builder import F64 as IR_F64
-from ..emit.builder import I1, PTR, Type
+from ..emit.builder import I1, PTR
 from ..emit.builder import I32 as IR_I32
 from ..emit.builder import I64 as IR_I64
 
 
 class Kind:
-    """A type of the subset. `ir` is what a register of it is, `memory` what a field of it is."""
+    """A type of the subset. `ir` is what a register of it is, `memory` what a field of it is.
+
+    Kinds are equal if what they are made of is. (No dataclass: those would add 5 ms to importing weft.)
+    """
+
+    parts = ()
+
+    def __init__(self, *values):
+        for name, value in zip(self.parts, values, strict=True):
+            setattr(self, name, value)
+
+    def _values(self):
+        return tuple(getattr(self, name) for name in self.parts)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self):
+        return hash((type(self), self._values()))
 
     def __str__(self):
         return self.name
@@ -35,15 +53,8 @@ class InPointer(Kind):
     ir = memory = PTR
 
 
-@dataclass(frozen=True, repr=False)
 class Number(Kind):
-    name: str
-    ir: Type
-    memory: Type
-    zero: object
-
-    def __str__(self):
-        return self.name
+    parts = ("name", "ir", "memory", "zero")
 
 
 I64 = Number("I64", IR_I64, IR_I64, 0)
@@ -57,8 +68,14 @@ class ObjectKind(InPointer):
     """A Python object. cls: the class that `type(x) is cls` narrows to; fields: name -> (name in the layout, kind);
     item: what it holds."""
 
+    parts = ("name", "cls", "fields", "item")
+
     def __init__(self, name, cls=None, fields=None, item=None):
-        self.name, self.cls, self.fields, self.item = name, cls, fields or {}, item
+        super().__init__(name, cls, fields or {}, item)
+
+    # One that is like another is not the same: a layout may have other offsets for it.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __call__(self, item):
         """A list or tuple of objects of one kind."""
@@ -76,11 +93,10 @@ List = ObjectKind("List", list, item=Object)
 Dict = ObjectKind("Dict", dict)
 
 
-@dataclass(frozen=True, repr=False)
 class Wrapped(InPointer):
     """A kind that something is said about."""
 
-    item: object
+    parts = ("item",)
 
     def __str__(self):
         return f"{type(self).__name__}({kind_of(self.item)})"
@@ -106,32 +122,32 @@ class Atomic(Wrapped):
     """A word that several threads use."""
 
 
-@dataclass(frozen=True, repr=False)
 class Inline(InPointer):
     """In the structure itself: `count` items, or one structure if there is no count."""
 
-    item: object
-    count: int | None = None
+    parts = ("item", "count")
+
+    def __init__(self, item, count=None):
+        super().__init__(item, count)
 
     def __str__(self):
         return f"Inline({kind_of(self.item)}{'' if self.count is None else f', {self.count}'})"
 
 
-@dataclass(frozen=True)
-class At:
+class At(NamedTuple):
     """Of a field: at which byte it is."""
 
     offset: int
     kind: object
 
 
-@dataclass(frozen=True, repr=False)
 class Function(InPointer):
     """The address of a C function. variadic: how many of its parameters are declared, if there are more."""
 
-    parameters: tuple
-    result: object = None
-    variadic: int | None = None
+    parts = ("parameters", "result", "variadic")
+
+    def __init__(self, parameters, result=None, variadic=None):
+        super().__init__(parameters, result, variadic)
 
     def __str__(self):
         return "Function"
@@ -153,18 +169,16 @@ class Struct:
             setattr(self, name, values[name] if name in values else default_of(place.kind))
 
 
-@dataclass(frozen=True, repr=False)
 class Pointer(InPointer):
     """The address of a structure."""
 
-    cls: type
+    parts = ("cls",)
 
     def __str__(self):
         return self.cls.__name__
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a field lies."""
 
     offset: int

@@ -9,7 +9,7 @@ the translator, so a process whose native code is on disk imports neither it nor
 """
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # Memory orders, in LLVM's words.
 RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = "monotonic", "acquire", "release", "acq_rel", "seq_cst"
@@ -21,8 +21,7 @@ class Departed(Exception):
     """In Python: something required does not hold, and the function's slow way is to be gone."""
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(NamedTuple):
     """How a function is native. function: its Python, whose text is translated.
 
     form: METHOD is METH_FASTCALL with an array of words for `self`; SLOT is a class's tp_call; None a C function of its
@@ -78,8 +77,7 @@ def require(condition):
 
 
 # --- what native functions call ---------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class External:
+class External(NamedTuple):
     """A C function that the process has, by name.
 
     fails: what it returns with an exception set: "null", "nonzero", or None if it does not. quiet: whether it is sure
@@ -98,8 +96,7 @@ class External:
         return self.python(*arguments)
 
 
-@dataclass(frozen=True)
-class Intrinsic:
+class Intrinsic(NamedTuple):
     """An instruction, by LLVM's name for it."""
 
     name: str
