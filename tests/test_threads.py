@@ -27,7 +27,7 @@ def restore():
 
 def jobs():
     """How many programs teams have run so far."""
-    return threads._pool().read("GENERATION") >> 16
+    return threads._pool().read("generation") >> 16
 
 
 def same_for_all_counts(function, *arguments, shares=True):
@@ -190,7 +190,7 @@ def check(times=30):
         assert compiled(x, w).numpy().tobytes() == expected
 
 def workers():
-    return threads._pool().read("ALIVE")
+    return threads._pool().read("alive")
 
 """
 
@@ -282,7 +282,7 @@ def test_fork_while_other_threads_compute():
             child = os.fork()
             if child == 0:
                 check(2)
-                os._exit(threads._pool().read("STOP"))
+                os._exit(threads._pool().read("stop"))
             assert os.waitpid(child, 0)[1] == 0
         stop = True
         for t in others: t.join()
@@ -307,7 +307,7 @@ for _ in range(3):
     if child == 0:
         signal.alarm(100)  # ends a child that waits for ever
         check(2)
-        os._exit(threads._pool().read("STOP"))
+        os._exit(threads._pool().read("stop"))
     assert os.waitpid(child, 0)[1] == 0
 stop = True
 for t in others: t.join()
@@ -361,7 +361,7 @@ def test_several_python_threads_set_numbers():
         assert not failed, failed
         assert max(longest) < 5, max(longest)
         pool = threads._pool()
-        assert pool.read("STOP") == 0 and pool.read("WORKERS") == pool.n_workers
+        assert pool.read("stop") == 0 and pool.read("workers") == pool.n_workers
         """
     )
 
