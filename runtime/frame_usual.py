@@ -13,7 +13,6 @@ wrong but the comparison.
 import threading
 from functools import partial
 from operator import is_, itemgetter
-from sys import getrefcount
 from weakref import getweakrefcount
 
 from . import frame_inputs, native, native_text
@@ -23,6 +22,7 @@ from .frame_run import close_after_error, run
 from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from .references import PICKED, counts_of_picked
 from .tensor import Tensor, pending_tensor
 from .usual_entries import End, entries_of, is_usual_key
 
@@ -30,21 +30,11 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-def _references_when_picked():
-    items = [object(), object()]
-    picked = itemgetter(0, 1)(items)
-    return list(map(getrefcount, picked))[0]
-
-
 def _picker(numbers):
     """A function that picks these items of a list."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return itemgetter(slice(numbers[0], numbers[0] + 1) if numbers else slice(0))
-
-
-# References to a tensor that only a UsualFrame holds, as its close() counts them.
-_UNUSED_REFERENCES = _references_when_picked()
 
 
 def usual_frame(frame, arguments):
@@ -355,10 +345,10 @@ class UsualFrame(NothingAgain):
         if any(map(getweakrefcount, results)):
             # Whoever watches a tensor would take the next call's for it.
             return False
-        counts = list(map(getrefcount, results))
+        counts = counts_of_picked(results)
         del results
         if counts != self._counts:
-            if [c > _UNUSED_REFERENCES for c in counts] != [alive for _, alive in self.results]:
+            if [c > PICKED for c in counts] != [alive for _, alive in self.results]:
                 return False
             self._counts = counts
         return True

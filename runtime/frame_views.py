@@ -1,15 +1,14 @@
 """Which values of an open compiled call share memory: views and the values they are views of."""
 
 from collections import Counter
-from sys import getrefcount
 
 import numpy as np
 
 from . import frame_autograd
-from .frame_flush import UNUSED_REFERENCES
 from .gate import apply_eagerly
 from .modes import state
 from .node import Saved
+from .references import is_held
 from .tensor import Tensor
 
 
@@ -67,7 +66,7 @@ def living_views(frame, target):
 
 def _is_held(frame, vid, by_nodes):
     """Whether anything but the call's own books holds the tensor of a value."""
-    return getrefcount(frame.tensors[vid]) > UNUSED_REFERENCES + by_nodes[vid] and frame.tensors[vid] is not None
+    return is_held(frame.tensors, vid, by_nodes[vid]) and frame.tensors[vid] is not None
 
 
 def _references_by_nodes(frame):
