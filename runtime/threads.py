@@ -118,7 +118,11 @@ class _Pool:
         self.slots = self.words[FIELDS["SLOTS"] // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
         self.slots[:, SLOT_POOL // 8] = self.address
         atexit.register(self.end)
-        os.register_at_fork(before=self.leave_for_fork, after_in_parent=self.come_back, after_in_child=self.forget)
+
+    @property
+    def is_prepared(self):
+        """Whether it can have workers."""
+        return self.read("SYSCALL") != 0
 
     def write(self, field, value):
         self.words[FIELDS[field] // 8] = value
@@ -127,13 +131,13 @@ class _Pool:
         return int(self.words[FIELDS[field] // 8])
 
     def set_threads(self, n):
-        if n > 1 and not self.read("SYSCALL") and _has_workers():
-            library = kernels.library("pool", _text)
-            self.use(library)
-            self.prepare(library)
-        if not self.read("SYSCALL"):
-            return
         with jit.compiling:
+            if n > 1 and not self.is_prepared and _has_workers():
+                library = kernels.library("pool", _text)
+                self.use(library)
+                self.prepare(library)
+            if not self.is_prepared:
+                return
             self.quiesce()
             self.threads = min(n, MAX_WORKERS + 1)
             self.n_workers = min(self.threads, _n_cpus()) - 1
@@ -179,19 +183,11 @@ class _Pool:
             self.write("STOP", 0)
             self.write("WORKERS", self.n_workers)
 
-    def leave_for_fork(self):
-        jit.compiling.acquire()
-        self.quiesce()
-
-    def come_back(self):
-        self.resume()
-        jit.compiling.release()
-
     def forget(self):
         """In the child of a fork, where the threads of the parent do not exist."""
         for field in ("ALIVE", "BUSY"):
             self.write(field, 0)
-        self.come_back()
+        self.resume()
 
     def end(self):
         """At exit: no worker may run while the interpreter's memory goes. Who compiles then is not waited for."""
@@ -199,6 +195,36 @@ class _Pool:
         self.quiesce()
 
 
+# --- forks ------------------------------------------------------------------------------------------------------------
+# Registered here once, not by each pool: one may be made while a fork waits for the thread that makes it, and who
+# registers then is called after the fork alone, for what was not done before it.
+_stopped_for_fork = []
+
+
+def _before_fork():
+    jit.compiling.acquire()
+    _stopped_for_fork[:] = [pool for pool in _pools if pool.is_prepared]
+    for pool in _stopped_for_fork:
+        pool.quiesce()
+
+
+def _after_fork_in_parent():
+    for pool in _stopped_for_fork:
+        pool.resume()
+    jit.compiling.release()
+
+
+def _after_fork_in_child():
+    for pool in _stopped_for_fork:
+        pool.forget()
+    jit.compiling.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+# --- the pool of the process ------------------------------------------------------------------------------------------
 def _pool():
     if not _pools:
         with jit.compiling:

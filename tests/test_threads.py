@@ -291,6 +291,31 @@ def test_fork_while_other_threads_compute():
     )
 
 
+def test_fork_while_another_thread_makes_the_pool():
+    """What it registered for forks then was called after this one alone, and released a lock that nobody held."""
+    run(
+        """
+        made = threading.Event()
+        library = threads.kernels.library
+        def make_slowly(*args):
+            made.set()
+            time.sleep(0.3)
+            return library(*args)
+        threads.kernels.library = make_slowly
+        first = threading.Thread(target=check)
+        first.start()
+        made.wait()
+        child = os.fork()
+        if child == 0:
+            check()
+            os._exit(threads._pool().read("STOP"))
+        assert os.waitpid(child, 0)[1] == 0
+        first.join()
+        check()
+        """
+    )
+
+
 FORK_WHILE_COMPILING = """
 import signal
 stop = False
