@@ -225,23 +225,3 @@ def test_native_replay_is_found_whatever_the_interpreter_counts():
     program = COUNTING["all"] + "from weft.runtime import native\nprint(native.layout() is not None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.split() == [str(weft.runtime.native.layout() is not None)], done.stderr[-3000:]
-
-
-FREE_THREADED = {
-    "lock off": "import sys; sys._is_gil_enabled = lambda: False",
-    "lock on": """
-import sys, sysconfig
-sys._is_gil_enabled = lambda: True
-known = sysconfig.get_config_var
-sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else known(name)
-""",
-}
-
-
-@pytest.mark.parametrize("how", FREE_THREADED)
-def test_a_free_threaded_build_is_refused(how):
-    program = FREE_THREADED[how] + "\nimport weft"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ImportError: ")
-    assert "weft does not support free-threaded builds of CPython, and this is one" in done.stderr
-    assert "Use a standard build, such as python3.13 instead of python3.13t" in done.stderr
