@@ -142,8 +142,12 @@ def trained(n_threads):
 def test_training_step():
     expected = trained(1)
     before = jobs()
-    for n in COUNTS[1:]:
-        assert trained(n) == expected, f"{n} threads"
+    # On a machine that others use, workers may be late for all the few steps of several trainings.
+    for _ in range(100):
+        for n in COUNTS[1:]:
+            assert trained(n) == expected, f"{n} threads"
+        if jobs() > before or not HAS_WORKERS:
+            break
     assert (jobs() > before) == HAS_WORKERS
 
 
