@@ -18,9 +18,6 @@ from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
 
-# References to a tensor that nobody else holds: the list, the loop variable, the argument of getrefcount.
-_UNUSED_REFERENCES = 3
-
 SECOND_BACKWARD = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
     "freed), at {name}. Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "

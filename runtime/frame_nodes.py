@@ -5,7 +5,7 @@ the results are differentiated by a program, as those of any call.
 """
 
 from .frame_autograd import node_for
-from .frame_views import has_history, is_held, references_by_nodes
+from .frame_views import has_history, is_held_outside, references_by_nodes
 from .node import Node
 
 
@@ -26,7 +26,7 @@ def hand_out_nodes(frame):
     """Results that somebody holds get real nodes, with all that these lead to; other nodes go, with what they have
     saved. Whether there are such results."""
     by_nodes = references_by_nodes(frame)
-    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held(frame, v, by_nodes)]
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
     stack = [frame.tensors[v]._node or node_for(frame, v) for v in held]
     reached = set()
     while stack:

@@ -13,16 +13,15 @@ wrong but the comparison.
 import threading
 from functools import partial
 from operator import is_, itemgetter
-from sys import getrefcount
 
 from . import native, native_text
 from .frame_again import NothingAgain
 from .frame_autograd import accumulate
-from .frame_flush import UNUSED_REFERENCES
 from .frame_run import run
 from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from .references import held
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
@@ -331,7 +330,7 @@ class UsualFrame(Ending, NothingAgain):
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
                 and entry.update.is_alone()
-                and all(getrefcount(self.tensors[v]) <= UNUSED_REFERENCES for v in entry.update.views)
+                and not held(self.tensors, entry.update.views)
             ):
                 self.numbers += map(float, numbers)
                 entry.update.bump_versions()

@@ -108,7 +108,11 @@ class _Pool:
         self.slots = self.words[SLOTS // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
         self.slots[:, _word_of_slot("pool")] = self.address
         atexit.register(self.end)
-        os.register_at_fork(before=self.leave_for_fork, after_in_parent=self.come_back, after_in_child=self.forget)
+
+    @property
+    def is_prepared(self):
+        """Whether it can have workers."""
+        return self.read("syscall") != 0
 
     def write(self, field, value):
         self.words[offset_of(Pool, field) // 8] = value
@@ -117,13 +121,13 @@ class _Pool:
         return int(self.words[offset_of(Pool, field) // 8])
 
     def set_threads(self, n):
-        if n > 1 and not self.read("syscall") and _has_workers():
-            library = translated.load("pool", POOL)
-            self.use(library)
-            self.prepare(library)
-        if not self.read("syscall"):
-            return
         with jit.compiling:
+            if n > 1 and not self.is_prepared and _has_workers():
+                library = translated.load("pool", POOL)
+                self.use(library)
+                self.prepare(library)
+            if not self.is_prepared:
+                return
             self.quiesce()
             self.threads = min(n, MAX_WORKERS + 1)
             self.n_workers = min(self.threads, _n_cpus()) - 1
@@ -169,19 +173,11 @@ class _Pool:
             self.write("stop", 0)
             self.write("workers", self.n_workers)
 
-    def leave_for_fork(self):
-        jit.compiling.acquire()
-        self.quiesce()
-
-    def come_back(self):
-        self.resume()
-        jit.compiling.release()
-
     def forget(self):
         """In the child of a fork, where the threads of the parent do not exist."""
         for field in ("alive", "busy"):
             self.write(field, 0)
-        self.come_back()
+        self.resume()
 
     def end(self):
         """At exit: no worker may run while the interpreter's memory goes. Who compiles then is not waited for."""

@@ -1,19 +1,13 @@
 """The end of a usual call: its program runs if the same results are alive as usual, and they are handed out."""
 
 from operator import itemgetter
-from sys import getrefcount
 from weakref import getweakrefcount
 
 from .frame_run import close_after_error
 from .modes import state
+from .references import PICKED, counts_of_picked
 from .tensor import pending_tensor
 from .usual_calls import EndedCall, ReplayedCall
-
-
-def _references_when_picked():
-    items = [object(), object()]
-    picked = itemgetter(0, 1)(items)
-    return list(map(getrefcount, picked))[0]
 
 
 def picker(numbers):
@@ -21,10 +15,6 @@ def picker(numbers):
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return itemgetter(slice(numbers[0], numbers[0] + 1) if numbers else slice(0))
-
-
-# References to a tensor that only a UsualFrame holds, as close() counts them.
-_UNUSED_REFERENCES = _references_when_picked()
 
 
 class Ending:
@@ -101,10 +91,10 @@ class Ending:
         if any(map(getweakrefcount, results)):
             # Whoever watches a tensor would take the next call's for it.
             return False
-        counts = list(map(getrefcount, results))
+        counts = counts_of_picked(results)
         del results
         if counts != self._counts:
-            if [c > _UNUSED_REFERENCES for c in counts] != [alive for _, alive in self.results]:
+            if [c > PICKED for c in counts] != [alive for _, alive in self.results]:
                 return False
             self._counts = counts
         return True

@@ -142,8 +142,12 @@ def trained(n_threads):
 def test_training_step():
     expected = trained(1)
     before = jobs()
-    for n in COUNTS[1:]:
-        assert trained(n) == expected, f"{n} threads"
+    # On a machine that others use, workers may be late for all the few steps of several trainings.
+    for _ in range(100):
+        for n in COUNTS[1:]:
+            assert trained(n) == expected, f"{n} threads"
+        if jobs() > before or not HAS_WORKERS:
+            break
     assert (jobs() > before) == HAS_WORKERS
 
 
@@ -286,6 +290,31 @@ def test_fork_while_other_threads_compute():
             assert os.waitpid(child, 0)[1] == 0
         stop = True
         for t in others: t.join()
+        check()
+        """
+    )
+
+
+def test_fork_while_another_thread_makes_the_pool():
+    """What it registered for forks then was called after this one alone, and released a lock that nobody held."""
+    run(
+        """
+        made = threading.Event()
+        library = threads.kernels.library
+        def make_slowly(*args):
+            made.set()
+            time.sleep(0.3)
+            return library(*args)
+        threads.kernels.library = make_slowly
+        first = threading.Thread(target=check)
+        first.start()
+        made.wait()
+        child = os.fork()
+        if child == 0:
+            check()
+            os._exit(threads._pool().read("STOP"))
+        assert os.waitpid(child, 0)[1] == 0
+        first.join()
         check()
         """
     )
