@@ -6,7 +6,10 @@ Formulas are PyTorch's chainable forms: the next rate from the present one, so t
 import math
 from collections import Counter
 
+from ..absent import attribute_of
 from .optimizer import Optimizer
+
+__getattr__ = attribute_of(__name__)
 
 
 class LRScheduler:
@@ -58,6 +61,9 @@ class LRScheduler:
 
     def _present(self):
         return [group["lr"] for group in self.optimizer.param_groups]
+
+
+_LRScheduler = LRScheduler  # PyTorch's older name
 
 
 class LambdaLR(LRScheduler):

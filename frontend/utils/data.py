@@ -13,11 +13,14 @@ import math
 
 import numpy as np
 
+from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
 from ..creation import from_numpy, tensor
 from ..runtime import random
 from ..runtime.tensor import Tensor
+
+__getattr__ = attribute_of(__name__)
 
 
 class Dataset:
@@ -140,8 +143,15 @@ class DataLoader:
         collate_fn=None,
         pin_memory=False,
         drop_last=False,
-        *,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
         generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        pin_memory_device="",
+        in_order=True,
     ):
         if num_workers:
             raise NotImplementedError(f"DataLoader: there are no workers, got num_workers={num_workers}; leave it 0")

@@ -1,0 +1,156 @@
+"""PyTorch's import paths: one table says where weft has what PyTorch has there, and an importer makes modules of it.
+
+    import weft.nn.modules.linear           a module with the names of weft.nn
+    from weft.cuda.amp import autocast      of weft.amp
+    import torch.nn                         weft.nn itself, after weft.as_torch()
+
+A module of the table is made when it is asked for. Its names are those of its source, looked up as they are needed.
+"""
+
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ROOT = __name__.partition(".")[0]
+
+# (source, paths that show it). A source is a module of weft's, or an object in one after a colon.
+_TABLE = [
+    ("amp", "amp amp.autocast_mode amp.grad_scaler"),
+    ("amp:cuda_amp", "cuda.amp cuda.amp.autocast_mode cuda.amp.grad_scaler"),
+    ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
+    ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
+    ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
+    ("devices:xpu", "xpu"),
+    ("devices:mps", "mps"),
+    ("devices:cpu", "cpu"),
+    ("devices:accelerator", "accelerator"),
+    ("devices:backends", "backends"),
+    ("devices:cudnn", "backends.cudnn"),
+    ("devices:cuda_backend", "backends.cuda"),
+    ("devices:mps_backend", "backends.mps"),
+    ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
+    ("jit", "jit"),
+    (
+        "nn",
+        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.batchnorm nn.modules.channelshuffle "
+        "nn.modules.container nn.modules.conv nn.modules.distance nn.modules.dropout nn.modules.flatten "
+        "nn.modules.fold nn.modules.instancenorm nn.modules.lazy nn.modules.linear nn.modules.loss nn.modules.module "
+        "nn.modules.normalization nn.modules.padding nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn "
+        "nn.modules.sparse nn.modules.transformer nn.modules.upsampling",
+    ),
+    ("nn.sequences", "nn.utils.rnn"),
+    ("nn.tuples", "nn.modules.utils"),
+    ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
+    ("optim", "optim.adamax optim.adamw optim.adadelta optim.asgd optim.lbfgs optim.nadam optim.radam optim.rprop"),
+    ("serialization", "serialization"),
+    ("random", "random"),
+    ("settings:compiling", "_dynamo _dynamo.config _inductor _inductor.config"),
+    ("testing", "testing"),
+    ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
+    ("utils.checkpoint", "utils.checkpoint"),
+    ("utils._pytree", "utils._pytree"),
+    ("version", "version torch_version"),
+]
+PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
+
+
+class PathModule(ModuleType):
+    """A path of PyTorch's. It shows the names of its source, and what has been assigned to it."""
+
+    def __init__(self, name, source):
+        super().__init__(name, f"{name}: PyTorch's path to what is in {source.__name__}.")
+        self.__path__ = []
+        self.__dict__["_source"] = source
+
+    def __getattr__(self, name):
+        inner = f"{self.__name__.partition('.')[2]}.{name}"
+        if inner in PATHS:
+            return import_module(f"{_ROOT}.{inner}")
+        return getattr(self.__dict__["_source"], name)
+
+    def __dir__(self):
+        return sorted({*vars(self), *vars(self._source)})
+
+    @property
+    def __all__(self):
+        source = self.__dict__["_source"]
+        return getattr(source, "__all__", [name for name in vars(source) if not name.startswith("_")])
+
+
+def source_of(path):
+    """The module that has what PyTorch has at a path of the table."""
+    module, _, name = PATHS[path].partition(":")
+    module = import_module(f"{_ROOT}.{module}")
+    return vars(module)[name] if name else module
+
+
+class PathImporter:
+    """Finds the paths of the table after Python has found no file."""
+
+    def find_spec(self, name, path=None, target=None):
+        inner = name.partition(".")[2]
+        if name.partition(".")[0] != _ROOT or inner not in PATHS:
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return PathModule(spec.name, source_of(spec.name.partition(".")[2]))
+
+    def exec_module(self, module):
+        pass
+
+
+class TorchImporter:
+    """Finds modules of weft under the name torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name.startswith("torch.") else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__name__
+        try:
+            # What is in the table of modules when this returns is what has been imported.
+            sys.modules[name] = import_module(_ROOT + name.removeprefix("torch"))
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"No module named {name!r}: {_why(name, error)}", name=name) from None
+
+
+def _why(name, error):
+    return f"it is weft that goes by the name torch here, and weft has no {name.removeprefix('torch.')} ({error})"
+
+
+class as_torch:
+    """From this call on `import torch` is weft, and so are the modules of torch that weft has.
+
+    As a context manager it ends with the block: `with weft.as_torch(): import some_program`. RuntimeError if PyTorch
+    itself has been imported already.
+    """
+
+    def __init__(self):
+        weft, present = sys.modules[_ROOT], sys.modules.get("torch")
+        if present not in (None, weft):
+            raise RuntimeError(
+                f"as_torch: torch has been imported already (from {getattr(present, '__file__', '?')}), and what holds "
+                "it would go on using it; call weft.as_torch() before anything imports torch"
+            )
+        self.importer = None
+        if present is None:
+            self.importer = TorchImporter()
+            sys.meta_path.insert(0, self.importer)
+            sys.modules["torch"] = weft
+
+    def __enter__(self):
+        return sys.modules[_ROOT]
+
+    def __exit__(self, *exception):
+        if self.importer is not None:
+            sys.meta_path.remove(self.importer)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+                del sys.modules[name]
+
+
+sys.meta_path.append(PathImporter())
