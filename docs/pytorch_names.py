@@ -1,4 +1,4 @@
-"""Write frontend/pytorch_names.txt: the public names of PyTorch, by which weft says of a missing one that it is missing.
+"""Write frontend/pytorch_names.txt: the public names of PyTorch, by which weft says of a name that it is missing.
 
     python docs/pytorch_names.py          needs PyTorch itself
 
@@ -14,12 +14,13 @@ from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "frontend" / "pytorch_names.txt"
 MODULES = str.split("""
-    torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn torch.nn.utils.parametrizations
-    torch.nn.utils.parametrize torch.nn.parameter torch.optim torch.optim.lr_scheduler torch.optim.swa_utils torch.linalg
-    torch.special torch.fft torch.distributions torch.distributions.constraints torch.autograd torch.autograd.functional
-    torch.autograd.graph torch.autograd.forward_ad torch.autograd.profiler torch.func torch.utils torch.utils.data
-    torch.utils.checkpoint torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler
-    torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx
+    torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn
+    torch.nn.utils.parametrizations torch.nn.utils.parametrize torch.nn.parameter torch.optim
+    torch.optim.lr_scheduler torch.optim.swa_utils torch.linalg torch.special torch.fft torch.distributions
+    torch.distributions.constraints torch.autograd torch.autograd.functional torch.autograd.graph
+    torch.autograd.forward_ad torch.autograd.profiler torch.func torch.utils torch.utils.data torch.utils.checkpoint
+    torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler torch.accelerator
+    torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx
 """)
 CLASSES = ["torch.Tensor", "torch.nn.Module", "torch.optim.Optimizer"]
 # Parts of PyTorch whose modules no program for one CPU imports.

@@ -6,12 +6,13 @@
 PyTorch's own names are in pytorch_names.txt, which docs/pytorch_names.py writes; what is said of them is below.
 """
 
+import re
 import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from .paths import PATHS
+from .paths import PARENTS, PATHS
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
@@ -28,11 +29,24 @@ _REFUSED = {
     "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER, "export": _NO_INTERPRETER,
     "_C": "weft has no C++ side", "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
-    "quantization": _DENSE, "quantize_per_tensor": _DENSE, "sparse": _DENSE, "sparse_coo_tensor": _DENSE,
-    "sparse_csr_tensor": _DENSE, "to_sparse": _DENSE, "SparseAdam": _DENSE, "nested": _DENSE, "masked": _DENSE,
+    "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
     "hub": "weft fetches nothing", "multiprocessing": "tensors live in one process: send .numpy()",
-    "UntypedStorage": "tensors share memory through NumPy arrays", "storage": "tensors share memory through arrays",
+    "storage": "tensors share memory through NumPy arrays",
 }  # fmt: skip
+# The same for names of one kind, wherever they are.
+_KINDS_REFUSED = [
+    (
+        re.compile(r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsmm|hspmm|ssp.*"),
+        _DENSE,
+    ),
+    (
+        re.compile(r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|SparseAdam|dense_dim"),
+        _DENSE,
+    ),
+    (re.compile(r".*Storage|untyped_storage|storage_type"), "tensors share memory through NumPy arrays"),
+    (re.compile(r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event"), _OTHER_DEVICES),
+    (re.compile(r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*"), _NO_INTERPRETER),
+]
 # What to write instead, today.
 _INSTEAD = {
     "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
@@ -78,6 +92,9 @@ def attribute_of(module):
         inner = f"{path}.{name}" if path else name
         if inner in PATHS:
             return import_module(f"{_ROOT}.{inner}")
+        if name == "__path__" and path in PARENTS:
+            # Python asks a module for it before it looks for modules below: those of the table.
+            return []
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise AttributeError(sentence(path, name))
@@ -90,7 +107,7 @@ def sentence(path, name, sources=None):
     full = f"{path}.{name}" if path else name
     if not any(is_known(place, name) for place in sources or [path]):
         return _unknown(path, name)
-    reason, instead = _reason(full, name), _INSTEAD.get(name)
+    reason, instead = reason_against(path, name), _INSTEAD.get(name)
     plan = f"will not have it ({reason})" if reason else "does not have it yet"
     return f"{_ROOT}.{full}: {PYTORCH} has it, weft {plan}" + (f". Write instead: {instead}" if instead else "")
 
@@ -101,10 +118,12 @@ def is_known(path, name):
     return name in names_in(path) or full in names_in("modules") or full in _REFUSED
 
 
-def _reason(full, name):
-    parts = full.split(".")
+def reason_against(path, name):
+    """Why weft will not have a name of PyTorch's; None if it will."""
+    parts = [*(path.split(".") if path else ()), name]
     prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)]
-    return next((_REFUSED[key] for key in (*prefixes, name) if key in _REFUSED), None)
+    found = next((_REFUSED[key] for key in (*prefixes, name) if key in _REFUSED), None)
+    return found or next((reason for kind, reason in _KINDS_REFUSED if kind.fullmatch(name)), None)
 
 
 def _unknown(path, name):

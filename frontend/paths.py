@@ -14,7 +14,8 @@ from types import ModuleType
 
 _ROOT = __name__.partition(".")[0]
 
-# (source, paths that show it). A source is a module of weft's, or an object in one after a colon.
+# (sources, paths that show them). A source is a module of weft's, or an object in one after a colon; of several the
+# first that has a name gives it.
 _TABLE = [
     ("amp", "amp amp.autocast_mode amp.grad_scaler"),
     ("amp:cuda_amp", "cuda.amp cuda.amp.autocast_mode cuda.amp.grad_scaler"),
@@ -33,12 +34,14 @@ _TABLE = [
     ("jit", "jit"),
     (
         "nn",
-        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.batchnorm nn.modules.channelshuffle "
-        "nn.modules.container nn.modules.conv nn.modules.distance nn.modules.dropout nn.modules.flatten "
-        "nn.modules.fold nn.modules.instancenorm nn.modules.lazy nn.modules.linear nn.modules.loss nn.modules.module "
-        "nn.modules.normalization nn.modules.padding nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn "
+        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
+        "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
+        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn "
         "nn.modules.sparse nn.modules.transformer nn.modules.upsampling",
     ),
+    ("nn nn.containers", "nn.modules.container"),
+    ("nn nn.loss", "nn.modules.loss"),
+    ("nn nn.normalization", "nn.modules.batchnorm"),
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
@@ -53,34 +56,41 @@ _TABLE = [
     ("version", "version torch_version"),
 ]
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
+PARENTS = {path.rpartition(".")[0] for path in PATHS}
 
 
 class PathModule(ModuleType):
     """A path of PyTorch's. It shows the names of its source, and what has been assigned to it."""
 
-    def __init__(self, name, source):
-        super().__init__(name, f"{name}: PyTorch's path to what is in {source.__name__}.")
+    def __init__(self, name, sources):
+        super().__init__(name, f"{name}: PyTorch's path to what is in {sources[0].__name__}.")
         self.__path__ = []
-        self.__dict__["_source"] = source
+        self._sources = sources
 
     def __getattr__(self, name):
         inner = f"{self.__name__.partition('.')[2]}.{name}"
         if inner in PATHS:
             return import_module(f"{_ROOT}.{inner}")
-        return getattr(self.__dict__["_source"], name)
+        first, *others = vars(self)["_sources"]
+        found = next((other for other in others if not hasattr(first, name) and hasattr(other, name)), first)
+        return getattr(found, name)
 
     def __dir__(self):
-        return sorted({*vars(self), *vars(self._source)})
+        return sorted({*vars(self), *vars(self._sources[0])})
 
     @property
     def __all__(self):
-        source = self.__dict__["_source"]
+        source = self._sources[0]
         return getattr(source, "__all__", [name for name in vars(source) if not name.startswith("_")])
 
 
-def source_of(path):
-    """The module that has what PyTorch has at a path of the table."""
-    module, _, name = PATHS[path].partition(":")
+def sources_of(path):
+    """The modules that have what PyTorch has at a path of the table."""
+    return [_source(place) for place in PATHS[path].split()]
+
+
+def _source(place):
+    module, _, name = place.partition(":")
     module = import_module(f"{_ROOT}.{module}")
     return vars(module)[name] if name else module
 
@@ -95,7 +105,7 @@ class PathImporter:
         return ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
-        return PathModule(spec.name, source_of(spec.name.partition(".")[2]))
+        return PathModule(spec.name, sources_of(spec.name.partition(".")[2]))
 
     def exec_module(self, module):
         pass

@@ -301,7 +301,8 @@ def test_loading_errors():
 
 def test_text():
     assert repr(optim.SGD([one(1.0, 1.0)], lr=0.1)) == (
-        "SGD (\nParameter Group 0\n    dampening: 0\n    lr: 0.1\n    maximize: False\n    momentum: 0\n"
+        "SGD (\nParameter Group 0\n    dampening: 0\n    differentiable: False\n    foreach: None\n    fused: None\n"
+        "    lr: 0.1\n    maximize: False\n    momentum: 0\n"
         "    nesterov: False\n    weight_decay: 0\n)"
     )
 
