@@ -10,12 +10,14 @@ import re
 import sys
 from functools import cache
 from importlib import import_module
+from opcode import opmap
 from pathlib import Path
 
 from .paths import PARENTS, PATHS
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
+_IMPORT_FROM = opmap["IMPORT_FROM"]
 
 # What will not come, with the reason: names as "module.name", "module" for all of it, or "name" wherever it is.
 _OTHER_DEVICES = "weft computes on the CPU"
@@ -97,9 +99,18 @@ def attribute_of(module):
             return []
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if _is_imported(sys._getframe(1)):
+            raise ImportError(f"cannot import name {name!r} from {module!r}: {sentence(path, name)}", name=module)
         raise AttributeError(sentence(path, name))
 
     return __getattr__
+
+
+def _is_imported(frame):
+    """Whether the name is wanted by `from ... import name`, which would put a sentence of its own in place of ours."""
+    while frame.f_globals.get("__name__") in (__name__, f"{_ROOT}.paths"):
+        frame = frame.f_back
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
 def sentence(path, name, sources=None):

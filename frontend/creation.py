@@ -10,6 +10,7 @@ from .placement import check_placement
 from .runtime import random
 from .runtime.device import require_cpu
 from .runtime.modes import state
+from .runtime.size import Size
 from .runtime.tensor import Tensor, _apply
 
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
@@ -115,11 +116,14 @@ def tensor(data, *, dtype=None, requires_grad=False, **placement):
 
 
 def _from_user(*data):
-    """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, Tensor([2, 3]) those elements.
+    """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, as has Tensor(x.shape), and Tensor([2, 3])
+    those elements.
 
     The default dtype, whatever the elements are; of a tensor, the tensor under another name. TypeError for a number
     that is no size.
     """
+    if len(data) == 1 and isinstance(data[0], Size):
+        data = data[0]
     if all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in data):
         return empty(*data)
     if len(data) > 1:

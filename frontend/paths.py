@@ -1,15 +1,13 @@
-"""PyTorch's import paths: one table says where weft has what PyTorch has there, and an importer makes modules of it.
+"""PyTorch's import paths: one table says where weft has what PyTorch has there.
 
     import weft.nn.modules.linear           a module with the names of weft.nn
     from weft.cuda.amp import autocast      of weft.amp
-    import torch.nn                         weft.nn itself, after weft.as_torch()
 
-A module of the table is made when it is asked for. Its names are those of its source, looked up as they are needed.
+A module of the table is made when it is asked for (importing.py). Its names are those of its source, looked up as they
+are needed.
 """
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _ROOT = __name__.partition(".")[0]
@@ -36,8 +34,9 @@ _TABLE = [
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
         "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
-        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn "
-        "nn.modules.sparse nn.modules.transformer nn.modules.upsampling",
+        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
+        "nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn nn.modules.sparse nn.modules.transformer "
+        "nn.modules.upsampling",
     ),
     ("nn nn.containers", "nn.modules.container"),
     ("nn nn.loss", "nn.modules.loss"),
@@ -93,74 +92,3 @@ def _source(place):
     module, _, name = place.partition(":")
     module = import_module(f"{_ROOT}.{module}")
     return vars(module)[name] if name else module
-
-
-class PathImporter:
-    """Finds the paths of the table after Python has found no file."""
-
-    def find_spec(self, name, path=None, target=None):
-        inner = name.partition(".")[2]
-        if name.partition(".")[0] != _ROOT or inner not in PATHS:
-            return None
-        return ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return PathModule(spec.name, sources_of(spec.name.partition(".")[2]))
-
-    def exec_module(self, module):
-        pass
-
-
-class TorchImporter:
-    """Finds modules of weft under the name torch."""
-
-    def find_spec(self, name, path=None, target=None):
-        return ModuleSpec(name, self) if name.startswith("torch.") else None
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        name = module.__name__
-        try:
-            # What is in the table of modules when this returns is what has been imported.
-            sys.modules[name] = import_module(_ROOT + name.removeprefix("torch"))
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"No module named {name!r}: {_why(name, error)}", name=name) from None
-
-
-def _why(name, error):
-    return f"it is weft that goes by the name torch here, and weft has no {name.removeprefix('torch.')} ({error})"
-
-
-class as_torch:
-    """From this call on `import torch` is weft, and so are the modules of torch that weft has.
-
-    As a context manager it ends with the block: `with weft.as_torch(): import some_program`. RuntimeError if PyTorch
-    itself has been imported already.
-    """
-
-    def __init__(self):
-        weft, present = sys.modules[_ROOT], sys.modules.get("torch")
-        if present not in (None, weft):
-            raise RuntimeError(
-                f"as_torch: torch has been imported already (from {getattr(present, '__file__', '?')}), and what holds "
-                "it would go on using it; call weft.as_torch() before anything imports torch"
-            )
-        self.importer = None
-        if present is None:
-            self.importer = TorchImporter()
-            sys.meta_path.insert(0, self.importer)
-            sys.modules["torch"] = weft
-
-    def __enter__(self):
-        return sys.modules[_ROOT]
-
-    def __exit__(self, *exception):
-        if self.importer is not None:
-            sys.meta_path.remove(self.importer)
-            for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-                del sys.modules[name]
-
-
-sys.meta_path.append(PathImporter())

@@ -10,6 +10,7 @@ from .compiler.dtypes import ALL, DType
 from .creation import empty, tensor
 from .runtime.device import require_cpu
 from .runtime.modes import state
+from .runtime.size import Size
 from .runtime.tensor import Tensor
 
 # The element type, PyTorch's word for a class of tensors, and the method that converts to it.
@@ -41,6 +42,8 @@ class TensorType:
     def __call__(self, *data, device=None):
         """A tensor of this type: of sizes, of a sequence or an array of numbers, of nothing, or of a tensor."""
         require_cpu(self.__name__, device)
+        if len(data) == 1 and isinstance(data[0], Size):
+            return empty(data[0], dtype=self.dtype)
         if not data or all(isinstance(d, int) and not isinstance(d, bool) for d in data):
             return empty(*data or (0,), dtype=self.dtype)
         if len(data) > 1:

@@ -7,6 +7,7 @@ import numpy as np
 from ..compiler import dtypes
 from ..compiler.ops.random import call_key, normal_from
 from ..compiler.ops.random import uniform as uniform_op
+from .device import CPU, require_cpu
 from .tensor import Tensor, _apply
 
 _LOWEST, _END = -(1 << 63), 1 << 64
@@ -16,13 +17,15 @@ class Generator:
     """Counter-based generator: draws with `generator=` are a stream of their own. The default one is
     `weft.default_generator`."""
 
+    device = CPU
+
     def __init__(self, device="cpu"):
         """`device` names the CPU, as in PyTorch. (A number is a seed.)"""
         self._seed, self._calls = 0, 0
         if isinstance(device, int):
             self.manual_seed(device)
-        elif str(device).partition(":")[0] != "cpu":
-            raise RuntimeError(f"Generator: weft computes on the CPU, got device {str(device)!r}")
+        else:
+            require_cpu("Generator", device)
 
     def manual_seed(self, seed):
         """Start anew: equal seeds give equal draws."""

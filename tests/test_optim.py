@@ -394,5 +394,5 @@ def test_schedule_errors():
     ):
         with pytest.raises(ValueError, match=message):
             lr_scheduler.ReduceLROnPlateau(optimizer, **options)
-    with pytest.raises(NotImplementedError, match="LRScheduler must define next_rates"):
+    with pytest.raises(NotImplementedError, match="LRScheduler must define get_lr"):
         lr_scheduler.LRScheduler(optimizer).step()

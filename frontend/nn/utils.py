@@ -22,9 +22,10 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
     With error_if_nonfinite a norm that is NaN or infinite raises RuntimeError.
     """
-    total = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
-    for grad in _gradients(parameters):
+    for grad in gradients:
         # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
         grad.mul_(factor)
     return total

@@ -72,9 +72,24 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay: the penalty does not pass through the averages."""
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, **options):
-        """Options: those that Adam takes by keyword."""
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **options)
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-2,
+        amsgrad=False,
+        *,
+        maximize=False,
+        foreach=None,
+        capturable=False,
+        differentiable=False,
+        fused=None,
+    ):
+        options = implementation(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
+        options.update(maximize=maximize, decoupled_weight_decay=True)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
 def _numbers(group, step):
