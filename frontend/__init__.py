@@ -38,9 +38,8 @@ from .runtime.threads import get_num_threads, set_num_threads
 for _module in (creation, functions, reducing, shaping, composed, placement, settings, tensor_methods, tensor_types):
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 for _name in absent.taking_out(""):
-    _function = globals().get(_name)
-    if _function is not None and "out" not in _function.__code__.co_varnames:
-        globals()[_name] = taking_out(_name, _function)
+    if _name in globals():
+        globals()[_name] = taking_out(_name, globals()[_name])
 
 from . import autograd, compiler, nn, optim, utils  # noqa: E402
 from .amp import autocast  # noqa: E402

@@ -242,7 +242,9 @@ def _repr(self):
 def _size(self, dim=None):
     if dim is None:
         return self.shape
-    return self.shape[normalize_axis("size", dim, self.ndim)]
+    data = self._data
+    shape = data.shape if data is not None else self._meta.shape
+    return shape[normalize_axis("size", dim, len(shape))]
 
 
 def _stride(self, dim=None):

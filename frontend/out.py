@@ -61,10 +61,17 @@ def _resize(out, result):
     out.data = value.clone() if value is result or value._base is not None else value
 
 
-def taking_out(name, function):
-    """The function with a keyword `out`. One that has a `dtype` computes in that of `out` unless it is given one."""
+def _takes(function, keyword):
     code = function.__code__
-    takes_dtype = "dtype" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return keyword in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def taking_out(name, function):
+    """The function with a keyword `out`; itself if it has one. One that has a `dtype` computes in that of `out` unless
+    it is given one."""
+    if _takes(function, "out"):
+        return function
+    takes_dtype = _takes(function, "dtype")
 
     @wraps(function)
     def function_with_out(*args, out=None, **kwargs):

@@ -14,18 +14,24 @@ from .tensor_types import cast_method_names, type_named, type_of
 def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_blocking=False, copy=False, **placement):
     """to(dtype), to(other tensor), to("cpu"), to("cpu", dtype): the tensor itself if that changes nothing, unless
     copy=True."""
-    # PyTorch takes non_blocking and copy by position too, last of all.
-    flags = [a for a in args if isinstance(a, bool)]
-    copy = copy or len(flags) > 1 and flags[1]
     if placement:
         check_placement("to", placement)
-    for a in (*args, device, tensor, other):
+    if device is not None or tensor is not None or other is not None:
+        args = (*args, device, tensor, other)
+    flags = []
+    for a in args:
+        if a is CPU or a is None:
+            continue
         if isinstance(a, DType):
             dtype = a
         elif isinstance(a, Tensor):
             dtype = a.dtype
-        elif not isinstance(a, bool):
+        elif isinstance(a, bool):
+            flags.append(a)
+        else:
             require_cpu("to", a)
+    # PyTorch takes non_blocking and copy by position too, last of all.
+    copy = copy or len(flags) > 1 and flags[1]
     result = self if dtype is None else f.to_dtype(self, dtype)
     return f.clone(self) if copy and result is self else result
 

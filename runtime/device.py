@@ -16,9 +16,12 @@ class device:
     def __new__(cls, type, index=None):
         if isinstance(type, device):
             return type
+        known = _known.get((type, index))
+        if known is not None:
+            return known
         self = object.__new__(cls)
         self.type, self.index = _parsed(type, index)
-        return self
+        return _known.setdefault((self.type, self.index), self)
 
     def __eq__(self, other):
         if not isinstance(other, device):
@@ -68,13 +71,18 @@ def _parsed(kind, index):
     return name, int(number)
 
 
+_known = {}
+# One object for all who name it, so that a look tells it.
 CPU = device("cpu")
 
 
 def require_cpu(function, given):
     """RuntimeError unless a device that a user gave is the CPU, or None."""
-    if given is not None and given is not CPU and device(given).type != "cpu":
+    if given is None or given is CPU or given == "cpu":
+        return
+    wanted = device(given)
+    if wanted.type != "cpu":
         raise RuntimeError(
-            f"{function}: weft computes on the CPU, got {str(given)!r}; leave the device out, or choose it as in "
+            f"{function}: weft computes on the CPU, got {str(wanted)!r}; leave the device out, or choose it as in "
             'device = "cuda" if weft.cuda.is_available() else "cpu"'
         )

@@ -139,7 +139,8 @@ class Tensor:
 
     @property
     def ndim(self):
-        return len(self.shape)
+        data = self._data
+        return len(data.shape if data is not None else self._meta.shape)
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame
