@@ -3,8 +3,10 @@
 from contextlib import contextmanager
 from typing import Final
 
+from .absent import attribute_of
 from .nn.module import Module
 
+__getattr__ = attribute_of(__name__)
 __all__ = [
     "Final", "ScriptModule", "annotate", "export", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
     "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",

@@ -70,8 +70,8 @@ class PathModule(ModuleType):
         inner = f"{self.__name__.partition('.')[2]}.{name}"
         if inner in PATHS:
             return import_module(f"{_ROOT}.{inner}")
-        first, *others = vars(self)["_sources"]
-        found = next((other for other in others if not hasattr(first, name) and hasattr(other, name)), first)
+        sources = vars(self)["_sources"]
+        found = next((source for source in sources if name in vars(source)), sources[0])
         return getattr(found, name)
 
     def __dir__(self):

@@ -116,12 +116,14 @@ def _item(where):
 def _compare_values(actual, expected, options, where):
     if not options.allow_subclasses and type(actual) is not type(expected):
         raise TypeError(f"allow_subclasses=False, but the types differ: {type(actual)} and {type(expected)}")
-    scalars = all(isinstance(x, numbers.Number) for x in (actual, expected))
+    if isinstance(actual, (bool, np.bool_)) and isinstance(expected, (bool, np.bool_)):
+        same = bool(actual) is bool(expected)
+        return None if same else f"Booleans mismatch: {actual} is not {expected}" + _item(where)
+    numbers_only = all(isinstance(x, numbers.Number) for x in (actual, expected))
     x, y = _as_tensor(actual, where), _as_tensor(expected, where)
-    problem = _difference_in_kind(x, y, options, scalars)
+    problem = _difference_in_kind(x, y, options, numbers_only)
     if problem is None:
-        x, y = _values(x, y)
-        problem = _mismatch(x, y, options, _tolerances((actual, expected), options), scalars)
+        problem = _mismatch(*_values(x, y), options, _tolerances((actual, expected), options))
     return None if problem is None else problem + _item(where)
 
 
@@ -129,7 +131,7 @@ def _as_tensor(x, where):
     if isinstance(x, Tensor):
         return x.detach()
     try:
-        return as_tensor(x)
+        return as_tensor(x, dtypes.float64 if type(x) is float else None)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"No comparison pair was able to handle inputs of type {type(x)}{_place(where)}; give tensors, arrays, "
@@ -137,10 +139,10 @@ def _as_tensor(x, where):
         ) from error
 
 
-def _difference_in_kind(x, y, options, scalars):
+def _difference_in_kind(x, y, options, numbers_only):
     if x.shape != y.shape:
         return f"The values for attribute 'shape' do not match: {x.shape} != {y.shape}."
-    if options.check_dtype and not scalars and x.dtype is not y.dtype:
+    if options.check_dtype and not numbers_only and x.dtype is not y.dtype:
         return f"The values for attribute 'dtype' do not match: {x.dtype} != {y.dtype}."
     if options.check_stride and x.stride() != y.stride():
         return f"The values for attribute 'stride()' do not match: {x.stride()} != {y.stride()}."
@@ -169,40 +171,47 @@ def _type_name(x):
     return x.dtype.name
 
 
-def _mismatch(x, y, options, tolerances, scalars):
+def _mismatch(x, y, options, tolerances):
     """The text about elements that are not close, or None."""
     rtol, atol = tolerances
     close = np.isclose(x, y, rtol, atol, options.equal_nan)
     if close.all():
         return None
-    equal = not (rtol or atol)
+    if not x.ndim:
+        return _scalar_text(x.item(), y.item(), rtol, atol)
     with np.errstate(all="ignore"):
         absolute = np.where(close, 0, np.abs(x - y))
-        relative = np.where(close, 0, absolute / np.abs(y))
-    if scalars:
-        return _scalar_text(x.item(), y.item(), absolute.item(), relative.item(), rtol, atol)
+        # Quotients of integers are float32 in PyTorch.
+        relative = np.where(close, 0, absolute / np.abs(y)).astype(x.dtype if x.dtype.kind == "f" else np.float32)
     n_wrong = int((~close).sum())
-    lines = [f"Tensor-likes are not {'equal' if equal else 'close'}!", ""]
+    lines = [f"Tensor-likes are not {_compared(rtol, atol)}!", ""]
     lines.append(f"Mismatched elements: {n_wrong} / {x.size} ({n_wrong / x.size:.1%})")
-    lines.append(f"Greatest absolute difference: {_greatest(absolute)}" + ("" if equal else f" (up to {atol} allowed)"))
-    lines.append(f"Greatest relative difference: {_greatest(relative)}" + ("" if equal else f" (up to {rtol} allowed)"))
+    lines.append(f"Greatest absolute difference: {_greatest(absolute)}{_allowed(atol, rtol)}")
+    lines.append(f"Greatest relative difference: {_greatest(relative)}{_allowed(rtol, atol)}")
     return "\n".join(lines)
+
+
+def _compared(rtol, atol):
+    return "close" if rtol or atol else "equal"
+
+
+def _allowed(tolerance, other):
+    return f" (up to {tolerance} allowed)" if tolerance or other else ""
 
 
 def _greatest(differences):
     """The largest difference and its index; NaN counts as the largest."""
     index = np.unravel_index(np.argmax(differences), differences.shape)
-    value = differences[index].item()
-    return f"{value}" + (f" at index {tuple(map(int, index))}" if index else "")
+    return f"{differences[index].item()} at index {tuple(map(int, index))}"
 
 
-def _scalar_text(x, y, absolute, relative, rtol, atol):
-    if not (rtol or atol):
-        return f"Expected {y} but got {x}.\n\nAbsolute difference: {absolute}\nRelative difference: {relative}"
+def _scalar_text(x, y, rtol, atol):
+    absolute = abs(x - y)
+    relative = float("inf") if y == 0 else absolute / abs(y)
     return (
-        f"Scalars are not close!\n\nExpected {y} but got {x}.\n"
-        f"Absolute difference: {absolute} (up to {atol} allowed)\n"
-        f"Relative difference: {relative} (up to {rtol} allowed)"
+        f"Scalars are not {_compared(rtol, atol)}!\n\nExpected {y} but got {x}.\n"
+        f"Absolute difference: {absolute}{_allowed(atol, rtol)}\n"
+        f"Relative difference: {relative}{_allowed(rtol, atol)}"
     )
 
 

@@ -16,12 +16,13 @@ class device:
     def __new__(cls, type, index=None):
         if isinstance(type, device):
             return type
-        known = _known.get((type, index))
-        if known is not None:
-            return known
-        self = object.__new__(cls)
-        self.type, self.index = _parsed(type, index)
-        return _known.setdefault((self.type, self.index), self)
+        key = _parsed(type, index)
+        known = _known.get(key)
+        if known is None:
+            self = object.__new__(cls)
+            self.type, self.index = key
+            known = _known.setdefault(key, self)
+        return known
 
     def __eq__(self, other):
         if not isinstance(other, device):
