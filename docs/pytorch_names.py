@@ -19,8 +19,8 @@ MODULES = str.split("""
     torch.optim.lr_scheduler torch.optim.swa_utils torch.linalg torch.special torch.fft torch.distributions
     torch.distributions.constraints torch.autograd torch.autograd.functional torch.autograd.graph
     torch.autograd.forward_ad torch.autograd.profiler torch.func torch.utils torch.utils.data torch.utils.checkpoint
-    torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler torch.accelerator
-    torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx
+    torch.distributed torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler
+    torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx
 """)
 CLASSES = ["torch.Tensor", "torch.nn.Module", "torch.optim.Optimizer"]
 # Parts of PyTorch whose modules no program for one CPU imports.

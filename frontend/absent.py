@@ -27,24 +27,17 @@ _DENSE = "weft's tensors are dense arrays"
 _REFUSED = {
     "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
     "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_PROCESS, "distributed": _ONE_PROCESS,
-    "utils.data.distributed": _ONE_PROCESS, "DistributedSampler": _ONE_PROCESS, "DataParallel": _ONE_PROCESS,
     "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER, "export": _NO_INTERPRETER,
     "_C": "weft has no C++ side", "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
-    "hub": "weft fetches nothing", "multiprocessing": "tensors live in one process: send .numpy()",
+    "hub": "weft fetches nothing",
     "storage": "tensors share memory through NumPy arrays",
 }  # fmt: skip
-# The same for names of one kind, wherever they are.
+# The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
-    (
-        re.compile(r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsmm|hspmm|ssp.*"),
-        _DENSE,
-    ),
-    (
-        re.compile(r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|SparseAdam|dense_dim"),
-        _DENSE,
-    ),
+    (re.compile(r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*"), _DENSE),
+    (re.compile(r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim"), _DENSE),
     (re.compile(r".*Storage|untyped_storage|storage_type"), "tensors share memory through NumPy arrays"),
     (re.compile(r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event"), _OTHER_DEVICES),
     (re.compile(r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*"), _NO_INTERPRETER),
@@ -52,7 +45,6 @@ _KINDS_REFUSED = [
 # What to write instead, today.
 _INSTEAD = {
     "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
-    "DataParallel": "the module itself", "DistributedSampler": "DataLoader(..., shuffle=True)",
     "profiler": "cProfile, or weft.visualize.kernel_times", "profile": "cProfile, or weft.visualize.kernel_times",
     "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
     "scalar_tensor": "weft.tensor(number)", "vmap": "a loop and weft.stack", "xlogy": "x * y.log()",
@@ -134,7 +126,8 @@ def reason_against(path, name):
     parts = [*(path.split(".") if path else ()), name]
     prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)]
     found = next((_REFUSED[key] for key in (*prefixes, name) if key in _REFUSED), None)
-    return found or next((reason for kind, reason in _KINDS_REFUSED if kind.fullmatch(name)), None)
+    kinds = _KINDS_REFUSED if path in ("", "Tensor", "optim") else []
+    return found or next((reason for kind, reason in kinds if kind.fullmatch(name)), None)
 
 
 def _unknown(path, name):

@@ -29,7 +29,9 @@ _TABLE = [
     ("devices:cuda_backend", "backends.cuda"),
     ("devices:mps_backend", "backends.mps"),
     ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
+    ("distributed", "distributed utils.data.distributed"),
     ("jit", "jit"),
+    ("multiprocessing", "multiprocessing"),
     (
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
@@ -41,6 +43,7 @@ _TABLE = [
     ("nn nn.containers", "nn.modules.container"),
     ("nn nn.loss", "nn.modules.loss"),
     ("nn nn.normalization", "nn.modules.batchnorm"),
+    ("nn.parallel", "nn.parallel.data_parallel nn.parallel.distributed"),
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),

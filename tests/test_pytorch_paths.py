@@ -52,6 +52,11 @@ import weft.backends.mps
 from weft.utils.checkpoint import checkpoint
 from weft.utils._pytree import tree_map
 from weft.utils import checkpoint, data
+from weft.utils.data.distributed import DistributedSampler
+from weft.distributed import init_process_group, destroy_process_group
+from weft.nn.parallel import DataParallel, DistributedDataParallel
+import weft.multiprocessing as mp
+import weft.distributed as dist
 from weft.testing import assert_close
 from weft.serialization import load
 from weft.random import fork_rng
@@ -155,15 +160,17 @@ def message_of(path):
 
 
 def test_a_missing_name_explains_itself():
-    assert message_of("weft.nn.DataParallel") == (
-        "weft.nn.DataParallel: PyTorch 2.13 has it, weft will not have it (weft trains in one process). "
-        "Write instead: the module itself"
+    assert message_of("weft.Tensor.storage") == (
+        "weft.Tensor.storage: PyTorch 2.13 has it, weft will not have it (tensors share memory through NumPy arrays). "
+        "Write instead: x.numpy(), which is the memory"
     )
     assert message_of("weft.Tensor.untyped_storage") == message_of("weft.ones(1).untyped_storage")
     assert "x.numpy(), which is the memory" in message_of("weft.ones(1).untyped_storage")
     assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
-    assert "one process" in message_of("weft.distributed")
-    assert not hasattr(weft, "distributed") and not hasattr(weft.Tensor, "untyped_storage")
+    assert "weft fetches nothing" in message_of("weft.hub") and "one process" in message_of(
+        "weft.distributed.scatter_object_list"
+    )
+    assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "untyped_storage")
 
 
 @pytest.mark.parametrize("path", ["nn", "nn.functional", "nn.init", "nn.utils", "optim", "autograd", "utils.data", ""])
@@ -193,14 +200,11 @@ def test_a_misspelt_name_is_an_ordinary_error_with_a_guess():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "from weft.nn import DataParallel",
-            "'DataParallel' from 'weft.nn': weft.nn.DataParallel: PyTorch 2.13 has it",
-        ),
+        ("from weft.optim import SparseAdam", "'SparseAdam' from 'weft.optim': weft.optim.SparseAdam: PyTorch 2.13"),
         ("from weft.nn.modules.linear import Lineer", "Did you mean: 'Linear'"),
-        ("import weft.distributed", "weft.distributed: PyTorch 2.13 has it, weft will not have it"),
-        ("from weft import distributed", "weft.distributed: PyTorch 2.13 has it"),
-        ("import weft.nn.parallel.data_parallel", "weft.nn.parallel: PyTorch 2.13 has it"),
+        ("import weft.hub", "weft.hub: PyTorch 2.13 has it, weft will not have it"),
+        ("from weft import onnx", "weft.onnx: PyTorch 2.13 has it"),
+        ("import weft.onnx.errors", "weft.onnx: PyTorch 2.13 has it"),
     ],
 )
 def test_importing_what_is_missing_says_the_same(line, message, without_torch):
@@ -210,6 +214,24 @@ def test_importing_what_is_missing_says_the_same(line, message, without_torch):
     with weft.as_torch(), pytest.raises(ImportError) as error:
         exec(line.replace("weft", "torch"), {})
     assert message in str(error.value)
+
+
+def test_one_process():
+    assert not (weft.distributed.is_available() or weft.distributed.is_initialized())
+    for call in (weft.distributed.init_process_group, weft.nn.parallel.DistributedDataParallel):
+        with pytest.raises(RuntimeError, match="weft trains in one process"):
+            call(nn.Linear(1, 1))
+    layer = nn.Linear(2, 1)
+    wrapped = nn.DataParallel(layer).to("cpu")
+    assert (wrapped(weft.ones(3, 2)) == layer(weft.ones(3, 2))).all() and wrapped.module is layer
+    assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]
+    assert weft.multiprocessing.get_start_method(allow_none=True) in (None, "fork", "spawn", "forkserver")
+
+
+def test_older_names_of_initialisers():
+    weight = weft.ones(3, 3)
+    with pytest.warns(FutureWarning, match="deprecated in favor of `nn.init.xavier_uniform_`"):
+        assert nn.init.xavier_uniform(weight) is weight
 
 
 def test_a_module_of_nobodys_is_not_found_as_ever():

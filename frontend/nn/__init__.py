@@ -48,6 +48,7 @@ from .loss import (
 )
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
+from .parallel import DataParallel
 from .parameter import Parameter
 
 __getattr__ = attribute_of(__name__)
@@ -63,6 +64,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Embedding",
     "Flatten",

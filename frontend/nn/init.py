@@ -158,3 +158,21 @@ def _erfinv(x):
     centre = np.polyval(_CENTRE, w - 2.5)
     tail = np.polyval(_TAIL, np.sqrt(w) - 3.0)
     return x * np.where(w < 5.0, centre, tail)
+
+
+# --- PyTorch's older names --------------------------------------------------------------------------------------------
+def _older(function):
+    name = function.__name__.rstrip("_")
+
+    def renamed(*arguments, **options):
+        warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
+        return function(*arguments, **options)
+
+    renamed.__name__ = renamed.__qualname__ = name
+    renamed.__doc__ = f"{name}_ under its older name."
+    return renamed
+
+
+_FILLING = (uniform_, normal_, constant_, eye_, xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_)
+uniform, normal, constant, eye, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(_older, _FILLING)
+orthogonal = _older(orthogonal_)

@@ -216,6 +216,11 @@ def _flattened(dataset, indices):
     return dataset, np.ascontiguousarray(indices)
 
 
+def get_worker_info():
+    """None: samples are loaded by the calling thread."""
+    return None
+
+
 def default_collate(samples):
     """A list of samples as one batch: tensors, arrays and numbers are stacked, tuples, lists and dicts entry by entry,
     strings listed. TypeError for anything else."""
