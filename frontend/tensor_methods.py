@@ -2,7 +2,7 @@
 
 from . import functions as f
 from .compiler.dtypes import DType
-from .creation import _from_user, empty, full, tensor
+from .creation import full, tensor
 from .placement import check_placement, strided
 from .runtime.device import CPU, require_cpu
 from .runtime.tensor import Tensor
@@ -85,8 +85,7 @@ def _new_filled(value):
 
 def _new(self, *data, device=None):
     """PyTorch's older constructor, with this tensor's type: new(2, 3), new([1, 2])."""
-    require_cpu("new", device)
-    return f.to_dtype(_from_user(*data) if data else empty(0), self.dtype)
+    return type_of(self.dtype)(*data, device=device)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

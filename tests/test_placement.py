@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +160,7 @@ def test_new_tensors_like_one():
     made = [x.new_zeros(3), x.new_ones((3,)), x.new_empty(3), x.new_full((3,), 2), x.new_tensor([1, 2, 3])]
     made += [x.new(3), x.new([1, 2, 3]), x.new(weft.ones(3).size()), x.new_zeros(size=(3,), device="cpu")]
     assert all(y.shape == (3,) and y.dtype is weft.float64 for y in made)
+    assert weft.tensor([1]).new([2**60 + 1]).item() == 2**60 + 1
     assert x.new_ones(2, dtype=weft.int64).dtype is weft.int64 and x.new_zeros(2, requires_grad=True).requires_grad
     with pytest.raises(RuntimeError, match="weft computes on the CPU"):
         x.new_zeros(2, device="cuda")
@@ -250,6 +252,8 @@ def test_versions_compare():
     assert weft.__version__ >= (2, 0) and weft.__version__ != "2.2" and weft.__version__ == "2.13.0"
     assert [int(n) for n in weft.__version__.split("+")[0].split(".")] == [2, 13, 0]
     assert weft.__version__.endswith("+weft." + weft.weft_version)
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{weft.weft_version}"' in project
 
 
 def test_decorators_of_compilers_change_nothing():
