@@ -1,22 +1,44 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
-from .creation import ones_like
+from .absent import attribute_of
+from .creation import ones_like, tensor
 from .runtime import engine
 from .runtime.function import Function, FunctionContext, once_differentiable
-from .runtime.modes import enable_grad, no_grad, set_grad_enabled, state
+from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
 from .runtime.node import edge_of
 from .runtime.tensor import Tensor
 
 __all__ = [
     "Function",
     "FunctionContext",
+    "FunctionCtx",
+    "Variable",
     "backward",
     "enable_grad",
     "grad",
+    "inference_mode",
     "no_grad",
     "once_differentiable",
     "set_grad_enabled",
 ]
+
+FunctionCtx = FunctionContext
+__getattr__ = attribute_of(__name__)
+
+
+class _Variable:
+    """PyTorch's old name for a tensor: Variable(x) is x, and every tensor is an instance of it."""
+
+    def __call__(self, data=None, requires_grad=False, volatile=None):
+        result = tensor([]) if data is None else data.detach()
+        result.requires_grad = requires_grad
+        return result
+
+    def __instancecheck__(self, x):
+        return isinstance(x, Tensor)
+
+
+Variable = _Variable()
 
 
 def _as_tuple(x):

@@ -16,6 +16,7 @@ ORDER = ["compiler", "runtime", "frontend"]
 LATE = {
     "networkx": "115 ms that only a cache miss, or a drawing, needs",
     "llvmlite": "a library of 179 MB that only a cache miss needs",
+    "difflib": "1 ms, which only a misspelt name needs",
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",

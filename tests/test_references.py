@@ -52,11 +52,11 @@ def test_the_first_that_nobody_holds():
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_picked_from_a_list(n):
-    from weft.runtime.frame_usual import _picker
+    from weft.runtime.usual_end import picker
 
     items = [object() for _ in range(8)]
     kept = items[0]
-    counts = references.counts_of_picked(_picker(list(range(n)))(items))
+    counts = references.counts_of_picked(picker(list(range(n)))(items))
     assert [c > references.PICKED for c in counts] == [True] + [False] * (n - 1) and kept is items[0]
 
 

@@ -8,6 +8,7 @@
 ['0.weight', '0.bias', '2.weight', '2.bias']
 """
 
+from ..absent import attribute_of
 from . import functional, init, utils
 from .activation import (
     CELU,
@@ -47,7 +48,10 @@ from .loss import (
 )
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
+from .parallel import DataParallel
 from .parameter import Parameter
+
+__getattr__ = attribute_of(__name__)
 
 __all__ = [
     "CELU",
@@ -60,6 +64,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Embedding",
     "Flatten",
