@@ -56,8 +56,8 @@ def _evaluate_arange(start, step, shape, dtype):
 
 
 def _lower_arange(b, positions, start, step, shape, dtype):
-    if start.type.element == "f64" or step.type.element == "f64":
-        start, step, positions = (b.convert(x, "f64") for x in (start, step, positions))
+    element = "f64" if "f64" in (start.type.element, step.type.element) else "i64"
+    start, step, positions = (b.convert(x, element) for x in (start, step, positions))
     return b.convert(b.add(start, b.mul(positions, step)), _ELEMENT[dtype])
 
 
