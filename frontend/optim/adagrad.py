@@ -5,7 +5,7 @@ from collections import defaultdict
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..creation import full_like
 from ..runtime.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, implementation, require, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -78,5 +78,5 @@ def _numbers(group, step):
 
 def adagrad(param, grad, total, lr, weight_decay, eps, *, decay, maximize):
     grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
-    total = add(total, mul(grad, grad))
-    return sub(param, div(mul(grad, lr), add(sqrt(total), eps))), None, total
+    total = stored(add(total, mul(grad, grad)), total)
+    return sub(param, div(mul(widened(grad, total), lr), add(sqrt(total), eps))), None, total

@@ -3,8 +3,9 @@
 from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
+from ..compiler.ops.table import OpError
 from ..runtime.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, implementation, require, start_state, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
 
 
 class Adam(Optimizer):
@@ -123,6 +124,12 @@ def blend_weight(t):
 
 
 def blend(x, y, weight, near):
+    if x.dtype is not y.dtype:
+        raise OpError(
+            f"optimizer step: expected dtype {x.dtype.name} for `end` (the gradient) but got dtype {y.dtype.name}: the "
+            "state was made when the parameter had another type. Convert it with "
+            "optimizer.load_state_dict(optimizer.state_dict()), or make a new optimizer"
+        )
     return add(x, mul(sub(y, x), weight)) if near else sub(y, mul(sub(y, x), weight))
 
 
@@ -137,9 +144,9 @@ def adam(param, grad, mean, square, *rest, decay, amsgrad, maximize, near):
     elif decay == "penalty":
         grad = add(grad, mul(param, penalty))
     mean = blend(mean, grad, mean_weight, near)
-    square = add(mul(square, old_square_share), mul(mul(grad, new_square_share), grad))
+    square = stored(add(mul(square, old_square_share), mul(mul(widened(grad, square), new_square_share), grad)), square)
     if amsgrad:
-        largest = maximum(largest, square)
+        largest = stored(maximum(largest, square), largest)
     denominator = add(div(sqrt(largest if amsgrad else square), square_correction), eps)
-    param = sub(param, div(mul(mean, step_size), denominator))
+    param = sub(param, div(mul(widened(widened(mean, param), denominator), step_size), denominator))
     return (param, None, mean, square, largest) if amsgrad else (param, None, mean, square)

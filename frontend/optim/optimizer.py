@@ -16,6 +16,8 @@ import warnings
 from collections import defaultdict
 from itertools import chain
 
+from ..compiler import dtypes
+from ..compiler.ops.comparison import cast
 from ..creation import zeros_like
 from ..runtime import modes
 from ..runtime.frame_spans import pure
@@ -160,6 +162,21 @@ def count_step(state):
     return step
 
 
+# --- for rules --------------------------------------------------------------------------------------------------------
+# State keeps its type when parameters get another one (model.double() after some steps): it is then read and written in
+# its own, as by PyTorch's in-place ops, which compute in the wider type and round at the end.
+def stored(value, state):
+    """What a state tensor holds after `value` was written to it, which is what the rest of the rule must read."""
+    return value if value.dtype is state.dtype else cast(value, dtype=state.dtype)
+
+
+def widened(x, other):
+    """x in the wider of two types, before it meets a number there."""
+    common = dtypes.promote(x.dtype, other.dtype)
+    return x if x.dtype is common else cast(x, dtype=common)
+
+
+# --- what is given ----------------------------------------------------------------------------------------------------
 def _listed(params):
     if isinstance(params, Tensor):
         return [params]

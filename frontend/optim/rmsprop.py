@@ -3,7 +3,7 @@
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..runtime.update import count_steps, update, update_again
 from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, count_step, implementation, require, start_state, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -85,7 +85,7 @@ def rmsprop(param, grad, square, *rest, decay, maximize, centered, momentum, nea
     """`rest`: the running mean if `centered`, the buffer if `momentum`, then the seven numbers."""
     *averages, lr, weight_decay, old_share, new_share, mean_weight, eps, inertia = rest
     grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
-    square = add(mul(square, old_share), mul(mul(grad, new_share), grad))
+    square = stored(add(mul(square, old_share), mul(mul(widened(grad, square), new_share), grad)), square)
     variance, kept = square, [square]
     if centered:
         mean = blend(averages[0], grad, mean_weight, near)
@@ -93,6 +93,6 @@ def rmsprop(param, grad, square, *rest, decay, maximize, centered, momentum, nea
         kept.append(mean)
     deviation = add(sqrt(variance), eps)
     if not momentum:
-        return sub(param, div(mul(grad, lr), deviation)), None, *kept
-    buffer = add(mul(averages[-1], inertia), div(grad, deviation))
-    return sub(param, mul(buffer, lr)), None, *kept, buffer
+        return sub(param, div(mul(widened(grad, deviation), lr), deviation)), None, *kept
+    buffer = stored(add(mul(averages[-1], inertia), div(grad, deviation)), averages[-1])
+    return sub(param, mul(widened(buffer, param), lr)), None, *kept, buffer

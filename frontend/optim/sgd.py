@@ -4,7 +4,7 @@ from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
 from ..runtime.frame_spans import pure
 from ..runtime.update import remember, update, update_again
-from .optimizer import Optimizer, implementation, require, with_gradients
+from .optimizer import Optimizer, implementation, require, stored, widened, with_gradients
 
 _STATE = ("momentum_buffer",)
 
@@ -99,6 +99,9 @@ def sgd(param, grad, lr, weight_decay, *, decay, maximize):
 def sgd_momentum(param, grad, buffer, lr, weight_decay, momentum, share, *, decay, maximize, nesterov, first):
     """`share` of the direction, 1 - dampening, enters the buffer; in the first step all of it does."""
     direction = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
-    buffer = direction if first else add(mul(buffer, momentum), mul(direction, share))
-    direction = add(direction, mul(buffer, momentum)) if nesterov else buffer
-    return sub(param, mul(direction, lr)), None, buffer
+    if first:
+        buffer = direction
+    else:
+        buffer = stored(add(mul(buffer, momentum), mul(widened(direction, buffer), share)), buffer)
+    direction = add(direction, mul(widened(buffer, direction), momentum)) if nesterov else buffer
+    return sub(param, mul(widened(direction, param), lr)), None, buffer
