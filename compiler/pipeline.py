@@ -87,6 +87,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
             watch(stage, str(thing))
 
     show("graph", graph)
+    graph.verify_results()
     primitive, first = decompose(graph)
     show("decomposed", primitive)
     legal, second = legalize(primitive)
