@@ -30,6 +30,7 @@ from .compiler.dtypes import promote as promote_types
 from .out import taking_out
 from .runtime.device import device
 from .runtime.modes import is_grad_enabled, is_inference_mode_enabled, state
+from .runtime.modes import set_default_dtype as _set_default_dtype
 from .runtime.random import Generator, default_generator, manual_seed
 from .runtime.size import Size
 from .runtime.tensor import Tensor
@@ -70,4 +71,4 @@ def set_default_dtype(d):
     """weft.float32 or weft.float64, for this thread."""
     if not d.is_floating_point:
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
-    state.default_dtype = d
+    _set_default_dtype(d)

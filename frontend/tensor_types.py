@@ -9,7 +9,7 @@ from typing import Union
 from .compiler.dtypes import ALL, DType
 from .creation import empty, tensor
 from .runtime.device import require_cpu
-from .runtime.modes import state
+from .runtime.modes import set_default_dtype
 from .runtime.size import Size
 from .runtime.tensor import Tensor
 
@@ -115,7 +115,7 @@ def set_default_tensor_type(t):
     dtype = type_named(t).dtype
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {type_named(t)}")
-    state.default_dtype = dtype
+    set_default_dtype(dtype)
 
 
 PUBLIC.append("set_default_tensor_type")

@@ -7,7 +7,7 @@ from ..compiler import partition
 from ..compiler.autodiff import backward
 from ..compiler.decompose import decompose
 from ..compiler.graph import Graph
-from ..compiler.ops.comparison import element_of
+from ..compiler.ops.comparison import cast, element_of
 from ..compiler.ops.source import full
 from ..compiler.pipeline import compile_graph
 from ..compiler.simplify import simplify
@@ -15,7 +15,7 @@ from .description import known_values
 from .dump import watcher
 from .evaluate import strides_in_elements
 from .frame_autograd import reach, readable_values, summed_leaves
-from .modes import state
+from .places import described
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 
 
@@ -28,7 +28,7 @@ class GraphBuilder:
 
     def __init__(self, frame, name):
         self.frame = frame
-        self.graph = Graph(name, state.default_dtype)
+        self.graph = Graph(name, frame.default_dtype)
         self.values = {}
         self.inputs = []
         self.numbers = []
@@ -72,8 +72,13 @@ class GraphBuilder:
             self._define(step.first, self.graph.apply(step.op, operands, step.attributes))
 
     def _define(self, vid, value):
+        meta = self.frame.metas[vid]
+        # Memory is made, or was made by others, for what was recorded: a program must not write anything else there.
+        given, wanted = (value.shape, value.dtype), (meta.shape, meta.dtype)
+        if given != wanted:
+            raise AssertionError(f"value {vid} was recorded as {wanted}, and {value!r} is {given}")
         self.values[vid] = value
-        if not self.frame.metas[vid].history:
+        if not meta.history:
             self.stopped.add(value.number)
 
     def _backward(self, step):
@@ -89,14 +94,17 @@ class GraphBuilder:
             self._define(step.first + offset, gradient)
 
     def _update(self, step):
-        rule, _, flags = step.attributes
+        rule, flags = step.attributes.rule, dict(step.attributes.flags)
         detail, vid = step.detail, step.first
         numbers = [self.number(step.first_number + k, -3) for k in range(detail.n_numbers)]
         for start in range(0, len(step.operands), detail.row_length):
             row = [self.value(k) for k in step.operands[start : start + detail.row_length]]
-            new = rule(*row, *numbers, **dict(flags))
+            new = rule(*row, *numbers, **flags)
             for position in detail.targets:
-                self._define(vid, new[position])
+                value, target = new[position], row[position]
+                if value.dtype is not target.dtype:
+                    value = self.graph.apply(cast, (value,), {"dtype": target.dtype})
+                self._define(vid, value)
                 vid += 1
 
 
@@ -163,6 +171,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
     products = [v for v in decompose(graph)[0].values if v.op.kind == "contraction"]
     meta = {
         "inputs": list(inputs),
+        "places": described(graph),
         "numbers": [list(n) for n in numbers],
         "outputs": outputs,
         "n_live": n_live,

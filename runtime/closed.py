@@ -223,12 +223,12 @@ class CallNode(BaseNode):
             steps = _leading_to(self.frame, self.needed.differentiable)
             for vid in {k for step in steps for k in step.operands if k in self.externals}:
                 self._check(vid)
-            before = (state.frame, state.grad_enabled)
-            state.frame = None
+            before = state.frame, state.grad_enabled, state.default_dtype
+            state.frame, state.default_dtype = None, self.frame.default_dtype
             try:
                 self.rerun_values = _run_again(self.frame, steps)
             finally:
-                state.frame, state.grad_enabled = before
+                state.frame, state.grad_enabled, state.default_dtype = before
             for index in self.freed_steps:
                 self.rerun_values[self.frame.steps[index].first]._node.release()
         return self.rerun_values

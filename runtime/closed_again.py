@@ -37,11 +37,12 @@ def gradients(node, steps, cotangents):
         times = programs[key] = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
     given = [c for c in cotangents if c is not None]
     numbers = [list(frame.numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in steps]
-    before, state.grad_enabled = state.grad_enabled, True
+    before = state.grad_enabled, state.default_dtype
+    state.grad_enabled, state.default_dtype = True, frame.default_dtype
     try:
         return times([node.externals[v] for v in read], given, numbers)
     finally:
-        state.grad_enabled = before
+        state.grad_enabled, state.default_dtype = before
 
 
 def _again(steps, read, present, reached):

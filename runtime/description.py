@@ -1,6 +1,5 @@
 """The canonical text of a stretch of a recording: equal texts mean equal programs. It is the key of the disk cache."""
 
-from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE
 
 
@@ -9,7 +8,7 @@ def describe(frame, needed, *, closed=False):
     lines = [_line(step) for step in frame.steps]
     known = known_values(frame)
     lines.append(
-        f"from step {frame.flushed_at_close if closed else frame.flushed}, in memory {known}, {state.default_dtype!r}"
+        f"from step {frame.flushed_at_close if closed else frame.flushed}, in memory {known}, {frame.default_dtype!r}"
     )
     lines.append(repr(needed))
     return "\n".join(lines)
@@ -22,8 +21,8 @@ def _line(step):
 
 def _attributes(step):
     if step.op == UPDATE:
-        rule, *rest = step.attributes
-        return f"{rule.__module__}.{rule.__qualname__} {_code_text(rule)} {rest}"
+        rule = step.attributes.rule
+        return f"{rule.__module__}.{rule.__qualname__} {_code_text(rule)} {step.attributes[1:]}"
     if step.op in (BACKWARD, GRADIENTS):
         return f"{step.attributes} {step.detail.wanted}"
     if isinstance(step.attributes, dict):

@@ -8,13 +8,14 @@ of the call, or when a value is read in the middle. What is alive then is found 
 
 from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_nodes, frame_views
+from .attributes import refusal, same_attributes
 from .closed import FreedNode, close_graph
 from .expectation import lasting, learn
 from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .recording import TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
+from .recording import OTHER_DEFAULT, TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor, pending_tensor
 
 
@@ -23,6 +24,7 @@ class Frame(NothingAgain):
 
     def __init__(self, recording):
         self.recording = recording
+        self.default_dtype = recording.default_dtype
         self.step = recording.root
         self.tensors = []
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
@@ -76,6 +78,8 @@ class Frame(NothingAgain):
     # --- ops ----------------------------------------------------------------------------------------------------
     def apply(self, op, operands, attributes):
         """The op as a step of the recording; its result is pending."""
+        if state.default_dtype is not self.default_dtype:
+            return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
         mark, expected = len(self.numbers), self.expected
         ids = ()
         for x in operands:
@@ -90,9 +94,9 @@ class Frame(NothingAgain):
             if (
                 step.op is op
                 and step.operands == ids
-                and step.attributes == attributes
                 and step.grad_enabled is enabled
                 and self.expected is expected
+                and (not (attributes or step.attributes) or same_attributes(step.attributes, attributes))
             ):
                 if expected is not None and len(following) > 1 and step not in expected.path:
                     # Another path: what was expected is numbered differently there.
@@ -197,7 +201,6 @@ class Frame(NothingAgain):
 
     def _record(self, op, ids, operands, attributes, enabled, first_number):
         metas = [self.metas[k] if k >= 0 else number_meta(x) for k, x in zip(ids, operands)]
-        metas = [m if hasattr(m, "weak") else _Operand(m) for m in metas]
         meta = op.infer(metas, attributes, state.default_dtype)
         requires = enabled and meta.dtype.is_floating_point and frame_autograd.differentiable(self, op, ids)
         value = ValueMeta(meta.shape, meta.dtype, requires, requires)
@@ -208,6 +211,9 @@ class Frame(NothingAgain):
     def _eager_reason(self, op, ids, operands, attributes):
         if TOO_LARGE in ids:
             return f"{op.name}: an integer does not fit into 64 bits"
+        refused = refusal(attributes) if attributes else None
+        if refused is not None:
+            return f"{op.name}: {refused}"
         check = op.extra.get("eager_only")
         if check is None:
             return None
@@ -224,6 +230,10 @@ class Frame(NothingAgain):
             return function(*args)
         finally:
             state.frame = self
+
+    @property
+    def has_other_default(self):
+        return state.default_dtype is not self.default_dtype
 
     def note(self, reason):
         self.noted = True
@@ -484,17 +494,3 @@ class Frame(NothingAgain):
 
 def _number_of(entered):
     return entered[0]
-
-
-class _Operand:
-    """A ValueMeta as op rules want it."""
-
-    __slots__ = ("shape", "dtype")
-    weak = False
-
-    def __init__(self, meta):
-        self.shape, self.dtype = meta.shape, meta.dtype
-
-    @property
-    def ndim(self):
-        return len(self.shape)

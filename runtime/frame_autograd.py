@@ -291,7 +291,7 @@ def living(frame, vids):
 
 def can_differentiate(frame, outputs, create_graph, inputs):
     """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
-    if create_graph or inputs is not None or frame.hooked:
+    if create_graph or inputs is not None or frame.hooked or frame.has_other_default:
         return False
     return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
 

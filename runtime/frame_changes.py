@@ -13,12 +13,25 @@ import numpy as np
 from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
+from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
+from .attributes import refusal
 from .frame_views import group
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
-from .recording import ASSIGN, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, number_code, user_line
+from .recording import (
+    ASSIGN,
+    NUMBER_DTYPES,
+    OTHER_DEFAULT,
+    UPDATE,
+    Step,
+    TooManyPaths,
+    UpdateKey,
+    ValueMeta,
+    number_code,
+    user_line,
+)
 from .references import held, is_base_held, is_held
 from .tensor import Tensor
 from .update import update_eagerly
@@ -28,7 +41,7 @@ def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
     depth = frame.step.depth
     vid = frame.identify(target)
-    reason = alias_reason(frame, target, vid)
+    reason = OTHER_DEFAULT if frame.has_other_default else alias_reason(frame, target, vid)
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
     codes = tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
@@ -185,16 +198,18 @@ def assign(frame, target, new, meta):
 
 # --- updates ----------------------------------------------------------------------------------------------------------
 class UpdateDetail:
-    """Which elements of a row an update rule replaces, found by running it on shapes alone."""
+    """Which elements of a row an update rule replaces, found by running it on shapes alone: once per kind of row, since
+    what is written must fit every one of them. Otherwise it raises what eager mode will raise."""
 
     __slots__ = ("targets", "metas", "row_length", "n_numbers", "usual")
 
     def __init__(self, rule, rows, numbers, flags):
-        graph = Graph("update", state.default_dtype)
-        row = [graph.input(x.shape, x.dtype) for x in rows[0]]
-        new = rule(*row, *(graph.scalar(NUMBER_DTYPES[-3]) for _ in numbers), **flags)
-        self.targets = tuple(k for k, v in enumerate(new) if v is not None)
-        self.row_length = len(row)
+        kinds = {tuple([(x.shape, x.dtype) for x in row]) for row in rows}
+        found = {_targets(rule, kind, len(numbers), flags) for kind in kinds}
+        if len(found) > 1:
+            raise OpError(f"update: {rule.__name__} replaces other elements of some rows than of others: {found}")
+        (self.targets,) = found
+        self.row_length = len(rows[0])
         self.n_numbers = len(numbers)
         self.usual = None
         self.metas = tuple(
@@ -202,13 +217,28 @@ class UpdateDetail:
         )
 
 
+def _targets(rule, kind, n_numbers, flags):
+    """Which elements of a row of these shapes and types the rule replaces."""
+    graph = Graph("update", state.default_dtype)
+    row = [graph.input(*element) for element in kind]
+    new = rule(*row, *(graph.scalar(NUMBER_DTYPES[-3]) for _ in range(n_numbers)), **flags)
+    for target, value in zip(row, new):
+        if value is not None:
+            check_fits(rule.__name__, target, value)
+    return tuple([k for k, value in enumerate(new) if value is not None])
+
+
 def update(frame, rule, rows, numbers, flags):
     """`runtime.update.update` as one step."""
+    reason = _rows_reason(frame, rows, flags)
+    if reason is not None:
+        _update_eagerly(frame, reason, rule, rows, numbers, flags)
+        return
     identify, met = frame.identify, frame.bound.get
     ids = tuple([x._vid if x._frame is frame else met(id(x)) for row in rows for x in row])
     if None in ids:
         ids = tuple([identify(x) for row in rows for x in row])
-    key = (rule, len(rows), tuple(flags.items()))
+    key = UpdateKey(rule, len(rows), len(numbers), tuple(flags.items()))
     step = frame.follow(UPDATE, ids, key, state.grad_enabled)
     if step is None:
         # What was expected may not have been met: number everything anew.
@@ -228,6 +258,9 @@ def update(frame, rule, rows, numbers, flags):
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
         reason = "too many paths"
+    except Exception as error:
+        # Rows before the one that the rule refuses are updated in eager mode, which then raises the same.
+        reason = f"an update that its rule refuses: {error}"
     if reason is not None:
         _update_eagerly(frame, reason, rule, rows, numbers, flags)
         return
@@ -236,6 +269,16 @@ def update(frame, rule, rows, numbers, flags):
     frame.n_unusual_updates += 1
     step.detail.usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
     _apply_update(frame, step, rows)
+
+
+def _rows_reason(frame, rows, flags):
+    """Why an update cannot be a step, whatever is recorded; else None."""
+    if frame.has_other_default:
+        return OTHER_DEFAULT
+    if len(set(map(len, rows))) > 1:
+        return "the rows of an update are not of one length"
+    refused = refusal(flags)
+    return None if refused is None else f"an update: {refused}"
 
 
 def _update_eagerly(frame, reason, rule, rows, numbers, flags):

@@ -15,12 +15,13 @@ from functools import partial
 from operator import is_, itemgetter
 
 from . import native, native_text
+from .attributes import same, same_attributes
 from .frame_again import NothingAgain
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
 from .modes import state
-from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from .recording import BACKWARD, GRADIENTS, UPDATE, UpdateKey, number_code
 from .references import held
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward
@@ -52,7 +53,7 @@ class UsualFrame(Ending, NothingAgain):
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
         self.walks = [WalkAgain(frame, entries, walk) for walk in frame.walks]
-        self.needed, self.program = needed, frame.end_program
+        self.needed, self.program, self.n_numbers = needed, frame.end_program, len(frame.numbers)
         self.metas = frame.step.metas_so_far()
         self.tensors = [None] * len(self.metas)
         for vid, tensor in zip(self.expectation.numbers, self.expectation.tensors):
@@ -204,7 +205,7 @@ class UsualFrame(Ending, NothingAgain):
         entry = self.entries[self.position.value]
         if (
             entry.op is op
-            and entry.attributes == attributes
+            and same_attributes(entry.attributes, attributes)
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
@@ -224,7 +225,7 @@ class UsualFrame(Ending, NothingAgain):
         if (
             change is not None
             and change.op is op
-            and entry.attributes == attributes
+            and same_attributes(entry.attributes, attributes)
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
@@ -288,7 +289,8 @@ class UsualFrame(Ending, NothingAgain):
         operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
         if (
             entry.op is GRADIENTS
-            and entry.attributes == (len(outputs), retain_graph)
+            and entry.attributes[0] == len(outputs)
+            and entry.attributes[1] is retain_graph
             and not create_graph
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
@@ -320,12 +322,11 @@ class UsualFrame(Ending, NothingAgain):
     def update(self, rule, rows, numbers, flags):
         entry = self.entries[self.position.value]
         if entry.op is UPDATE:
-            expected_rule, n_rows, expected_flags = entry.attributes
             flat = [x for row in rows for x in row]
+            n_in_row = len(flat) // len(rows)
             if (
-                expected_rule is rule
-                and n_rows == len(rows)
-                and expected_flags == tuple(flags.items())
+                same(entry.attributes, UpdateKey(rule, len(rows), len(numbers), tuple(flags.items())))
+                and all(len(row) == n_in_row for row in rows)
                 and entry.grad_enabled is state.grad_enabled
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))

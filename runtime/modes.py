@@ -17,6 +17,14 @@ class _State(threading.local):
 state = _State()
 
 
+def set_default_dtype(dtype):
+    """Floats that come without a type have this one from now on, in this thread."""
+    if state.frame is not None:
+        # A recording knows one default: until it is back, what the call does is not what was expected.
+        state.frame.forget_expected()
+    state.default_dtype = dtype
+
+
 def is_grad_enabled():
     """Whether operations are recorded for backward now."""
     return state.grad_enabled

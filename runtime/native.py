@@ -20,9 +20,10 @@ import numpy as np
 
 from ..compiler.emit.builder import Module
 from ..compiler.ops.table import Op
-from . import kernels, native_call, native_ops, native_spans, native_text, native_updates
+from . import kernels, native_attributes, native_call, native_ops, native_spans, native_text, native_updates
 from .modes import state
 from .native_text import Layout
+from .places import Place, words_of
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Storage, Tensor
 from .update import restore_steps
@@ -176,7 +177,7 @@ def _library():
 def _text():
     module = Module()
     native_text.write_shared(module)
-    for part in (native_call, native_ops, native_spans, native_updates):
+    for part in (native_attributes, native_call, native_ops, native_spans, native_updates):
         part.write(module, layout())
     return str(module)
 
@@ -336,8 +337,10 @@ class NativeReplay:
         words[t.NEW_ARRAY] = _new_array_address()
         scalars_from = [(position, code == -3) for position, code in program.numbers]
         words[t.N_SCALARS] = self.fill(t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
-        changing = [(program.first_array + k, vid) for k, vid in enumerate(program.inputs) if vid not in stable]
-        words[t.N_CHANGING] = self.fill(t.CHANGING, changing, t.CHANGING_WORDS)
+        changing = [k for k, vid in enumerate(program.inputs) if vid not in stable]
+        rows = [(program.first_array + k, program.inputs[k], *words_of(program.places[k], self.held)) for k in changing]
+        words[t.N_CHANGING] = self.fill(t.CHANGING, rows, t.CHANGING_WORDS)
+        words[t.N_NUMBERS] = frame.n_numbers
         first = program.first_array + len(program.inputs)
         live = frame.needed.live
         numbers = [*live, *[None] * (len(program.outputs) - len(live))]
@@ -434,9 +437,7 @@ def _argument(held, key, kind):
         held.append(kind)
         return 0, id(kind)
     shape, dtype, flag, _, _ = key
-    shape = np.array(shape, np.int64)
-    held.append(shape)
-    return id(dtype), id(flag), len(shape), shape.ctypes.data
+    return *words_of(Place(shape, dtype, None, False), held), id(flag)
 
 
 def _entry(held, entry):
@@ -455,13 +456,13 @@ def _entry(held, entry):
     if entry.op is not UPDATE:
         root = -1 if entry.root is None else entry.root
         return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
-    rule, n_rows, flags = entry.attributes
+    rule, n_rows, n_numbers, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
     views = np.array(entry.update.views, np.int64)
     flags = dict(flags)
     held += [storages, views, flags]
     row[:2] = id(rule), id(flags)
-    row += [0, 0, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
+    row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
     return [*row, views.ctypes.data, len(views)]
 
 

@@ -179,23 +179,29 @@ def _require_argument(f, record, x, records, i):
     f.require_type(x, t.TENSOR)
     array = f.load(x, layout.data)
     f.require_type(array, t.ARRAY)
-    f.require_leaf(x, f.load(record, 8))
-    f.same(f.load(array, layout.array_dtype), f.load(record, 0))
-    contiguous = b.and_(f.load(array, layout.array_flags, I32), b.const(1, I32))  # 1: NPY_ARRAY_C_CONTIGUOUS
-    f.same(contiguous, b.const(1, I32))
-    ndim = b.convert(f.load(array, layout.array_ndim, I32), "i64")
-    f.same(ndim, f.load(record, 16, I64))
-    shape, expected = f.load(array, layout.array_shape), f.load(record, 24)
-    with b.loop(0, ndim, 1) as axis:
-        f.same(f.item(shape, axis, I64), f.item(expected, axis, I64))
+    f.require_leaf(x, f.load(record, 32))
+    _require_place(f, array, record)
     base = f.load(array, layout.array_base)
     owner = b.select(b.cmp("eq", base, NULL), array, base)
-    f.store(owner, record, 32)
+    f.store(owner, record, 40)
     with b.loop(0, i, 1) as k:
-        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 32)))
+        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
     owners = f.word(t.OWNERS)
     with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
         f.require(b.cmp("ne", owner, f.item(owners, k)))
+
+
+def _require_place(f, array, record):
+    """An array is what the place says that the record begins with."""
+    b, layout = f.b, f.layout
+    f.same(f.load(array, layout.array_dtype), f.load(record, 0))
+    flags = f.load(record, 24, I32)
+    f.same(b.and_(f.load(array, layout.array_flags, I32), flags), flags)
+    ndim = b.convert(f.load(array, layout.array_ndim, I32), "i64")
+    f.same(ndim, f.load(record, 8, I64))
+    shape, expected = f.load(array, layout.array_shape), f.load(record, 16)
+    with b.loop(0, ndim, 1) as axis:
+        f.same(f.item(shape, axis, I64), f.item(expected, axis, I64))
 
 
 def _run(module, layout):
@@ -203,6 +209,7 @@ def _run(module, layout):
     f = Method(module, "run", layout)
     b = f.b
     f.same(f.word(t.K, I64), f.word(t.N_ENTRIES, I64))
+    f.same(f.load(f.word(t.NUMBERS), layout.size, I64), f.word(t.N_NUMBERS, I64))
     _require_same_alive(f)
     arena, table = f.word(t.ARENA), f.word(t.TABLE)
     f.require(b.cmp("le", f.word(t.ARENA_BYTES, I64), f.load(arena, 8, I64)))
@@ -211,8 +218,10 @@ def _run(module, layout):
     changing, tensors = f.word(t.CHANGING), f.tensor_items()
     with b.loop(0, f.word(t.N_CHANGING, I64), 1) as i:
         record = b.offset(changing, i, 8 * t.CHANGING_WORDS)
-        tensor = f.item(tensors, f.load(record, 8, I64))
-        b.store(f.load(tensor, layout.data), b.offset(table, f.load(record, 0, I64), 8))
+        array = f.load(f.item(tensors, f.load(record, 8, I64)), layout.data)
+        f.require_type(array, t.ARRAY)
+        _require_place(f, array, b.offset(record, 2, 8))
+        b.store(array, b.offset(table, f.load(record, 0, I64), 8))
     live = f.word(t.LIVE)
     with b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
         record = b.offset(live, i, 8 * t.LIVE_WORDS)

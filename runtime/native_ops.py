@@ -1,6 +1,7 @@
 """IR text of what a usual call does at weft's door (native_text.py): ops and backward."""
 
 from ..compiler.emit.builder import I64
+from . import native_attributes
 from . import native_text as t
 from .native_text import NULL, Callable, Method
 
@@ -15,7 +16,7 @@ def _apply(module, layout):
     f = Method(module, "apply", layout)
     entry = f.entry()
     f.same(f.argument(0), f.load(entry, 8 * t.OP))
-    f.require_equal_dicts(f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
+    native_attributes.require(f, f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
     f.finish(_take_op(f, entry, f.argument(1)))
 
 
@@ -30,7 +31,7 @@ def _call_op(module, layout):
     # Without attributes there is no dict of them: as good as a dict that is empty, of which `expected` must be one.
     with b.when(b.cmp("eq", attributes, NULL)):
         f.same(f.load(expected, layout.dict_used, I64), b.i64(0))
-    f.require_equal_dicts(b.select(b.cmp("eq", attributes, NULL), expected, attributes), expected)
+    native_attributes.require(f, b.select(b.cmp("eq", attributes, NULL), expected, attributes), expected)
     f.finish(_take_op(f, entry, operands))
 
 

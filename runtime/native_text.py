@@ -72,6 +72,7 @@ ARGUMENTS, N_ARGUMENTS, OWNERS, N_OWNERS, EXPECTED, N_EXPECTED, RESULTS, N_RESUL
 STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DTYPE = range(17, 25)
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
 KINDS = 34  # and two more: the types of Python numbers, bool, int, float
+N_NUMBERS = 37  # how many run-time numbers a call has met when it ends
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
@@ -91,9 +92,10 @@ METHODS = str.split(
     "drop_gradients run take call"
 )
 
-# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, of a backward and of a
-# gradients, whose ROW_LENGTH is how many outputs it has, the word for it. STORAGES and N_STORAGES of a backward are the
-# (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view, the number of its base, else -1.
+# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, and HAS_NUMBERS how many
+# there are; of a backward and of a gradients, whose ROW_LENGTH is how many outputs it has, the word for it. STORAGES
+# and N_STORAGES of a backward are the (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view, the number of its
+# base, else -1.
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
@@ -108,12 +110,12 @@ UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: pa
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
-# dtype; flag; number of dimensions; their address; its owner. Of what is no tensor: 0; its type.
-ARGUMENT_WORDS = 5
+# A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
+ARGUMENT_WORDS = 6
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float
-CHANGING_WORDS = 2  # word of the program's table, number
+CHANGING_WORDS = 6  # word of the program's table, number, place
 # The words of a result: its number, also as an object, meta, flag; whether its frame becomes the ended call, not None;
 # its word in the table; its array's dtype and shape; a list of the last two arrays, and the one chosen now.
 IS_ENDED, TABLE_WORD, DTYPE_OF, NDIM, SHAPE, POOL, CHOSEN = range(4, 11)
@@ -240,14 +242,6 @@ class Function:
 
     def give(self, result):
         self.b.lines.append(f"  ret {result}")
-
-    def require_equal_dicts(self, x, y):
-        self.require_type(x, DICT)
-        b, used = self.b, self.layout.dict_used
-        sizes = b.or_(self.load(x, used, I64), self.load(y, used, I64))
-        with b.when(b.cmp("ne", sizes, b.i64(0))):
-            equal = self.python("PyObject_RichCompareBool", [x, y, b.const(2, I32)], I32)  # 2: Py_EQ
-            self.same(equal, b.const(1, I32))
 
     def require_true(self, helper, *operands):
         """A function of the module returns something."""

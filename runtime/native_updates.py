@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from ..compiler.emit.builder import I32, I64
+from . import native_attributes
 from . import native_text as t
 from .native_text import NULL, Helper, Method
 
@@ -135,8 +136,9 @@ def _require_rule(f, entry, rule, numbers, flags):
     b = f.b
     f.same(rule, f.load(entry, 8 * t.OP))
     f.require_type(numbers, t.TUPLE)
-    f.require_equal_dicts(flags, f.load(entry, 8 * t.ATTRIBUTES))
+    native_attributes.require(f, flags, f.load(entry, 8 * t.ATTRIBUTES))
     f.require_mode(entry)
+    f.same(f.load(numbers, f.layout.size, I64), f.load(entry, 8 * t.HAS_NUMBERS, I64))
     items = b.offset(numbers, f.layout.tuple_items, 1)
     with b.loop(0, f.load(numbers, f.layout.size, I64), 1) as i:
         f.require_type(f.item(items, i), t.KINDS + 2)

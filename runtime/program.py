@@ -17,6 +17,7 @@ from .cache import default_cache, pack, unpack
 from .description import describe
 from .gate import apply_eagerly
 from .modes import state
+from .places import Places
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
 from .references import first_unheld
 from .tensor import Tensor
@@ -78,9 +79,10 @@ class Program:
 
     A program may be run by its address on a table of one's own while the interpreter lock is held.
 
-    meta (also stored on disk): "inputs" numbers of values, "numbers" (position, kind) of run-time numbers, "outputs"
-    (shape, dtype name), "n_live", "arena", "has_team" and "worker_bytes" as in the plan, element kinds of products: of
-    all in "gemm", and in "gemv" of those with one row or one column, "plan" what explain shows.
+    meta (also stored on disk): "inputs" numbers of values, "places" how these lie in memory, "numbers" (position, kind)
+    of run-time numbers, "outputs" (shape, dtype name), "n_live", "arena", "has_team" and "worker_bytes" as in the plan,
+    element kinds of products: of all in "gemm", and in "gemv" of those with one row or one column, "plan" what explain
+    shows.
     """
 
     first_array = 5  # words of a table before its arrays: compiler/emit/program.py
@@ -91,6 +93,7 @@ class Program:
         self.library = library
         self.inputs = tuple(meta["inputs"])
         self.input_set = frozenset(self.inputs)
+        self.places = Places(meta["places"])
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
         self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
         self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
@@ -129,6 +132,7 @@ class Program:
 
     def compute(self, arrays, numbers):
         """`call` for those who count their calls themselves."""
+        self.places.require(arrays)
         empty = np.empty
         outputs = [
             empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
@@ -148,11 +152,13 @@ class Program:
             return None if self.function(self.table_address) else outputs
 
     def own_table(self, stable):
-        """(table, its scalars) for a caller that fills and runs it by itself; the inputs in `stable` are filled in."""
+        """(table, its scalars) for a caller that fills in the rest by itself, and runs it: the inputs in `stable` are
+        there. The others must be as `places` says."""
         table, scalars = np.array(self.table, np.uint64), np.zeros(max(len(self.numbers), 1), np.uint64)
         table[1] = scalars.ctypes.data
         for k, vid in enumerate(self.inputs):
             if vid in stable:
+                self.places.require_one(k, stable[vid])
                 table[self.first_array + k] = id(stable[vid])
         return table, scalars
 
@@ -235,6 +241,7 @@ def run_steps_eagerly(frame):
     """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
     before, state.frame = state.frame, None
     enabled, state.grad_enabled = state.grad_enabled, False
+    default, state.default_dtype = state.default_dtype, frame.default_dtype
     try:
         values = {vid: Tensor(array) for vid, array in frame.arrays.items()}
         for step in frame.steps[frame.flushed :]:
@@ -250,4 +257,4 @@ def run_steps_eagerly(frame):
                 error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
                 raise
     finally:
-        state.frame, state.grad_enabled = before, enabled
+        state.frame, state.grad_enabled, state.default_dtype = before, enabled, default

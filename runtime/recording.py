@@ -10,9 +10,10 @@ looks like, never a value; values belong to the call (frame.py).
 import sys
 from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ..compiler import dtypes
+from .attributes import same
 
 INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
@@ -29,6 +30,7 @@ def number_code(x):
 
 
 MAX_BRANCHES = 16
+OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -40,6 +42,22 @@ class ValueMeta:
     dtype: object
     requires_grad: bool = False
     history: bool = False
+
+    # As the rules of ops want operands.
+    weak: ClassVar = False
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
+class UpdateKey(NamedTuple):
+    """What an update is compared by beside its operands. `flags`: (name, value) pairs."""
+
+    rule: object
+    n_rows: int
+    n_numbers: int
+    flags: tuple
 
 
 class Step:
@@ -110,8 +128,8 @@ class Step:
             if (
                 step.op is op
                 and step.operands == operands
-                and step.attributes == attributes
                 and step.grad_enabled is grad_enabled
+                and same(step.attributes, attributes)
             ):
                 return step
         return None
@@ -162,6 +180,11 @@ class Recording:
     def usual(self):
         """The UsualFrame that was used or made last, if there is one."""
         return self.replays[0] if self.replays else None
+
+    @property
+    def default_dtype(self):
+        """The default type of floats that all steps were recorded under."""
+        return self.signature[3]
 
     @property
     def calls(self):

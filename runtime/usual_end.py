@@ -87,6 +87,8 @@ class Ending:
     def _same_are_alive(self):
         if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
             return False
+        if len(self.numbers) != self.n_numbers:
+            return False
         results = self._pick(self.tensors)
         if any(map(getweakrefcount, results)):
             # Whoever watches a tensor would take the next call's for it.

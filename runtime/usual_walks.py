@@ -1,7 +1,6 @@
 """Backward passes of a usual call that a recorded call did node by node (frame_walks.py): taken as a whole."""
 
-from math import copysign
-
+from .attributes import same
 from .modes import state
 from .usual_entries import NotReplayed
 
@@ -33,7 +32,7 @@ class WalkAgain:
         inputs = [x for x in operands if x is not None]
         if any(leaf._grad is not None for leaf in leaves) or any(map(_may_be_watched, (*leaves, *inputs))):
             return False
-        return len(call.numbers) == len(self.before) and all(map(_is_same, call.numbers, self.before))
+        return len(call.numbers) == len(self.before) and all(map(same, call.numbers, self.before))
 
     def take(self, call):
         """All that the pass does. Returns its results."""
@@ -57,8 +56,3 @@ def flags_of(outputs, inputs, retain_graph, create_graph):
 def _may_be_watched(tensor):
     accumulator = tensor._accumulator and tensor._accumulator()
     return accumulator is not None and bool(accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
-
-
-def _is_same(x, y):
-    """Numbers of one kind, and zeros of one sign."""
-    return type(x) is type(y) and x == y and (x != 0 or copysign(1, x) == copysign(1, y))

@@ -1,0 +1,54 @@
+"""When two calls have the same attributes: equal ones of the same kind.
+
+`==` alone takes 2 for 2.0 and True for 1, which make other results, and -0.0 for 0.0; and it never finds a NaN again.
+Whatever decides whether a step is the one that was recorded compares with `same`, and its native twin
+(native_text.py: _same) agrees wherever it says yes. The text of attributes in a program's key tells apart what `same`
+does, because all recorded attributes are of the kinds below: `refusal` says no to others.
+"""
+
+from math import copysign
+
+from ..compiler.dtypes import DType
+
+_KINDS = frozenset((type(None), bool, int, float, str, DType))
+_MISSING = object()
+
+
+def same(x, y):
+    """Whether two values are of the same type and equal: tuples element by element, floats with their sign, and all
+    NaNs alike."""
+    if x is y:
+        return True
+    kind = type(x)
+    if kind is not type(y):
+        return False
+    if kind is float:
+        return x == y and copysign(1.0, x) == copysign(1.0, y) or x != x and y != y
+    if kind is dict:
+        return same_attributes(x, y)
+    if issubclass(kind, tuple):
+        return len(x) == len(y) and all(map(same, x, y))
+    return x == y
+
+
+def same_attributes(x, y):
+    """The same for two dicts, in any order."""
+    if len(x) != len(y):
+        return False
+    for name, value in x.items():
+        other = y.get(name, _MISSING)
+        if value is not other and not same(value, other):
+            return False
+    return True
+
+
+def refusal(attributes):
+    """Why a step with these attributes cannot be recorded: one of them is of no kind that `same` knows. Else None."""
+    for name, value in attributes.items():
+        if not _is_known(value):
+            return f"{name} is of type {type(value).__name__}, which compiled calls cannot compare"
+    return None
+
+
+def _is_known(x):
+    return all(map(_is_known, x)) if type(x) is tuple else type(x) in _KINDS

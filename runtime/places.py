@@ -1,0 +1,79 @@
+"""What a program was built to find behind the addresses it is given, and the check that it is there.
+
+A program reads and writes as many elements as its graph says, wherever it is sent. So no array goes to one before its
+shape, type and strides have been compared with those of the graph's input, and whether it may be written to.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..compiler import dtypes
+from ..compiler.shapes import contiguous_strides
+from .evaluate import strides_in_elements
+
+
+class Place(NamedTuple):
+    """An input of a program: `dtype` is NumPy's, `strides` count elements (None: row-major contiguous)."""
+
+    shape: tuple
+    dtype: object
+    strides: object
+    is_written: bool
+
+
+def described(graph):
+    """The places of a graph's inputs, for a program's meta."""
+    written = {target.number for target, _ in graph.commits}
+    return [[list(v.shape), v.dtype.name, v.strides and list(v.strides), v.number in written] for v in graph.inputs()]
+
+
+class Places:
+    """The places of a program's inputs, in the order of their addresses."""
+
+    def __init__(self, described):
+        self.items = [_place(*one) for one in described]
+        self._usual = [(p.shape, p.dtype, _strides_in_bytes(p)) for p in self.items]
+        self._written = [k for k, place in enumerate(self.items) if place.is_written]
+
+    def __getitem__(self, k):
+        return self.items[k]
+
+    def require(self, arrays):
+        """AssertionError unless every array is what the program was built for."""
+        if [(a.shape, a.dtype, a.strides) for a in arrays] != self._usual:
+            if len(arrays) != len(self.items):
+                raise AssertionError(f"a program of {len(self.items)} inputs was given {len(arrays)}")
+            for k, array in enumerate(arrays):
+                self.require_one(k, array)
+        for k in self._written:
+            if not arrays[k].flags.writeable:
+                self.require_one(k, arrays[k])
+
+    def require_one(self, k, array):
+        """The same for one."""
+        place = self.items[k]
+        found = Place(array.shape, array.dtype, strides_in_elements(array), place.is_written and array.flags.writeable)
+        if found != place:
+            raise AssertionError(f"input {k} of a program is {found}, which was built for {place}")
+
+
+def words_of(place, held):
+    """The words by which native code knows whether an array is what a place says: dtype, number of dimensions, their
+    address, flags of the array. It knows contiguous arrays alone."""
+    shape = np.array(place.shape, np.int64)
+    held.append(shape)
+    flags = _C_CONTIGUOUS | (_WRITEABLE if place.is_written else 0) | (0 if place.strides is None else _NEVER_SET)
+    return id(place.dtype), len(shape), shape.ctypes.data, flags
+
+
+_C_CONTIGUOUS, _WRITEABLE, _NEVER_SET = 1, 0x400, 0x40000000  # NumPy's flags of arrays
+
+
+def _place(shape, dtype, strides, is_written):
+    return Place(tuple(shape), dtypes.dtype_named(dtype).numpy, None if strides is None else tuple(strides), is_written)
+
+
+def _strides_in_bytes(place):
+    strides = contiguous_strides(place.shape) if place.strides is None else place.strides
+    return tuple(step * place.dtype.itemsize for step in strides)
