@@ -43,7 +43,9 @@ class grad_mode:
         return self
 
     def __exit__(self, *exception):
-        state.grad_enabled = self.before.pop()
+        # Set before the pop: an exception of a signal handler may come after any call.
+        state.grad_enabled = self.before[-1]
+        self.before.pop()
 
     def __call__(self, function):
         if isgeneratorfunction(function):

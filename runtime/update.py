@@ -39,8 +39,13 @@ def remember(mapping):
 
 
 def _restore(mapping, before):
-    mapping.clear()
+    # Never between two states, since an exception may come here too: nothing, or all that was there and perhaps more.
+    if not before:
+        mapping.clear()
+        return
     mapping.update(before)
+    for name in mapping.keys() - before.keys():
+        del mapping[name]
 
 
 def count_steps(params, states):

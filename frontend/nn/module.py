@@ -84,11 +84,12 @@ class Module:
     def _place(self, table, name, value, noun):
         if table not in self.__dict__:
             raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
+        # In the table and among the attributes at once, without a call in between that an exception could follow: they
+        # must be one parameter.
+        self.__dict__[table][name] = self.__dict__[name] = value
         for other in _TABLES:
             if other != table:
                 self.__dict__[other].pop(name, None)
-        self.__dict__[table][name] = value
-        self.__dict__[name] = value
 
     def _assign_plain(self, name, value):
         """Assign to a registered name only what fits there; other names are ordinary attributes."""

@@ -50,11 +50,12 @@ class Adagrad(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group):
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        for param in group["params"]:
-            start = full_like(param, float(group["initial_accumulator_value"]))
-            self.state[param] = {"step": 0, "sum": start}
+        group = self._checked(param_group)
+        start = float(group["initial_accumulator_value"])
+        made = {param: {"step": 0, "sum": full_like(param, start)} for param in group["params"]}
+        # No group is without its state, if an exception comes here.
+        self.state.update(made)
+        self.param_groups.append(group)
 
     def update_group(self, group):
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}

@@ -51,19 +51,23 @@ class Optimizer:
 
     def add_param_group(self, param_group):
         """Optimize more parameters, with the options in `param_group` and the defaults for the others."""
+        self.param_groups.append(self._checked(param_group))
+
+    def _checked(self, param_group):
+        """The group with all its options, if it can be added."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = {**param_group, **_named(_listed(param_group["params"]))}
         for param in group["params"]:
             _check_leaf(param)
         if len(group["params"]) != len(set(group["params"])):
-            warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=3)
+            warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=4)
         taken = set(chain.from_iterable(g["params"] for g in self.param_groups))
         if not taken.isdisjoint(group["params"]):
             raise ValueError("some parameters appear in more than one parameter group")
         for name, value in self.defaults.items():
             group.setdefault(name, value)
-        self.param_groups.append(group)
+        return group
 
     def step(self, closure=None):
         """Update every parameter that has a gradient. `closure` recomputes the loss first; its result is returned."""
@@ -127,11 +131,13 @@ class Optimizer:
             )
         params = list(chain.from_iterable(g["params"] for g in self.param_groups))
         by_number = dict(zip(chain.from_iterable(g["params"] for g in saved), params))
-        self.state = defaultdict(dict)
+        state = defaultdict(dict)
         for number, values in state_dict["state"].items():
             param = by_number[number]
-            self.state[param] = {key: _own_copy(value, param) for key, value in values.items()}
-        self.param_groups = [{**b, "params": a["params"]} for a, b in zip(self.param_groups, saved)]
+            state[param] = {key: _own_copy(value, param) for key, value in values.items()}
+        groups = [{**b, "params": a["params"]} for a, b in zip(self.param_groups, saved)]
+        # All of it or nothing, whatever is wrong with the dict or comes in between.
+        self.state, self.param_groups = state, groups
 
     def __repr__(self):
         text = type(self).__name__ + " ("
@@ -147,11 +153,11 @@ def with_gradients(group):
 
 
 def start_state(state, param, names):
-    """No steps so far, and zeros of the parameter's shape under every name."""
+    """No steps so far, and zeros of the parameter's shape under every name: all at once, since an exception may come at
+    any time (from a signal handler), and what is there is taken for whole."""
+    made = {"step": 0, **{name: zeros_like(param) for name in names}}
     remember(state)
-    state["step"] = 0
-    for name in names:
-        state[name] = zeros_like(param)
+    state.update(made)
 
 
 def count_step(state):

@@ -66,6 +66,10 @@ class SGD(Optimizer):
             return
         starting, moving = self._rows(group)
         update(sgd_momentum, starting, numbers, first=True, **flags)
+        for param, _, buffer in starting:
+            # Only now: a buffer that is there is taken for one that holds a direction.
+            remember(self.state[param])
+            self.state[param]["momentum_buffer"] = buffer
         update(sgd_momentum, moving, numbers, first=False, **flags)
 
     def _rows(self, group):
@@ -73,12 +77,9 @@ class SGD(Optimizer):
         starting, moving = [], []
         states = self.state
         for param, grad in with_gradients(group):
-            state = states[param]
-            buffer = state.get("momentum_buffer")
+            buffer = states[param].get("momentum_buffer")
             if buffer is None:
-                remember(state)
-                buffer = state["momentum_buffer"] = zeros_like(param)
-                starting.append((param, grad, buffer))
+                starting.append((param, grad, zeros_like(param)))
             else:
                 moving.append((param, grad, buffer))
         return starting, moving
