@@ -11,11 +11,13 @@ def run(frame, function, args, kwargs=None, tensors=None):
         if tensors is not None:
             frame.begin(tensors)
         result = function(*args, **(kwargs or {}))
+        # A UsualFrame may have been replaced by a Frame on the way.
+        frame, state.frame = state.frame, None
     except BaseException:
-        close_after_error(state.frame)
+        # Not left to the next function: another exception, of a signal handler, may come before its first line.
+        frame, state.frame = state.frame or frame, None
+        close_after_error(frame)
         raise
-    # A UsualFrame may have been replaced by a Frame on the way.
-    frame, state.frame = state.frame, None
     frame.close()
     return result
 

@@ -128,6 +128,8 @@ def _keep_error(f, word):
         f.python("PyErr_Clear", [], "void")
     with b.when(b.cmp("ne", answer, NULL)):
         f.python("Py_DecRef", [answer], "void")
+    # Whatever came in between, the call is over.
+    f.python("PyDict_SetItem", [f.word(t.MODES), f.word(t.FRAME_NAME), f.word(t.NONE)], I32)
     f.python("PyErr_Restore", [b.load(p, PTR) for p in places], "void")
     f.return_null()
 

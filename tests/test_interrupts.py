@@ -5,6 +5,7 @@ CPython decides: when a function begins, and after calls. A profile function is 
 raises, in one place after the other.
 """
 
+import contextlib
 import random
 import signal
 import sys
@@ -142,6 +143,40 @@ def test_steps_in_eager_mode(name, calls_before):
 def test_compiled_steps(name, calls_before):
     for _, step, model, optimizer in every_place(lambda: training(name, weft.compile, calls_before)):
         require_whole(name, step, model, optimizer)
+
+
+@pytest.mark.parametrize("calls_before", [0, 2, 6])
+@pytest.mark.parametrize("native", [True, False])
+def test_an_exception_while_another_ends_the_call(calls_before, native, monkeypatch):
+    if not native:
+        monkeypatch.setattr("weft.runtime.native.layout", lambda: None)
+
+    def make():
+        w, fails = weft.ones(3, requires_grad=True), [False]
+
+        @weft.compile
+        def run(x):
+            loss = (w * x).sum()
+            loss.backward()
+            w.grad = None
+            if fails[0]:
+                raise ValueError
+            return loss * 2
+
+        for _ in range(calls_before):
+            run(weft.ones(3))
+        fails[0] = True
+        return lambda: _ignoring(ValueError, run, weft.ones(3)), run, fails
+
+    for _, _, run, fails in every_place(make):
+        assert state.frame is None
+        fails[0] = False
+        assert run(weft.ones(3)).item() == 6
+
+
+def _ignoring(error, function, *args):
+    with contextlib.suppress(error):
+        function(*args)
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if KEYS[name]])
