@@ -1,6 +1,7 @@
 """The canonical text of a stretch of a recording: equal texts mean equal programs. It is the key of the disk cache."""
 
 from .recording import BACKWARD, GRADIENTS, UPDATE
+from .rule_text import rule_text
 
 
 def describe(frame, needed, *, closed=False):
@@ -22,18 +23,12 @@ def _line(step):
 def _attributes(step):
     if step.op == UPDATE:
         rule = step.attributes.rule
-        return f"{rule.__module__}.{rule.__qualname__} {_code_text(rule)} {step.attributes[1:]}"
+        return f"{rule_text(rule)} {step.attributes[1:]}"
     if step.op in (BACKWARD, GRADIENTS):
         return f"{step.attributes} {step.detail.wanted}"
     if isinstance(step.attributes, dict):
         return sorted(step.attributes.items())
     return step.attributes
-
-
-def _code_text(function):
-    """What decides the result of a rule a user wrote: its bytecode, names and constants."""
-    code = function.__code__
-    return f"{code.co_code.hex()} {code.co_names} {code.co_consts!r}"
 
 
 def known_values(frame):

@@ -253,7 +253,8 @@ _needs = {}
 def needs(op, operands, attributes, differentiated):
     """(positions of the operands the rules read, whether they read the output): found by recording the rules once."""
     kinds = tuple((x.ndim, x.dtype) if isinstance(x, Tensor) else type(x) for x in operands)
-    key = (op, kinds, differentiated, tuple(attributes.items()))
+    # Equal attributes may be of different kinds (runtime/attributes.py).
+    key = (op, kinds, differentiated, tuple(attributes.items()), tuple(map(type, attributes.values())))
     found = _needs.get(key)
     if found is None:
         metas = [x if not isinstance(x, Tensor) else Meta(x.shape, x.dtype) for x in operands]

@@ -7,9 +7,10 @@ from .modes import state
 def update(rule, rows, numbers=(), **flags):
     """For every row (a tuple of tensors) compute rule(*row, *numbers, **flags) and write the results in place.
 
-    rule: a pure function written with ops; returns one new value per element of the row, None where it stays. Numbers
-    are run-time Python floats that the rule may combine with tensors only; flags are fixed parts of the rule. All new
-    values of a row are computed before any is written. Call it under no_grad.
+    rule: a pure function written with ops, which reaches nothing that changes; returns one new value per element of the
+    row, None where it stays. A new value has its target's shape, and is converted to its type. Numbers are run-time
+    Python floats that the rule may combine with tensors only; flags are fixed parts of the rule. All new values of a
+    row are computed before any is written. Call it under no_grad.
     """
     if not rows:
         return
