@@ -9,6 +9,7 @@ does, because all recorded attributes are of the kinds below: `refusal` says no 
 from math import copysign
 
 from ..compiler.dtypes import DType
+from .size import Size
 
 _KINDS = frozenset((type(None), bool, int, float, str, DType))
 _MISSING = object()
@@ -19,8 +20,8 @@ def same(x, y):
     NaNs alike."""
     if x is y:
         return True
-    kind = type(x)
-    if kind is not type(y):
+    kind = _kind(x)
+    if kind is not _kind(y):
         return False
     if kind is float:
         return x == y and copysign(1.0, x) == copysign(1.0, y) or x != x and y != y
@@ -51,4 +52,10 @@ def refusal(attributes):
 
 
 def _is_known(x):
-    return all(map(_is_known, x)) if type(x) is tuple else type(x) in _KINDS
+    return all(map(_is_known, x)) if _kind(x) is tuple else type(x) in _KINDS
+
+
+def _kind(x):
+    """The type, for all that is told apart: a shape is a tuple of numbers, however it is made."""
+    kind = type(x)
+    return tuple if kind is Size else kind
