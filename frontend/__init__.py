@@ -10,17 +10,18 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import composed, creation, functions, methods, reducing, shaping
+from . import methods
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import float32, float64, int32, int64
 from .compiler.dtypes import promote as promote_types
+from .families import FAMILIES as _FAMILIES
 from .runtime.modes import is_grad_enabled, state
 from .runtime.random import Generator, default_generator, manual_seed
 from .runtime.tensor import Tensor
 from .runtime.threads import get_num_threads, set_num_threads
 
-for _module in (creation, functions, reducing, shaping, composed):
+for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 
 from . import autograd, nn, optim, utils  # noqa: E402

@@ -4,12 +4,13 @@ import weakref
 
 import numpy as np
 
-from . import composed, reducing, shaping
+from . import inplace, reducing, shaping
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
 from .creation import as_tensor, full, plain, tensor
+from .families import FAMILIES
 from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
@@ -457,8 +458,9 @@ def _new_filled(value):
 
 def attach():
     """Give Tensor its methods."""
-    for name in composed.METHODS:
-        setattr(Tensor, name, getattr(composed, name))
+    for module in FAMILIES:
+        for name in getattr(module, "METHODS", ()):
+            setattr(Tensor, name, getattr(module, name))
     for name in _METHODS:
         home = next(module for module in (f, reducing, shaping) if hasattr(module, name))
         setattr(Tensor, name, getattr(home, name))
@@ -467,6 +469,7 @@ def attach():
     _attach_inplace()
     _attach_reading()
     _attach_autograd()
+    inplace.attach(FAMILIES)
 
 
 attach()

@@ -112,8 +112,8 @@ sum_ = _reduction(
 )
 
 
-def _shift(x, axis, distance):
-    """x moved along axis by `distance` places, with ones coming in."""
+def shift(x, axis, distance, fill=1):
+    """x moved along axis by `distance` places, with the number `fill` coming in."""
     size = x.shape[axis]
     span = max(size - abs(distance), 0)
 
@@ -121,7 +121,7 @@ def _shift(x, axis, distance):
         return tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
 
     shape = tuple(min(abs(distance), size) if k == axis else d for k, d in enumerate(x.shape))
-    ones = full_like(slice_(x, spec=spec(0, shape[axis])), 1)
+    ones = full_like(slice_(x, spec=spec(0, shape[axis])), fill)
     if distance > 0:
         return cat(ones, slice_(x, spec=spec(0, span)), axis=axis)
     return cat(slice_(x, spec=spec(size - span, span)), ones, axis=axis)
@@ -132,11 +132,11 @@ def _product_of_others(x, axis):
 
     Not out / x: that is wrong where x is 0, and its derivative wrong where one other element is 0.
     """
-    before, after = _shift(x, axis, 1), _shift(x, axis, -1)
+    before, after = shift(x, axis, 1), shift(x, axis, -1)
     distance = 1
     while distance < x.shape[axis]:
-        before = mul(before, _shift(before, axis, distance))
-        after = mul(after, _shift(after, axis, -distance))
+        before = mul(before, shift(before, axis, distance))
+        after = mul(after, shift(after, axis, -distance))
         distance *= 2
     return mul(before, after)
 

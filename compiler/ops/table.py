@@ -12,7 +12,8 @@ An entry holds every fact about one op, in this order:
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use
-    oracle      the PyTorch function the tests compare with
+    oracle      the PyTorch function the tests compare with: its name under `torch.`, or (torch, *operands, **attributes)
+                -> tensor where the spellings differ
 
 Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
 """
@@ -45,7 +46,8 @@ class OpError(ValueError, RuntimeError):
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite."""
+    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite,
+    library."""
 
     name: str
     kind: str
@@ -57,7 +59,7 @@ class Op:
     node_name: str = ""
     compute_dtype: object = None
     samples: object = None
-    oracle: str = ""
+    oracle: str | object = ""
     tolerance: float | None = None
     doc: str = ""
     extra: dict = field(default_factory=dict)

@@ -1,0 +1,35 @@
+"""In-place forms of functions: `x.f_(...)` computes f(x, ...) and writes it into x's memory."""
+
+from .compiler.ops import comparison, view
+from .runtime.gate import apply_inplace, check_fits
+from .runtime.modes import state
+from .runtime.tensor import Tensor
+
+
+def inplace_form(function):
+    """The method `f_` of a function f whose first argument is the tensor."""
+
+    def method(self, *args, **kwargs):
+        # The derivative means the value before the change.
+        old = view.clone(self) if self._requires_grad and state.grad_enabled else self
+        return written(function.__name__, self, function(old, *args, **kwargs))
+
+    method.__name__ = f"{function.__name__}_"
+    method.__doc__ = f"{function.__name__}, in place."
+    return method
+
+
+def written(name, target, new):
+    """The target, after its values became those of `new`: of its shape, and of a type that converts to its own."""
+    check_fits(name, target, new)
+    if new.dtype is not target.dtype:
+        new = comparison.cast(new, dtype=target.dtype)
+    return apply_inplace(view.clone, target, (new,), {})
+
+
+def attach(modules):
+    """Give Tensor the in-place forms that the modules list."""
+    for module in modules:
+        for name in getattr(module, "INPLACE", ()):
+            if not hasattr(Tensor, f"{name}_"):
+                setattr(Tensor, f"{name}_", inplace_form(getattr(module, name)))
