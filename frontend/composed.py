@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .compiler.ops import arithmetic, comparison, indexing, spelling, view
-from .compiler.ops.table import OpError
+from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
+from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
-from .functions import clamp, matmul, operand, where
+from .functions import check_scatter, clamp, matmul, operand, where
 from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
 from .runtime.modes import state
@@ -157,15 +157,20 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src (a number, or the tensor's elements) written at index along dim, or added there."""
     axis = normalize_axis("scatter", dim, input.ndim)
     src = value if src is None else src
-    if reduce not in (None, "add"):
-        raise NotImplementedError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    if reduce not in (None, "add", "multiply"):
+        raise RuntimeError(f"scatter: reduce argument must be either add or multiply, got {reduce!r}")
     if not isinstance(src, Tensor):
         src = input.new_full(index.shape, src)
+    check_scatter("scatter", input, index, src)
+    if input.ndim == 0:
+        return reshape(scatter(reshape(input, 1), 0, reshape(index, -1), reshape(src, -1), reduce=reduce), ())
     src = src[tuple(slice(d) for d in index.shape)]
     if reduce == "add":
         return indexing.scatter_add(input, index, src, axis=axis)
+    if reduce == "multiply":
+        return scattering.scatter_reduce(input, index, src, axis=axis, reduce="prod")
     if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
-        raise IndexError(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
+        raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
     places = np.indices(index.shape, sparse=True)
     steps = np.cumprod((1, *input.shape[:0:-1]))[::-1]
@@ -173,14 +178,6 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     positions = index * int(steps[axis]) + Tensor(np.broadcast_to(others, index.shape).astype(np.int64))
     count = int(np.prod(input.shape))
     return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(count,))
-
-
-def index_fill(input, dim, index, value):
-    """A copy of input with the slices at index along dim filled with a number."""
-    result = input.clone()
-    axis = normalize_axis("index_fill", dim, input.ndim)
-    result[(slice(None),) * axis + (index,)] = value
-    return result
 
 
 def meshgrid(*tensors, indexing="ij"):
@@ -262,10 +259,10 @@ def iinfo(dtype):
 
 METHODS = str.split("""
     addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
-    diagonal diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
+    diagonal diag scatter scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
     addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
-    repeat_interleave select diagonal diag scatter index_fill meshgrid result_type can_cast is_floating_point
+    repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
     finfo iinfo
 """)

@@ -24,10 +24,10 @@ _METHODS = str.split("""
     atan2 bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min
     clip clone cos cosh div divide dot eq equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod
     gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
-    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum
+    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul max maximum
     mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero norm outer permute pow
     prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh
-    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t take_along_dim tan tanh tile
+    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t tan tanh tile
     transpose tril triu true_divide trunc unbind unflatten unsqueeze var
 """)
 

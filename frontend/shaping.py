@@ -113,8 +113,12 @@ def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
     moved = source if isinstance(source, (list, tuple)) else [source]
     places = destination if isinstance(destination, (list, tuple)) else [destination]
+    if len(moved) != len(places):
+        raise OpError(f"movedim: source {source} should contain the same number of dims as destination {destination}")
     moved = [normalize_axis("movedim", d, input.ndim) for d in moved]
     places = [normalize_axis("movedim", d, input.ndim) for d in places]
+    if len(set(moved)) < len(moved) or len(set(places)) < len(places):
+        raise OpError(f"movedim: repeated dim in source {source} or destination {destination}")
     order = [k for k in range(input.ndim) if k not in moved]
     for place, dim in sorted(zip(places, moved)):
         order.insert(place, dim)
@@ -158,6 +162,8 @@ def stack(tensors, dim=0, *, axis=None):
 def hstack(tensors):
     """Side by side: along the second dimension, vectors along the first."""
     tensors = [x if x.ndim else reshape(x, 1) for x in tensors]
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
     return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
@@ -223,9 +229,16 @@ def flip(input, *numbers, dims=None):
 
 def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
-    if dims is None:
+    if dims is None or dims == ():
+        if isinstance(shifts, (list, tuple)):
+            if len(shifts) != 1:
+                raise RuntimeError(f"roll: `shifts` {tuple(shifts)} and dims {dims} must align")
+            shifts = shifts[0]
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    pairs = zip(shifts, dims) if isinstance(dims, (list, tuple)) else [(shifts, dims)]
+    shifts, dims = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (shifts, dims))
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"roll: shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
+    pairs = zip(shifts, dims)
     for shift, dim in pairs:
         axis = normalize_axis("roll", dim, input.ndim)
         size = input.shape[axis]

@@ -80,6 +80,8 @@ def translated(x):
         return tuple(x)
     if isinstance(x, dict):
         return {k: translated(v) for k, v in x.items()}
+    if isinstance(x, slice):
+        return slice(*(translated(part) for part in (x.start, x.stop, x.step)))
     if isinstance(x, complex):
         raise Untranslatable("complex number")
     return rebound(x) if isinstance(x, types.FunctionType) else _namesake(x)
@@ -163,11 +165,12 @@ def function_of(op):
     if isinstance(op.op, types.FunctionType) and "_internal" in op.op.__module__:
         return rebound(op.op)
     try:
-        if resolved(torch, op.name) is op.op or not hasattr(torch.Tensor, op.name):
-            return resolved(weft, op.name)
+        in_torch = resolved(torch, op.name)
     except AttributeError:
-        return resolved(weft, op.name)
-    return getattr(weft.Tensor, op.name) if hasattr(weft.Tensor, op.name) else resolved(weft, op.name)
+        in_torch = None
+    if in_torch is None and hasattr(torch.Tensor, op.name):
+        return getattr(weft.Tensor, op.name)
+    return resolved(weft, op.name)
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ class OpError(ValueError, RuntimeError):
     """Operands that an op cannot take. Also a RuntimeError, which is what PyTorch raises."""
 
 
+class OutOfRange(IndexError, RuntimeError):
+    """An index outside its dimension: PyTorch raises the one or the other, by the function."""
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite,
