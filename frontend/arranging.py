@@ -164,7 +164,9 @@ def block_diag(*tensors):
     blocks = []
     for k, x in enumerate(tensors):
         if x.ndim > 2:
-            raise OpError(f"block_diag: Input tensors must have 2 or fewer dimensions. Input {k} has {x.ndim} dimensions")
+            raise OpError(
+                f"block_diag: Input tensors must have 2 or fewer dimensions. Input {k} has {x.ndim} dimensions"
+            )
         blocks.append(atleast_2d(x))
     if not blocks:
         return zeros(1, 0)
@@ -228,7 +230,9 @@ def _check_split_tensor(given):
 def _directed_split(name, least, axis_of):
     def function(input, indices_or_sections):
         if input.ndim < least:
-            raise RuntimeError(f"{name} requires a tensor with at least {least} dimension, got a tensor with {input.ndim}")
+            raise RuntimeError(
+                f"{name} requires a tensor with at least {least} dimension, got a tensor with {input.ndim}"
+            )
         axis = axis_of(input)
         if isinstance(indices_or_sections, int):
             if indices_or_sections <= 0 or input.shape[axis] % indices_or_sections:
@@ -251,7 +255,9 @@ dsplit = _directed_split("dsplit", 3, lambda x: 2)
 def split_with_sizes(input, split_sizes, dim=0):
     """Views of the given sizes along dim."""
     if any(size < 0 for size in split_sizes):
-        raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got {split_sizes}")
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes have only non-negative entries, but got {split_sizes}"
+        )
     return split(input, list(split_sizes), dim)
 
 

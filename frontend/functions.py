@@ -252,7 +252,9 @@ def gather(input, dim, index):
 def check_scatter(name, input, index, src):
     """OpError unless the three tensors of a scatter fit in type and dimensions."""
     if input.dtype is not src.dtype:
-        raise OpError(f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name}, {src.dtype.name}")
+        raise OpError(
+            f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name}, {src.dtype.name}"
+        )
     if index.numel() and input.ndim and index.ndim != max(input.ndim, 1):
         raise OpError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index.shape}, {input.shape}"

@@ -225,9 +225,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements (slices along dim) in order; with them, if asked, where each input went and how many."""
     values, axis = _values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
     _check_unique_axis("unique", values, axis)
-    found, inverse, counts = np.unique(
-        values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
+    found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
     return _chosen(found, inverse, counts, return_inverse, return_counts)
 
@@ -276,7 +274,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if side not in (None, "left", "right"):
         raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side!r}")
     if side == "left" and right:
-        raise RuntimeError("searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
     if sorter is not None:
         _check_sorter(sorted_sequence, sorter)
         sorted_sequence = ordering.ordered(sorted_sequence, sorter, axis=sorted_sequence.ndim - 1, of="gather")

@@ -53,7 +53,9 @@ def take(input, index):
     _require_long("take", index)
     if not input.numel() and index.numel():
         raise IndexError("take(): tried to take from an empty tensor")
-    return getitem(flatten(input), (index,)) if index.ndim else reshape(getitem(flatten(input), (reshape(index, 1),)), ())
+    return (
+        getitem(flatten(input), (index,)) if index.ndim else reshape(getitem(flatten(input), (reshape(index, 1),)), ())
+    )
 
 
 def put(input, index, source, accumulate=False):
@@ -61,7 +63,9 @@ def put(input, index, source, accumulate=False):
     _require_long("put", index)
     _same_type("put", input, source)
     if index.numel() != source.numel():
-        raise OpError(f"put(): Expected source and index to have the same number of elements: {source.shape}, {index.shape}")
+        raise OpError(
+            f"put(): Expected source and index to have the same number of elements: {source.shape}, {index.shape}"
+        )
     flat = index_put(flatten(input), (reshape(index, -1),), reshape(source, -1), accumulate)
     return reshape(flat, input.shape)
 
@@ -139,7 +143,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): reduce must be prod, mean, amax or amin, got {reduce!r}")
     if input.ndim == 0:
-        return reshape(index_reduce(reshape(input, 1), 0, index, reshape(source, 1), reduce, include_self=include_self), ())
+        return reshape(
+            index_reduce(reshape(input, 1), 0, index, reshape(source, 1), reduce, include_self=include_self), ()
+        )
     shape = tuple(-1 if k == axis else 1 for k in range(input.ndim))
     spread = expand(reshape(index, shape), source.shape)
     return scatter_reduce(input, axis, spread, source, reduce, include_self=include_self)
@@ -150,7 +156,9 @@ def select_scatter(input, src, dim, index):
     axis = normalize_axis("select_scatter", dim, input.ndim)
     part = select(input, axis, index)
     if part.shape != src.shape:
-        raise OpError(f"select_scatter: expected src to have a size equal to the slice of self: {src.shape}, {part.shape}")
+        raise OpError(
+            f"select_scatter: expected src to have a size equal to the slice of self: {src.shape}, {part.shape}"
+        )
     spec = tuple((index % d, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(input.shape))
     return view.slice_scatter(input, unsqueeze(to_dtype(src, input.dtype), axis), spec=spec)
 
@@ -171,7 +179,9 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of input with src written on the diagonal."""
     positions = diagonal(reshape(arange(input.numel()), input.shape), offset, dim1, dim2)
     if positions.shape != src.shape:
-        raise OpError(f"diagonal_scatter: expected src to have a size equal to the slice: {src.shape}, {positions.shape}")
+        raise OpError(
+            f"diagonal_scatter: expected src to have a size equal to the slice: {src.shape}, {positions.shape}"
+        )
     flat = index_put(flatten(input), (reshape(positions, -1),), reshape(to_dtype(src, input.dtype), -1))
     return reshape(flat, input.shape)
 
@@ -195,7 +205,9 @@ def masked_scatter(input, mask, source):
     input, mask = expand(input, shape), expand(mask, shape)
     (positions,) = mask.array.reshape(-1).nonzero()
     if len(positions) > source.numel():
-        raise OpError(f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()}, {len(positions)}")
+        raise OpError(
+            f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()}, {len(positions)}"
+        )
     flat = index_put(flatten(input), (Tensor(positions),), flatten(source)[: len(positions)])
     return reshape(flat, shape)
 

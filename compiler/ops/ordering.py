@@ -42,7 +42,7 @@ argsort = library(
     _evaluate_argsort,
     vjp=(None,),
     samples=lambda: _axis_samples(descending=False)() + _axis_samples(descending=True)(),
-    oracle=lambda torch, x, axis, descending: torch.sort(x, axis, descending, stable=True).indices,
+    oracle=lambda torch, x, axis, descending: torch.sort(x, dim=axis, descending=descending, stable=True).indices,
 )
 
 

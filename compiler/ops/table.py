@@ -12,8 +12,9 @@ An entry holds every fact about one op, in this order:
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use
-    oracle      the PyTorch function the tests compare with: its name under `torch.`, or (torch, *operands, **attributes)
-                -> tensor where the spellings differ
+    oracle      the PyTorch function the tests compare with: its name under `torch.`, or where the spellings differ a
+                function (torch, *operands, **attributes) -> tensor
+    tolerance   how far PyTorch's own result is off, where that is more than the tests allow
 
 Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
 """
