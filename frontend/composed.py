@@ -34,13 +34,9 @@ def frac(input):
     return input - input.trunc()
 
 
-def erfc(input):
-    """1 - erf(input); for large input the difference loses digits."""
-    return 1 - input.erf()
-
-
 def logit(input, eps=None):
     """log(p / (1 - p)); p is limited to [eps, 1 - eps] if eps is given."""
+    input = input if input.dtype.is_floating_point else input * 1.0
     p = input if eps is None else clamp(input, eps, 1 - eps)
     return (p / (1 - p)).log()
 
@@ -101,6 +97,10 @@ def trace(input):
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """Differences of neighbours along dim, n times, after joining what is to be prepended and appended."""
     joined = [x for x in (prepend, input, append) if x is not None]
+    if n < 0:
+        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+    if input.ndim == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     input = cat(joined, dim) if len(joined) > 1 else input
     for _ in range(n):
         rest = max(input.shape[normalize_axis("diff", dim, input.ndim)] - 1, 0)
@@ -109,10 +109,17 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     return input
 
 
-def repeat_interleave(input, repeats, dim=None):
-    """Every slice along dim (every element, if None) so many times, one copy after the other."""
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Every slice along dim (every element, if None) so many times, one copy after the other.
+
+    With repeats alone: the position k repeated repeats[k] times.
+    """
+    if repeats is None:
+        return Tensor(np.repeat(np.arange(input.numel(), dtype=np.int64), input.array))
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
+    if input.ndim == 0:
+        return repeat_interleave(reshape(input, 1), repeats, dim)
     axis = normalize_axis("repeat_interleave", dim, input.ndim)
     counts = repeats.array if isinstance(repeats, Tensor) else repeats
     positions = np.repeat(np.arange(input.shape[axis], dtype=np.int64), counts)
@@ -258,11 +265,11 @@ def iinfo(dtype):
 
 
 METHODS = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
+    addcmul addcdiv frac logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
     diagonal diag scatter scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
+    addcmul addcdiv frac logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
     repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
     finfo iinfo
 """)

@@ -209,7 +209,10 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False):
     """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
     if end is None:
         start, end = 0, start
-    start, end, step = plain(start), plain(end), plain(step)
+    # A bool counts as the number it is.
+    start, end, step = (int(v) if isinstance(v, bool) else v for v in map(plain, (start, end, step)))
+    if not all(np.isfinite(v) for v in (start, end)):
+        raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:

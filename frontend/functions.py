@@ -64,7 +64,7 @@ def _binary(op, name):
 
 
 _UNARY = str.split("""
-    neg abs sign floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
+    neg abs floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
     erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not clone silu
 """)
 _BINARY = str.split("""
@@ -326,7 +326,13 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    return Tensor(np.isclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    """Whether |input - other| <= atol + rtol * |other|, element by element."""
+    if input.dtype is not other.dtype:
+        raise OpError(f"isclose: dtypes do not match: {input.dtype.name} and {other.dtype.name}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
+    with np.errstate(all="ignore"):
+        return Tensor(np.asarray(np.isclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan)))
 
 
 def equal(input, other):

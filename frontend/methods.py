@@ -26,7 +26,7 @@ _METHODS = str.split("""
     gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
     logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul max maximum
     mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero norm outer permute pow
-    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh
+    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sin sinh
     softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t tan tanh tile
     transpose tril triu true_divide trunc unbind unflatten unsqueeze var
 """)
@@ -82,7 +82,7 @@ def _attach_operators():
 
 # --- in place -------------------------------------------------------------------------------------------------------
 _INPLACE_UNARY = str.split("""
-    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh trunc
+    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sin sqrt tanh trunc
 """)
 _INPLACE_BINARY = str.split("mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor")
 # What a statement like `x %= 2` calls.

@@ -81,6 +81,8 @@ def broadcast_tensors(*tensors):
 
 def squeeze(input, dim=None, *, axis=None):
     dim = dim if axis is None else axis
+    if isinstance(dim, tuple) and not dim:
+        return view.reshape(input, shape=input.shape)
     return view.squeeze(input, axes=normalize_axes("squeeze", dim, input.ndim))
 
 
@@ -134,6 +136,11 @@ def cat(tensors, dim=0, *, axis=None):
     tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")
+    for k, x in enumerate(tensors):
+        if not hasattr(x, "apply_op"):
+            raise TypeError(f"cat: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")
+        if not x.shape:
+            raise RuntimeError(f"cat: zero-dimensional tensor (at position {k}) cannot be concatenated")
     kept = [x for x in tensors if x.shape != (0,)] or tensors
     if len(kept) < len(tensors):
         # What is skipped counts for the type.
@@ -173,7 +180,16 @@ def vstack(tensors):
 
 
 def narrow(input, dim, start, length):
+    if input.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     axis = normalize_axis("narrow", dim, input.ndim)
+    if hasattr(start, "dtype") and (start.ndim or start.dtype.category != 1):
+        raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor, got {start.dtype.name}{start.shape}")
+    if length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+    if not -input.shape[axis] <= start <= input.shape[axis]:
+        size = input.shape[axis]
+        raise IndexError(f"narrow: start out of range (expected to be in range of [{-size}, {size}], but got {start})")
     start = int(start) + (input.shape[axis] if start < 0 else 0)
     if not 0 <= start <= start + length <= input.shape[axis]:
         raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")

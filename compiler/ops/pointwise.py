@@ -11,13 +11,13 @@ from .. import dtypes
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, div, maximum, minimum, mul, neg, sub
-from .comparison import eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
+from .comparison import cast, eq, ge, isnan, le, logical_and, logical_or, lt, where, gt
 from .kinds import alias, arithmetic, elementwise, floating, integers_only, library
 from .samples import Sample
 from .source import zeros_like
 from .special import lgamma
 from .table import Meta, OpError
-from .transcendental import cos, exp, log, log1p, sin
+from .transcendental import cos, exp, exp2, log, log1p, sin
 
 
 # --- signs and extremes -----------------------------------------------------------------------------------------------
@@ -27,20 +27,19 @@ def is_negative(x):
     return where(zero, lt(div(1.0, x), 0.0), lt(x, 0)) if x.dtype.is_floating_point else lt(x, 0)
 
 
-def _copysign(x, y):
-    """|x| with the sign of y; weak numbers and types as in division."""
-    return mul(x, _turned(x, y))
+def _turned(value, x, y):
+    """The value where the signs of x and y agree, else its negative."""
+    return where(eq(is_negative(x), is_negative(y)), value, neg(value))
 
 
-def _turned(x, y):
-    """1.0 where the signs agree, else -1.0."""
-    return where(eq(is_negative(x), is_negative(y)), 1.0, -1.0)
-
-
+# |x| with the sign of y, which has the same type.
 copysign = alias(
     "copysign",
-    _copysign,
-    vjp=(lambda g, out, x, y: where(eq(x, 0.0), 0.0, mul(g, _turned(x, y))), lambda g, out, x, y: zeros_like(out)),
+    lambda x, y: _turned(x, x, y),
+    vjp=(
+        lambda g, out, x, y: where(eq(x, 0.0), 0.0, _turned(g, x, y)),
+        lambda g, out, x, y: zeros_like(out),
+    ),
     samples=samples.binary(0.25, 2.0, -2.0, -0.5, number=False),
     oracle="copysign",
 )
@@ -211,7 +210,7 @@ nextafter = library(
     "nextafter",
     _binary_meta(_common),
     lambda x, y: np.nextafter(x, y).astype(np.result_type(x, y)),
-    vjp=(),
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: zeros_like(out)),
     samples=samples.binary(number=False),
     oracle="nextafter",
 )
@@ -230,8 +229,8 @@ def _frexp_meta(operands, attributes):
 
 def _frexp_vjp(g, out, x, part):
     """The mantissa is the number over a power of two."""
-    ratio = where(eq(x, 0.0), 1.0, div(out, where(eq(x, 0.0), 1.0, x)))
-    return mul(g, ratio)
+    exponent = frexp(x, part="exponent")
+    return mul(g, exp2(neg(cast(exponent, dtype=g.dtype))))
 
 
 frexp = library(
