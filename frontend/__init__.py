@@ -24,7 +24,7 @@ from .runtime.threads import get_num_threads, set_num_threads
 for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 
-from . import autograd, nn, optim, utils  # noqa: E402
+from . import autograd, linalg, nn, optim, special, utils  # noqa: E402
 from .autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
 from .printing import set_printoptions  # noqa: E402

@@ -4,8 +4,8 @@ import weakref
 
 import numpy as np
 
-from . import inplace, reducing, shaping
 from . import functions as f
+from . import inplace, reducing, shaping
 from .autograd import backward as run_backward
 from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
@@ -25,7 +25,7 @@ _METHODS = str.split("""
     clip clone cos cosh div divide dot eq equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod
     gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
     logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul max maximum
-    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero norm outer permute pow
+    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero outer permute pow
     prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sin sinh
     softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t tan tanh tile
     transpose tril triu true_divide trunc unbind unflatten unsqueeze var
@@ -412,7 +412,9 @@ def _attach_autograd():
     Tensor.data = property(_detach, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
-    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
+    Tensor.mT = Tensor.mH = property(lambda self: shaping.transpose(self, -1, -2))
+    Tensor.H = property(shaping.t)
+    Tensor.adjoint = lambda self: self.mT
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)

@@ -8,11 +8,10 @@ from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, ordering
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
-from .creation import as_tensor, zeros
-from .functions import operand, to_dtype, where
+from .creation import as_tensor
+from .functions import to_dtype, where
 from .results import result_type
 from .runtime import random
-from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 

@@ -77,12 +77,12 @@ def _binary(op, name, floating):
 
 
 _UNARY = {
-    **{name: getattr(special, name) for name in "acosh asinh atanh lgamma digamma erfinv erfc".split()},
+    **{name: getattr(special, name) for name in ["acosh", "asinh", "atanh", "lgamma", "digamma", "erfinv", "erfc"]},
     "i0": bessel.i0,
     "sinc": pointwise.sinc,
 }
-_FLOATING = "xlogy xlog1py copysign zeta igamma igammac".split()
-_SAME = "fmax fmin gcd lcm nextafter bitwise_left_shift bitwise_right_shift".split()
+_FLOATING = ["xlogy", "xlog1py", "copysign", "zeta", "igamma", "igammac"]
+_SAME = ["fmax", "fmin", "gcd", "lcm", "nextafter", "bitwise_left_shift", "bitwise_right_shift"]
 GENERATED_HERE = {
     **{name: _unary(op, name) for name, op in _UNARY.items()},
     **{name: _binary(getattr(pointwise, name), name, True) for name in _FLOATING},
@@ -216,7 +216,6 @@ METHODS = [
         isneginf isreal heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma mvlgamma
     """),
 ]
-INPLACE = [
-    *(name for name in METHODS if name not in "fmax fmin positive isposinf isneginf isreal signbit frexp".split()),
-]
+_NOT_INPLACE = str.split("fmax fmin positive isposinf isneginf isreal signbit frexp")
+INPLACE = [name for name in METHODS if name not in _NOT_INPLACE]
 PUBLIC = [*(name for name in METHODS), "rsub"]

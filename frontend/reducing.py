@@ -186,5 +186,5 @@ def log_softmax(input, dim=None, dtype=None, *, axis=None):
 
 
 PUBLIC = str.split("""
-    sum mean prod amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax
+    sum mean prod amax amin any all logsumexp var std max min argmax argmin softmax log_softmax
 """)

@@ -34,7 +34,9 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 def aminmax(input, *, dim=None, keepdim=False):
     """(min, max), of all elements or along dim."""
     if dim is None and not input.numel():
-        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+        raise RuntimeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
+        )
     return _Aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 

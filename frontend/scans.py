@@ -1,16 +1,15 @@
 """Running sums, products and extremes along one dimension, and what is made of neighbouring elements."""
 
 from .compiler import dtypes
-from .compiler.ops import arithmetic, scan
+from .compiler.ops import scan
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
-from .creation import as_tensor, zeros_like
 from .functions import _tensor, to_dtype
 from .ordering import _along
 from .reducing import sum
 from .results import result_type
 from .runtime.tensor import Tensor
-from .shaping import cat, flip, narrow, reshape
+from .shaping import cat, narrow, reshape
 
 _Cummax, _Cummin = (result_type(name, "values", "indices") for name in ("cummax", "cummin"))
 

@@ -238,7 +238,9 @@ def _same_tensor(a, b, what, exact_dtype):
 def projected(outputs, module, kind):
     """A weighted sum of the floating results, the weights fixed by position."""
     total = None
-    for k, out in enumerate(x for x in flat(outputs) if isinstance(x, kind) and x.requires_grad):
+    for k, out in enumerate(flat(outputs)):
+        if not isinstance(out, kind) or not out.requires_grad:
+            continue
         weights = np.random.default_rng(k).uniform(0.5, 1.5, tuple(out.shape))
         part = (out * module.tensor(weights, dtype=out.dtype)).sum()
         total = part if total is None else total + part

@@ -11,7 +11,7 @@ from .. import dtypes
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, div, maximum, minimum, mul, neg, sub
-from .comparison import cast, eq, ge, isnan, le, logical_and, logical_or, lt, where, gt
+from .comparison import cast, eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
 from .kinds import alias, arithmetic, elementwise, floating, integers_only, library
 from .samples import Sample
 from .source import zeros_like

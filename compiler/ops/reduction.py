@@ -25,7 +25,7 @@ from .arithmetic import div, mul
 from .comparison import eq, where
 from .samples import Sample
 from .source import full_like
-from .table import Meta, Op, OpError, register
+from .table import Meta, Op, OutOfRange, register
 from .view import cat, expand, permute, reshape, slice_
 
 
@@ -73,7 +73,7 @@ def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=No
         axes = attributes["axes"]
         assert axes == normalize_axes(name, axes, len(x.shape)) or axes == (), (name, axes)
         if isinstance(lower, Combine) and lower.identity is None and 0 in [x.shape[a] for a in axes]:
-            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axes}, and {name} has no identity")
+            raise OutOfRange(f"{name}: shape {x.shape} has no elements along dim {axes}, and {name} has no identity")
         return Meta(reduced_shape(x.shape, axes, attributes["keepdim"]), result_dtype(x.dtype))
 
     return register(
@@ -229,7 +229,7 @@ def _arg(name, evaluate, predicate):
     def infer(operands, attributes, default_float):
         x, axis = operands[0], attributes["axis"]
         if x.shape[axis] == 0:
-            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axis}")
+            raise OutOfRange(f"{name}: shape {x.shape} has no elements along dim {axis}")
         return Meta(reduced_shape(x.shape, (axis,), False), dtypes.int64)
 
     # `lower` is the comparison by which a later element replaces the best one so far: the first of equals wins, and

@@ -45,8 +45,8 @@ class OpError(ValueError, RuntimeError):
     """Operands that an op cannot take. Also a RuntimeError, which is what PyTorch raises."""
 
 
-class OutOfRange(IndexError, RuntimeError):
-    """An index outside its dimension: PyTorch raises the one or the other, by the function."""
+class OutOfRange(OpError, IndexError):
+    """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
 
 
 @dataclass(eq=False, slots=True)
