@@ -122,6 +122,8 @@ def _namesake(x):
     """weft's function of the name that PyTorch's has; anything else stays."""
     if x is torch:
         return weft
+    if isinstance(x, torch.nn.Module):
+        raise Untranslatable(f"a module of PyTorch's: {type(x).__name__}")
     module = getattr(x, "__module__", None) or ""
     if isinstance(x, types.ModuleType) and x.__name__.startswith("torch"):
         return resolved(weft, x.__name__.removeprefix("torch").lstrip("."))
@@ -261,12 +263,16 @@ def _filled(parts, leaves, zeros_like):
 def check_derivatives(call, order):
     """First derivatives, and second ones if order is 2."""
     theirs, mine = call.leaves(call.theirs, torch.Tensor), call.leaves(call.ours, weft.Tensor)
-    their_parts = gradients(call.process(call.run_theirs()), theirs, torch, torch.Tensor, True)
+    try:
+        their_parts = gradients(call.process(call.run_theirs()), theirs, torch, torch.Tensor, True)
+        present = [g for g in their_parts if g is not None]
+        their_second = gradients(present, theirs, torch, torch.Tensor, False) if order == 2 else None
+    except RuntimeError as error:
+        raise Untranslatable(f"PyTorch has no derivative there: {error}") from None
     parts = gradients(call.our_process(call.run_ours()), mine, weft, weft.Tensor, True)
     _compare(parts, their_parts, mine, theirs, "gradient")
     if order == 2:
         second = gradients([g for g in parts if g is not None], mine, weft, weft.Tensor, False)
-        their_second = gradients([g for g in their_parts if g is not None], theirs, torch, torch.Tensor, False)
         _compare(second, their_second, mine, theirs, "second derivative")
 
 

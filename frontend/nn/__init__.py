@@ -33,6 +33,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
+from .families import FAMILIES
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
@@ -49,7 +50,13 @@ from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
 from .parameter import Parameter
 
+for _module in FAMILIES:
+    globals().update({name: getattr(_module, name) for name in getattr(_module, "LAYERS", ())})
+    for _name in getattr(_module, "FUNCTIONS", ()):
+        setattr(functional, _name, getattr(_module, _name))
+
 __all__ = [
+    *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),
     "CELU",
     "ELU",
     "GELU",
