@@ -10,7 +10,7 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import methods
+from . import inplace, methods
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import float32, float64, int32, int64
@@ -25,6 +25,11 @@ for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 
 from . import autograd, linalg, nn, optim, special, utils  # noqa: E402
+
+for _name in nn.TOP_LEVEL:
+    globals()[_name] = getattr(nn.functional, _name)
+for _name in inplace.FUNCTIONS:
+    globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
 from .autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
 from .printing import set_printoptions  # noqa: E402

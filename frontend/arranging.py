@@ -222,8 +222,9 @@ def tensor_split(input, indices_or_sections, dim=0):
 def _check_split_tensor(given):
     if given.dtype is not dtypes.int64 or given.ndim > 1:
         raise OpError(
-            f"tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor, "
-            f"got {given.dtype.name}{given.shape}"
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor, "
+            "got "
+            f" {given.dtype.name}{given.shape}"
         )
 
 
@@ -234,12 +235,12 @@ def _directed_split(name, least, axis_of):
                 f"{name} requires a tensor with at least {least} dimension, got a tensor with {input.ndim}"
             )
         axis = axis_of(input)
-        if isinstance(indices_or_sections, int):
-            if indices_or_sections <= 0 or input.shape[axis] % indices_or_sections:
-                raise RuntimeError(
-                    f"{name} attempted to split along dimension {axis}, but the size of the dimension "
-                    f"{input.shape[axis]} is not divisible by the split_size {indices_or_sections}!"
-                )
+        parts = indices_or_sections
+        if isinstance(parts, int) and (parts <= 0 or input.shape[axis] % parts):
+            raise RuntimeError(
+                f"{name} attempted to split along dimension {axis}, but the size of the dimension "
+                f"{input.shape[axis]} is not divisible by the split_size {parts}!"
+            )
         return tensor_split(input, indices_or_sections, axis)
 
     function.__name__ = function.__qualname__ = name
@@ -330,7 +331,7 @@ METHODS = str.split("""
 PUBLIC = [
     *(name for name in METHODS if name not in ("sum_to_size", "unfold")),
     *str.split("""
-        tril_indices triu_indices broadcast_shapes atleast_1d atleast_2d atleast_3d dstack column_stack row_stack block_diag
-        cartesian_prod combinations unravel_index
+        tril_indices triu_indices broadcast_shapes atleast_1d atleast_2d atleast_3d dstack column_stack row_stack
+        block_diag cartesian_prod combinations unravel_index
     """),
 ]

@@ -273,3 +273,4 @@ PUBLIC = str.split("""
     repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
     finfo iinfo
 """)
+INPLACE = str.split("frac logit hypot nan_to_num")

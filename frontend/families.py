@@ -1,10 +1,12 @@
-"""The modules of functions, in the order they are imported: each lists its `PUBLIC` names, and if it has some the names
-of its `METHODS` and of those with an in-place form (`INPLACE`)."""
+"""The modules of functions, in the order their names are given: each lists its `PUBLIC` names, and if it has some the
+names of its `METHODS` and of those with an in-place form (`INPLACE`)."""
 
 from . import (
     arranging,
     composed,
+    copies,
     creation,
+    draws,
     functions,
     matrices,
     ordering,
@@ -15,20 +17,10 @@ from . import (
     reductions,
     scans,
     shaping,
+    spectral_windows,
 )
 
 FAMILIES = (
-    creation,
-    functions,
-    reducing,
-    shaping,
-    composed,
-    ordering,
-    scans,
-    products,
-    placing,
-    arranging,
-    pointwise,
-    reductions,
-    matrices,
+    *(creation, functions, reducing, shaping, composed),
+    *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, draws, copies, spectral_windows),
 )

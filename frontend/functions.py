@@ -180,6 +180,12 @@ def where(condition, input=None, other=None):
 
 def clamp(input, min=None, max=None):
     """Limit to [min, max]; either may be None, a number or a tensor."""
+    if input.dtype is bool_:
+        # Extremes of bools are logic, which clamp's arithmetic refuses.
+        bounds = ((GENERATED["maximum"], min), (GENERATED["minimum"], max))
+        for extreme, bound in bounds:
+            input = input if bound is None else extreme(input, bound)
+        return input
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if max is None:
@@ -257,7 +263,8 @@ def check_scatter(name, input, index, src):
         )
     if index.numel() and input.ndim and index.ndim != max(input.ndim, 1):
         raise OpError(
-            f"{name}(): Index tensor must have the same number of dimensions as self tensor: {index.shape}, {input.shape}"
+            f"{name}(): Index tensor must have the same number of dimensions as self tensor, got {index.shape} and "
+            f"{input.shape}"
         )
 
 
@@ -357,3 +364,8 @@ PUBLIC = [
         is_tensor numel
     """),
 ]
+INPLACE = str.split("""
+    acos asin atan cosh sinh tan exp2 log2 log10 atan2 arctan2 arccos arcsin arctan logical_and logical_or logical_xor
+    logical_not eq ne lt le gt ge absolute negative multiply subtract divide true_divide tril triu addmm clip
+    bitwise_not log1p expm1 neg abs erf rsqrt round
+""")

@@ -5,6 +5,14 @@ from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 
+# What PyTorch also has as functions: weft.relu_(x) is x.relu_().
+FUNCTIONS = str.split("""
+    abs acos acosh addmv arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil clamp clamp_max
+    clamp_min clip cos cosh deg2rad erf erfc exp exp2 expm1 fill fix floor frac gcd i0 index_put lcm ldexp log log10
+    log1p log2 logit nan_to_num neg negative rad2deg reciprocal relu round rsqrt sigmoid sin sinc sinh sqrt square tan
+    tanh trunc xlogy zero
+""")
+
 
 def inplace_form(function):
     """The method `f_` of a function f whose first argument is the tensor."""

@@ -12,8 +12,8 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
-from .functions import matmul as matmul
 from .functions import GENERATED, clamp_min, to_dtype, where
+from .functions import matmul as matmul
 from .norms import matrix_norm as matrix_norm
 from .norms import norm as norm
 from .norms import vector_norm as vector_norm
@@ -22,7 +22,7 @@ from .products import multi_dot as multi_dot
 from .reducing import sum
 from .results import result_type
 from .runtime.tensor import Tensor
-from .shaping import expand, movedim, reshape, stack, unsqueeze
+from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
 _Qr, _Eigh = result_type("linalg_qr", "Q", "R"), result_type("linalg_eigh", "eigenvalues", "eigenvectors")
 _Svd = result_type("linalg_svd", "U", "S", "Vh")
@@ -230,7 +230,8 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not left, A^T if adjoint), from lu_factor(A)."""
     if pivots.shape != LU.shape[:-1]:
         raise OpError(
-            f"linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix: {pivots.shape}, {LU.shape}"
+            "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix, got "
+            f"{pivots.shape} and {LU.shape}"
         )
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
@@ -247,6 +248,30 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
         return exchanged(algebra.solve_triangular(LU.mT, y, upper=True, unit=True), True)
     y = algebra.solve_triangular(LU, exchanged(B, False), upper=False, unit=True)
     return algebra.solve_triangular(LU, y, upper=True, unit=False)
+
+
+def _reflected(A, tau, other):
+    """The product of the reflections I - tau v v^T that the columns of A hold, times other."""
+    m = A.shape[-2]
+    for k in reversed(range(tau.shape[-1])):
+        below = A[..., k + 1 :, k]
+        batch = below.shape[:-1]
+        v = cat([A.new_zeros((*batch, k)), A.new_ones((*batch, 1)), below], -1) if k < m else A[..., :, k] * 0
+        column = unsqueeze(v, -1)
+        other = other - unsqueeze(unsqueeze(tau[..., k], -1), -1) * matmul(column, matmul(column.mT, other))
+    return other
+
+
+def householder_product(A, tau):
+    """The first columns of the product of the reflections that A and tau hold, as geqrf gives them."""
+    algebra.require_matrices("linalg.householder_product", A)
+    m, n = A.shape[-2:]
+    if m < n or n < tau.shape[-1]:
+        raise OpError(
+            f"householder_product: A must have at least as many rows as columns and reflections: {A.shape}, {tau.shape}"
+        )
+    start = expand(eye(m, n, dtype=A.dtype), A.shape)
+    return _reflected(A, tau, start)
 
 
 # --- powers -----------------------------------------------------------------------------------------------------------
@@ -319,7 +344,8 @@ def tensorsolve(A, B, dims=None):
     shape = A.shape[B.ndim :]
     if math.prod(shape) != B.numel():
         raise OpError(
-            f"Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]): {A.shape}, {B.shape}"
+            "tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+            f"prod(self.shape[:other.ndim]), got {A.shape} and {B.shape}"
         )
     return reshape(solve(reshape(A, B.numel(), -1), reshape(B, -1)), shape)
 

@@ -1,13 +1,17 @@
 """Functions on matrices that PyTorch has at its top level and as methods: older names of linalg's, and their kin."""
 
+import numpy as np
+
 from . import linalg
 from .compiler.dtypes import int32
 from .compiler.ops import decompositions
 from .compiler.ops import linear_algebra as algebra
 from .compiler.ops.table import OpError
 from .creation import eye
+from .functions import matmul
 from .norms import old_norm
 from .results import result_type
+from .runtime.tensor import Tensor
 from .shaping import expand
 
 det, slogdet, logdet, matrix_exp, matrix_power, matrix_rank = (
@@ -93,8 +97,49 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return _LuUnpack(p, decompositions.lower_factor(LU_data), decompositions.upper_factor(LU_data))
 
 
+_Geqrf = result_type("geqrf", "a", "tau")
+
+
+def geqrf(input):
+    """(a, tau): R above and the reflections below the diagonal, as LAPACK leaves them. Without a derivative."""
+    algebra.require_matrices("geqrf", input)
+    raw, tau = np.linalg.qr(input.detach().array, mode="raw")
+    return _Geqrf(Tensor(np.ascontiguousarray(raw.swapaxes(-1, -2))), Tensor(np.ascontiguousarray(tau)))
+
+
+orgqr = linalg.householder_product
+
+
+def ormqr(input, tau, other, left=True, transpose=False):
+    """The product of Q (its transpose) with other, Q being the product of reflections, or of other with it."""
+    if input.ndim < 2 or other.ndim < 2:
+        raise OpError(f"ormqr: both matrices must have at least 2 dimensions, got {input.shape} and {other.shape}")
+    rows = other.shape[-2 if left else -1]
+    if rows != input.shape[-2]:
+        raise OpError(
+            f"ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2]: {other.shape}, {input.shape}"
+        )
+    q = linalg._reflected(input, tau, expand(eye(rows, dtype=input.dtype), (*input.shape[:-2], rows, rows)))
+    q = q.mT if transpose else q
+    return matmul(q, other) if left else matmul(other, q)
+
+
+def svd_lowrank(A, q=6, niter=2, M=None):
+    """(U, S, V) of the q largest singular values. They are exact here: the matrix is decomposed whole."""
+    if not 0 <= q <= min(A.shape[-2:]):
+        raise ValueError(f"svd_lowrank: q(={q}) must be non-negative integer and not greater than min(m, n)={A.shape}")
+    u, s, v = svd(A if M is None else A - M)
+    return u[..., :q], s[..., :q], v[..., :q]
+
+
+def pca_lowrank(A, q=None, center=True, niter=2):
+    """svd_lowrank of the matrix, its columns centred."""
+    q = min(6, *A.shape[-2:]) if q is None else q
+    return svd_lowrank(A - A.mean(-2, True) if center else A, q)
+
+
 METHODS = str.split("""
     inverse pinverse cholesky cholesky_solve cholesky_inverse triangular_solve qr svd det logdet slogdet matrix_exp
-    matrix_power lu_solve lu norm
+    matrix_power lu_solve lu norm geqrf ormqr orgqr
 """)
-PUBLIC = [*METHODS, *str.split("lu_unpack matrix_rank")]
+PUBLIC = [*METHODS, *str.split("lu_unpack matrix_rank svd_lowrank pca_lowrank")]

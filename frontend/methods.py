@@ -65,7 +65,9 @@ def _attach_operators():
         setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
         setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], python_name not in _COMMUTATIVE))
     # As PyTorch computes it, so that values and graphs are the same: two roundings where 2 / x would have one.
-    Tensor.__rtruediv__ = lambda self, other: arithmetic.mul(arithmetic.reciprocal(self), f.operand(other))
+    Tensor.__rtruediv__ = Tensor.__rdiv__ = lambda self, other: arithmetic.mul(
+        arithmetic.reciprocal(self), f.operand(other)
+    )
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
     Tensor.__hash__ = object.__hash__
@@ -76,6 +78,7 @@ def _attach_operators():
     Tensor.__pow__ = lambda self, other: f.pow(self, other)
     Tensor.__rpow__ = lambda self, other: f.pow(other, self)
     Tensor.__matmul__ = lambda self, other: f.matmul(self, other)
+    Tensor.__rmatmul__ = lambda self, other: f.matmul(f.operand(other), self)
     Tensor.__getitem__ = getitem
     Tensor.__setitem__ = setitem
 
@@ -135,11 +138,15 @@ def _fill_(self, value):
 
 
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     draw = random.uniform(self.shape, self.dtype, generator)
     return _copy_(self, draw * (high - low) + low)
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return _copy_(self, random.normal(self.shape, self.dtype, generator) * std + mean)
 
 

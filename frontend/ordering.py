@@ -212,6 +212,48 @@ def _histogram_range(name, input, bins, low, high):
     return float(low), float(high)
 
 
+_Histogram = result_type("histogram", "hist", "bin_edges")
+_Histogramdd = result_type("histogramdd", "hist", "bin_edges")
+
+
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
+    values = _values(input).reshape(-1)
+    edges = _edges("histogram", values, bins, range, input.dtype)
+    weights = None if weight is None else _values(weight).reshape(-1)
+    hist, edges = np.histogram(values, edges, weights=weights, density=density)
+    return _Histogram(*(Tensor(np.asarray(part, input.dtype.numpy)) for part in (hist, edges)))
+
+
+def _edges(name, values, bins, range, dtype):
+    if isinstance(bins, Tensor):
+        return _values(bins)
+    if bins <= 0:
+        raise RuntimeError(f"{name}(): bins must be > 0, but got {bins}")
+    low, high = (values.min(), values.max()) if range is None and values.size else range or (0.0, 1.0)
+    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
+        raise RuntimeError(f"{name}(): range of [{low}, {high}] is not finite and rising")
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return np.linspace(low, high, bins + 1, dtype=dtype.numpy)
+
+
+def histogramdd(input, bins, *, range=None, weight=None, density=False):
+    """(hist, bin_edges) of points, one a row of the last dimension: bins are numbers, or edges, of each dimension."""
+    points = _values(input).reshape(-1, input.shape[-1])
+    count = points.shape[1]
+    bins = list(bins) if isinstance(bins, (list, tuple)) else [bins] * count
+    if len(bins) != count:
+        raise RuntimeError(
+            f"histogramdd(): the size of bins must be equal to the innermost dimension: {len(bins)}, {count}"
+        )
+    ranges = [None] * count if range is None else list(zip(range[::2], range[1::2]))
+    edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
+    weights = None if weight is None else _values(weight).reshape(-1)
+    hist, edges = np.histogramdd(points, edges, weights=weights, density=density)
+    made = tuple(Tensor(np.asarray(e, input.dtype.numpy)) for e in edges)
+    return _Histogramdd(Tensor(np.asarray(hist, input.dtype.numpy)), made)
+
+
 def _binned(values, bins, low, high):
     values = values.reshape(-1)
     kept = values[(values >= low) & (values <= high)]
@@ -230,9 +272,9 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 
 def _check_unique_axis(name, values, axis):
-    if axis is not None and values.size == 0 and values.shape[axis] == 0 and values.ndim > 1:
-        if 0 in values.shape[:axis] + values.shape[axis + 1 :]:
-            raise RuntimeError(f"{name}: There are 0 sized dimensions, and they aren't selected: {values.shape}")
+    others = () if axis is None else values.shape[:axis] + values.shape[axis + 1 :]
+    if 0 in others and values.shape[axis] == 0:
+        raise RuntimeError(f"{name}: There are 0 sized dimensions, and they aren't selected: {values.shape}")
 
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
@@ -343,6 +385,6 @@ def _checked_weights(input, num_samples, replacement):
 
 METHODS = str.split("""
     argsort sort msort topk kthvalue median nanmedian mode quantile nanquantile bincount histc unique unique_consecutive
-    multinomial
+    multinomial histogram
 """)
-PUBLIC = [*METHODS, *str.split("isin searchsorted bucketize")]
+PUBLIC = [*METHODS, *str.split("isin searchsorted bucketize histogramdd")]

@@ -108,7 +108,7 @@ def index_copy(input, dim, index, source):
     axis, index = normalize_axis("index_copy", dim, input.ndim), _vector_index("index_copy", index)
     _same_type("index_copy", input, source)
     if input.ndim == 0:
-        return reshape(source, ()) * 1
+        return view.clone(reshape(source, ()))
     if source.ndim == 0:
         source = expand(source, (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :]))
     wanted = (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])

@@ -1,5 +1,7 @@
 """weft.special: special functions, under the names PyTorch gives them there."""
 
+import math
+
 from .compiler.ops import bessel as _bessel
 from .compiler.ops import pointwise as _table
 from .compiler.ops import special as _special
@@ -22,3 +24,9 @@ erf, exp2, expm1, log1p, expit = (GENERATED[n] for n in ["erf", "exp2", "expm1",
 i0e, i1, i1e = (_unary(getattr(_bessel, n), n) for n in ["i0e", "i1", "i1e"])
 erfcx, ndtr, ndtri, log_ndtr = (_unary(getattr(_special, n), n) for n in ["erfcx", "ndtr", "ndtri", "log_ndtr"])
 entr = _unary(_table.entr, "entr")
+modified_bessel_i0, modified_bessel_i1 = i0, i1
+
+
+def spherical_bessel_j0(input):
+    """sin(x) / x, 1 at 0."""
+    return sinc(input / math.pi)

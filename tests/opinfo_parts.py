@@ -1,4 +1,4 @@
-"""PyTorch's own OpInfo samples run on weft: what is translated, compared and counted (test_opinfo.py, opinfo_report.py).
+"""PyTorch's own OpInfo samples run on weft: what is translated, compared and counted.
 
 A sample is PyTorch's call of one op: tensors, arguments, and which of them want gradients. It runs three times, on
 PyTorch, on weft eagerly and on weft compiled; results, first and second derivatives must agree with PyTorch's within
@@ -48,10 +48,10 @@ _OUTSIDE = (
 )
 _DUNDERS = ("__getitem__", "__radd__", "__rdiv__", "__rmul__", "__rmatmul__", "__rmod__", "__rpow__", "__rsub__")
 # Complex numbers, other element types and storage.
-_TYPES = """
+_TYPES = str.split("""
     bfloat16 byte char half short cdouble cfloat chalf complex polar view_as_real view_as_complex imag real conj
     conj_physical resolve_conj resolve_neg angle linalg.eig linalg.eigvals isreal resize_ resize_as_
-""".split()
+""")
 
 
 def _wanted(name):

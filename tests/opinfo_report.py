@@ -1,4 +1,4 @@
-"""What share of PyTorch's OpInfo samples weft passes, per op: `python tests/opinfo_report.py [--all] [--json FILE] [op ...]`.
+"""What share of PyTorch's OpInfo samples weft passes, per op: python tests/opinfo_report.py [--all] [--json FILE] [op ...]
 
 Counts are (passed, tried) for forward (each element type weft has), gradients, second derivatives, compiled bits, and
 the types of errors.
@@ -65,12 +65,12 @@ def tally(op, limit):
 
 
 # Their results are drawn: only their shapes and types can agree.
-RANDOM = """
+RANDOM = str.split("""
     multinomial randint randint_like randn randn_like rand_like rand uniform normal bernoulli exponential cauchy
     geometric log_normal nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.alpha_dropout nn.functional.feature_alpha_dropout nn.functional.rrelu empty empty_like new_empty
     new_empty_strided empty_strided empty_permuted svd_lowrank pca_lowrank
-""".split()
+""")
 
 
 def _forward(found, op, dtype, limit):
@@ -90,7 +90,7 @@ def _forward(found, op, dtype, limit):
 
 
 # Which of several equal elements is found is not defined, unless the sort is stable.
-TIED = "kthvalue topk mode sort argsort msort median nanmedian".split()
+TIED = str.split("kthvalue topk mode sort argsort msort median nanmedian")
 
 
 def _without_ties(op, sample, mine, theirs):

@@ -8,6 +8,7 @@
 ['0.weight', '0.bias', '2.weight', '2.bias']
 """
 
+from ..inplace import inplace_form
 from . import functional, init, utils
 from .activation import (
     CELU,
@@ -33,7 +34,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
-from .families import FAMILIES
+from .families import FAMILIES, INPLACE, TOP_LEVEL
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
@@ -54,9 +55,12 @@ for _module in FAMILIES:
     globals().update({name: getattr(_module, name) for name in getattr(_module, "LAYERS", ())})
     for _name in getattr(_module, "FUNCTIONS", ()):
         setattr(functional, _name, getattr(_module, _name))
+for _name in INPLACE:
+    setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
 
 __all__ = [
     *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),
+    "TOP_LEVEL",
     "CELU",
     "ELU",
     "GELU",

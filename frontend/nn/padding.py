@@ -36,6 +36,11 @@ def pad(input, pad, mode="constant", value=None):
     return input
 
 
+def constant_pad_nd(input, pad, value=0):
+    """pad with a constant."""
+    return _constant(input, [int(n) for n in pad], value)
+
+
 def _by_axis(input, amounts):
     return [(input.ndim - 1 - k, *amounts[2 * k : 2 * k + 2]) for k in range(len(amounts) // 2)]
 
@@ -146,5 +151,5 @@ ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = (
     _layer(_Padding, "ReplicationPad", r, mode="replicate") for r in (1, 2, 3)
 )
 CircularPad1d, CircularPad2d, CircularPad3d = (_layer(_Padding, "CircularPad", r, mode="circular") for r in (1, 2, 3))
-FUNCTIONS = ["pad"]
+FUNCTIONS = ["pad", "constant_pad_nd"]
 LAYERS = [f"{kind}Pad{r}d" for kind in str.split("Constant Zero Reflection Replication Circular") for r in (1, 2, 3)]
