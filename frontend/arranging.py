@@ -222,9 +222,8 @@ def tensor_split(input, indices_or_sections, dim=0):
 def _check_split_tensor(given):
     if given.dtype is not dtypes.int64 or given.ndim > 1:
         raise OpError(
-            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor, "
-            "got "
-            f" {given.dtype.name}{given.shape}"
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 "
+            f"tensor, got {given.dtype.name}{given.shape}"
         )
 
 

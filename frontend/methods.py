@@ -41,6 +41,8 @@ _OPERATORS = {
     "and": "bitwise_and",
     "or": "bitwise_or",
     "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
 }
 # 1 + x is x + 1, in the graph too.
 _COMMUTATIVE = ("add", "mul", "and", "or", "xor")
@@ -87,11 +89,14 @@ def _attach_operators():
 _INPLACE_UNARY = str.split("""
     abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sin sqrt tanh trunc
 """)
-_INPLACE_BINARY = str.split("mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor")
+_INPLACE_BINARY = str.split("""
+    mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
+""")
 # What a statement like `x %= 2` calls.
 _INPLACE_OPERATORS = {
     "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ifloordiv": "floor_divide_",
     "imod": "remainder_", "ipow": "pow_", "iand": "bitwise_and_", "ior": "bitwise_or_", "ixor": "bitwise_xor_",
+    "ilshift": "bitwise_left_shift_", "irshift": "bitwise_right_shift_",
 }  # fmt: skip
 
 

@@ -289,7 +289,7 @@ def check_compiled(call):
         out = call.our_process(call.run_ours())
         loss = projected(out, weft, weft.Tensor) if leaves else None
         parts = [] if loss is None else weft.autograd.grad(loss, leaves, allow_unused=True)
-        return [x for x in flat(out)], [g for g in parts if g is not None]
+        return flat(out), [g for g in parts if g is not None]
 
     expected = _bits(run())
     compiled = weft.compile(run)

@@ -1,4 +1,6 @@
-"""What share of PyTorch's OpInfo samples weft passes, per op: python tests/opinfo_report.py [--all] [--json FILE] [op ...]
+"""What share of PyTorch's OpInfo samples weft passes, per op.
+
+    python tests/opinfo_report.py [--all] [--json FILE] [--show N] [op ...]
 
 Counts are (passed, tried) for forward (each element type weft has), gradients, second derivatives, compiled bits, and
 the types of errors.

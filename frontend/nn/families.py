@@ -8,9 +8,9 @@ from . import bags, grids, group_normalization, margin_loss, margin_losses, padd
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
 TOP_LEVEL = str.split("""
-    alpha_dropout batch_norm bilinear celu channel_shuffle cosine_embedding_loss constant_pad_nd cosine_similarity
-    ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm
-    kl_div layer_norm margin_ranking_loss pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
-    rrelu selu threshold triplet_margin_loss binary_cross_entropy_with_logits
+    alpha_dropout batch_norm bilinear binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd
+    cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm
+    hardshrink hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss pairwise_distance pdist
+    pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
 """)
 INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")
