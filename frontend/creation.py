@@ -242,6 +242,8 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False):
 
 
 def eye(n, m=None, *, dtype=None, requires_grad=False):
+    if n < 0 or m is not None and m < 0:
+        raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
     return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
 
 

@@ -115,6 +115,8 @@ def ormqr(input, tau, other, left=True, transpose=False):
     if input.ndim < 2 or other.ndim < 2:
         raise OpError(f"ormqr: both matrices must have at least 2 dimensions, got {input.shape} and {other.shape}")
     rows = other.shape[-2 if left else -1]
+    if tau.shape[-1] > input.shape[-1]:
+        raise OpError(f"ormqr: tau.shape[-1] must be at most input.shape[-1], got {tau.shape} and {input.shape}")
     if rows != input.shape[-2]:
         raise OpError(
             f"ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2]: {other.shape}, {input.shape}"

@@ -88,7 +88,7 @@ def translated(x):
 
 
 def _tensor(x):
-    if x.layout is not torch.strided or x.is_meta or str(x.dtype)[6:] not in FORWARD_DTYPES:
+    if x.layout is not torch.strided or x.is_meta or x.ndim > 64 or str(x.dtype)[6:] not in FORWARD_DTYPES:
         raise Untranslatable(f"{x.dtype} {x.layout}")
     made = weft.from_numpy(_copied(x.detach()).numpy())
     made.requires_grad = x.requires_grad

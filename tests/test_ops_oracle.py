@@ -78,7 +78,7 @@ def test_gradients(name):
                 continue
             if not a.requires_grad:
                 zeros = torch.autograd.grad(b, their_inputs, torch.ones_like(b), allow_unused=True, retain_graph=True)
-                assert all(z is None or not z.any() for z in zeros), name
+                assert all(z is None or not z.numel() or z.abs().max() < 1e-12 for z in zeros), name
                 continue
             second, their_second = gradients(a, inputs, b, their_inputs, 1, True)
             for c, d, x in zip(second, their_second, inputs):
