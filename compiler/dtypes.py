@@ -24,6 +24,14 @@ class DType:
         return self.category == 2
 
     @property
+    def is_complex(self):
+        return False
+
+    @property
+    def is_signed(self):
+        return self.category > 0
+
+    @property
     def itemsize(self):
         return self.size_bytes
 

@@ -29,7 +29,7 @@ def write_page(path, digits, eager, compiled, equal, probabilities):
 
 
 def _machine():
-    versions = f"weft {weft.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
+    versions = f"weft {weft.weft_version}, Python {platform.python_version()}, NumPy {np.__version__}"
     return f"{versions}, llvmlite {llvmlite.__version__}, {platform.system()} {platform.machine()}."
 
 

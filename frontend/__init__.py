@@ -10,34 +10,53 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import inplace, methods
+from . import absent, inplace, methods
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import float32, float64, int32, int64
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
-from .runtime.modes import is_grad_enabled, state
+from .out import taking_out
+from .runtime.device import device
+from .runtime.modes import is_grad_enabled, is_inference_mode_enabled, state
 from .runtime.random import Generator, default_generator, manual_seed
+from .runtime.size import Size
 from .runtime.tensor import Tensor
 from .runtime.threads import get_num_threads, set_num_threads
 
 for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
+for _name in absent.taking_out(""):
+    if _name in globals():
+        globals()[_name] = taking_out(_name, globals()[_name])
 
-from . import autograd, linalg, nn, optim, special, utils  # noqa: E402
+from . import autograd, compiler, linalg, nn, optim, special, utils  # noqa: E402
 
 for _name in nn.TOP_LEVEL:
     globals()[_name] = getattr(nn.functional, _name)
 for _name in inplace.FUNCTIONS:
     globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
-from .autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
+for _module, _path in ((linalg, "linalg"), (special, "special")):
+    for _name in absent.taking_out(_path):
+        if hasattr(_module, _name):
+            setattr(_module, _name, taking_out(_name, getattr(_module, _name)))
+from .amp import autocast  # noqa: E402
+from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
-from .printing import set_printoptions  # noqa: E402
+from .importing import as_torch  # noqa: E402
+from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
+from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 from .runtime.cache import clear_cache  # noqa: E402
 from .serialization import load, save  # noqa: E402
+from .version import __version__, weft_version  # noqa: E402
 
-__version__ = "0.1.0"
 float, double, long, int = float32, float64, int64, int32
+newaxis = None
+
+absent.mark_absent(Tensor, "Tensor")
+absent.mark_absent(nn.Module, "nn.Module")
+absent.mark_absent(optim.Optimizer, "optim.Optimizer")
+__getattr__ = absent.attribute_of(__name__)
 
 
 def get_default_dtype():
@@ -45,8 +64,8 @@ def get_default_dtype():
     return state.default_dtype
 
 
-def set_default_dtype(dtype):
+def set_default_dtype(d):
     """weft.float32 or weft.float64, for this thread."""
-    if not dtype.is_floating_point:
-        raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {dtype}")
-    state.default_dtype = dtype
+    if not d.is_floating_point:
+        raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
+    state.default_dtype = d

@@ -12,6 +12,7 @@ from .compiler.shapes import normalize_axis
 from .composed import meshgrid
 from .creation import zeros
 from .functions import to_dtype
+from .placement import check_placement
 from .runtime.tensor import Tensor
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
 
@@ -37,13 +38,15 @@ def diagflat(input, offset=0):
     return diag_embed(flatten(input), offset)
 
 
-def tril_indices(row, col, offset=0, *, dtype=None):
+def tril_indices(row, col, offset=0, *, dtype=None, **placement):
     """(2, n): rows and columns of the lower triangle of a matrix."""
+    check_placement("tril_indices", placement)
     return _triangle_indices(np.tril_indices, row, col, offset, dtype)
 
 
-def triu_indices(row, col, offset=0, *, dtype=None):
+def triu_indices(row, col, offset=0, *, dtype=None, **placement):
     """(2, n): rows and columns of the upper triangle of a matrix."""
+    check_placement("triu_indices", placement)
     return _triangle_indices(np.triu_indices, row, col, offset, dtype)
 
 

@@ -1,22 +1,44 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
-from .creation import ones_like
+from .absent import attribute_of
+from .creation import ones_like, tensor
 from .runtime import engine
 from .runtime.function import Function, FunctionContext, once_differentiable
-from .runtime.modes import enable_grad, no_grad, set_grad_enabled, state
+from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
 from .runtime.node import edge_of
 from .runtime.tensor import Tensor
 
 __all__ = [
     "Function",
     "FunctionContext",
+    "FunctionCtx",
+    "Variable",
     "backward",
     "enable_grad",
     "grad",
+    "inference_mode",
     "no_grad",
     "once_differentiable",
     "set_grad_enabled",
 ]
+
+FunctionCtx = FunctionContext
+__getattr__ = attribute_of(__name__)
+
+
+class _Variable:
+    """PyTorch's old name for a tensor: Variable(x) is x, and every tensor is an instance of it."""
+
+    def __call__(self, data=None, requires_grad=False, volatile=None):
+        result = tensor([]) if data is None else data.detach()
+        result.requires_grad = requires_grad
+        return result
+
+    def __instancecheck__(self, x):
+        return isinstance(x, Tensor)
+
+
+Variable = _Variable()
 
 
 def _as_tuple(x):
@@ -77,16 +99,21 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             return
     elif _done_outside(outputs, gradients, retain, create_graph, inputs):
         return
-    roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
     if inputs is None:
-        engine.run(roots, retain_graph=retain, create_graph=create_graph)
+        engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
         return
+    roots = _roots(outputs, gradients)()
     _check_inputs(inputs)
     wanted = [edge_of(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     for x, g in zip(inputs, found):
         if g is not None:
             x.grad = g if x.grad is None else x.grad + g
+
+
+def _roots(outputs, gradients):
+    """A function that gives where a backward pass begins, with which cotangents."""
+    return lambda: [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
 
 
 def _done_outside(outputs, *arguments):
@@ -139,8 +166,7 @@ def grad(
         found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
     if found is None:
         wanted = [edge_of(x) for x in inputs]
-        roots = [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
-        found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+        found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
     for k, g in enumerate(found):
         if g is None and materialize_grads:
             found[k] = inputs[k].new_zeros(inputs[k].shape)

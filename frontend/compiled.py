@@ -6,6 +6,7 @@ import inspect
 
 from .explain import explain
 from .nn.parameter import Parameter
+from .runtime.closed_again import set_compile
 from .runtime.frame import Frame
 from .runtime.frame_run import run
 from .runtime.frame_spans import remember_methods
@@ -22,7 +23,7 @@ for _kind in (Tensor, Parameter):
     remember_methods(_kind)
 
 
-def compile(function=None, **options):
+def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, disable=False):
     """Compile a function of tensors, or a module: same results, bit for bit, in native code.
 
     The Python function runs on every call, so control flow, closures and side effects behave as ever; what its ops
@@ -36,12 +37,14 @@ def compile(function=None, **options):
             loss.backward()
             optimizer.step()
             return loss
+
+    There is one way to compile: of PyTorch's options `disable` leaves the function as it is, and the others, which
+    choose among ways that weft does not have, change nothing.
     """
-    if options:
-        names = ", ".join(sorted(options))
-        raise TypeError(f"compile: unknown option {names}; the only mode so far is replay, which has no options")
     if function is None:
-        return CompiledFunction
+        return (lambda function: function) if disable else CompiledFunction
+    if disable:
+        return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
     return CompiledFunction(function)
@@ -175,6 +178,9 @@ class CompiledFunction:
 
     def __repr__(self):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
+
+
+set_compile(CompiledFunction)
 
 
 def _flatten(x, tensors):

@@ -1,7 +1,5 @@
 """Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
@@ -9,9 +7,9 @@ from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
 from .functions import check_scatter, clamp, matmul, operand, where
+from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
-from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import cat, flatten, narrow, reshape
 
@@ -244,24 +242,6 @@ def can_cast(from_, to):
 
 def is_floating_point(input):
     return input.dtype.is_floating_point
-
-
-def finfo(dtype=None):
-    """Limits of a floating type (by default the default one) as Python numbers: eps, max, min, tiny, bits."""
-    dtype = dtype or state.default_dtype
-    if not dtype.is_floating_point:
-        raise TypeError(f"finfo: requires a floating point type, got {dtype}; use iinfo for integers")
-    limits = np.finfo(dtype.numpy)
-    names = ("eps", "max", "min", "tiny", "smallest_normal")
-    return SimpleNamespace(bits=limits.bits, dtype=dtype.name, **{name: float(getattr(limits, name)) for name in names})
-
-
-def iinfo(dtype):
-    """Limits of an integer type as Python numbers: max, min, bits."""
-    if dtype.category != 1:
-        raise TypeError(f"iinfo: requires an integer type, got {dtype}; use finfo for floating point types")
-    limits = np.iinfo(dtype.numpy)
-    return SimpleNamespace(bits=limits.bits, dtype=dtype.name, max=limits.max, min=limits.min)
 
 
 METHODS = str.split("""

@@ -9,6 +9,7 @@ from .compiler.ops import view
 from .composed import diagonal, select
 from .creation import full_like, linspace, tensor, zeros
 from .functions import nonzero
+from .placement import check_placement
 from .runtime.tensor import Tensor
 from .shaping import flatten, permute, reshape
 
@@ -74,20 +75,23 @@ def adjoint(input):
 
 
 # --- tensors from sizes -----------------------------------------------------------------------------------------------
-def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False):
+def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, **placement):
     """base to the powers that linspace(start, end, steps) gives."""
+    check_placement("logspace", placement)
     wide = linspace(start, end, steps, dtype=tensor(0.0).double().dtype)
     made = (float(base) ** wide).to(dtype or tensor(0.0).dtype)
     return made.requires_grad_(requires_grad)
 
 
-def scalar_tensor(s, *, dtype=None, requires_grad=False):
+def scalar_tensor(s, *, dtype=None, requires_grad=False, **placement):
     """A 0-d tensor, of the default floating type."""
+    check_placement("scalar_tensor", placement)
     return tensor(s, dtype=dtype or tensor(0.0).dtype, requires_grad=requires_grad)
 
 
-def empty_strided(size, stride, *, dtype=None, requires_grad=False):
+def empty_strided(size, stride, *, dtype=None, requires_grad=False, **placement):
     """Zeros with the given strides."""
+    check_placement("empty_strided", placement)
     memory = zeros(1 + sum((d - 1) * s for d, s in zip(size, stride)) if math.prod(size) else 0, dtype=dtype)
     array = memory.array
     steps = tuple(s * array.itemsize for s in stride)
@@ -95,16 +99,18 @@ def empty_strided(size, stride, *, dtype=None, requires_grad=False):
     return made.requires_grad_(requires_grad)
 
 
-def empty_permuted(size, physical_layout, *, dtype=None, requires_grad=False):
+def empty_permuted(size, physical_layout, *, dtype=None, requires_grad=False, **placement):
     """Zeros whose dimensions lie in memory in the given order."""
+    check_placement("empty_permuted", placement)
     if sorted(physical_layout) != list(range(len(size))):
         raise RuntimeError(f"empty_permuted: the layout {physical_layout} is not an order of {len(size)} dimensions")
     made = permute(zeros([size[d] for d in physical_layout], dtype=dtype), list(np.argsort(physical_layout)))
     return made.requires_grad_(requires_grad)
 
 
-def new_empty_strided(input, size, stride, *, dtype=None):
+def new_empty_strided(input, size, stride, *, dtype=None, **placement):
     """Zeros with the given strides, of the tensor's type."""
+    check_placement("new_empty_strided", placement)
     return empty_strided(size, stride, dtype=dtype or input.dtype)
 
 

@@ -6,8 +6,11 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
+from .placement import check_placement
 from .runtime import random
+from .runtime.device import require_cpu
 from .runtime.modes import state
+from .runtime.size import Size
 from .runtime.tensor import Tensor, _apply
 
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
@@ -101,21 +104,26 @@ def _plain(data):
     ]
 
 
-def tensor(data, *, dtype=None, requires_grad=False):
+def tensor(data, *, dtype=None, requires_grad=False, **placement):
     """A leaf tensor holding a copy of `data`: a number, nested lists, an array, a tensor.
 
     Python floats get the default dtype (float32), ints int64, bools bool; arrays keep theirs. ValueError for ragged
     lists, TypeError for types weft does not have.
     """
+    if placement:
+        check_placement("tensor", placement)
     return _finish(Tensor(_as_array(data, dtype)), requires_grad)
 
 
 def _from_user(*data):
-    """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, Tensor([2, 3]) those elements.
+    """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, as has Tensor(x.shape), and Tensor([2, 3])
+    those elements.
 
     The default dtype, whatever the elements are; of a tensor, the tensor under another name. TypeError for a number
     that is no size.
     """
+    if len(data) == 1 and isinstance(data[0], Size):
+        data = data[0]
     if all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in data):
         return empty(*data)
     if len(data) > 1:
@@ -131,10 +139,11 @@ def _from_user(*data):
 Tensor._from_user = staticmethod(_from_user)
 
 
-def as_tensor(data, *, dtype=None):
+def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
-    if isinstance(data, Tensor) and dtype in (None, data.dtype):
-        return data
+    require_cpu("as_tensor", device)
+    if isinstance(data, Tensor):
+        return data if dtype is None or dtype is data.dtype else comparison.cast(data, dtype=dtype)
     if (
         isinstance(data, np.ndarray)
         and data.dtype in dtypes._BY_NUMPY
@@ -165,7 +174,23 @@ def from_numpy(array):
     return Tensor(array.view())
 
 
-def full(size, fill_value, *, dtype=None, requires_grad=False):
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+    """`tensor` or `as_tensor` of anything: copy=True copies, copy=False is a ValueError where it cannot be avoided."""
+    require_cpu("asarray", device)
+    shared = as_tensor(obj, dtype=dtype)
+    shares = isinstance(obj, (Tensor, np.ndarray)) and np.may_share_memory(shared.detach().array, _array_of(obj))
+    if copy is False and not shares:
+        raise ValueError("asarray: can't alias or convert this without a copy; leave copy=False out")
+    return _finish(shared.detach().clone() if copy and shares else shared, requires_grad)
+
+
+def _array_of(obj):
+    return obj.detach().array if isinstance(obj, Tensor) else obj
+
+
+def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("full", placement)
     if isinstance(size, (int, np.integer)):
         size = (size,)
     if dtype is None and isinstance(fill_value, Tensor):
@@ -177,36 +202,50 @@ def full(size, fill_value, *, dtype=None, requires_grad=False):
     return _finish(out, requires_grad)
 
 
-def zeros(*sizes, size=None, dtype=None, requires_grad=False):
+def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("zeros", placement)
     return full(_shape(sizes, size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
 
 
-def ones(*sizes, size=None, dtype=None, requires_grad=False):
+def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("ones", placement)
     return full(_shape(sizes, size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
 
 
-def empty(*sizes, size=None, dtype=None, requires_grad=False):
+def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     """Zeros: memory that was never written would make results depend on the past."""
+    if placement:
+        check_placement("empty", placement)
     return zeros(_shape(sizes, size), dtype=dtype, requires_grad=requires_grad)
 
 
-def full_like(input, fill_value, *, dtype=None, requires_grad=False):
+def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("full_like", placement)
     return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
 
-def zeros_like(input, *, dtype=None, requires_grad=False):
+def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("zeros_like", placement)
     return full_like(input, 0, dtype=dtype, requires_grad=requires_grad)
 
 
-def ones_like(input, *, dtype=None, requires_grad=False):
+def ones_like(input, *, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("ones_like", placement)
     return full_like(input, 1, dtype=dtype, requires_grad=requires_grad)
 
 
 empty_like = zeros_like
 
 
-def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False):
+def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **placement):
     """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
+    if placement:
+        check_placement("arange", placement)
     if end is None:
         start, end = 0, start
     # A bool counts as the number it is.
@@ -223,8 +262,10 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False):
     return _finish(_apply(source.arange, (start, step), {"shape": (count,), "dtype": dtype}), requires_grad)
 
 
-def linspace(start, end, steps, *, dtype=None, requires_grad=False):
+def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement):
     """`steps` numbers from start to end, both included."""
+    if placement:
+        check_placement("linspace", placement)
     if steps < 0:
         raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
     dtype = dtype or state.default_dtype
@@ -241,53 +282,72 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False):
     return _finish(Tensor(values.astype(dtype.numpy)), requires_grad)
 
 
-def eye(n, m=None, *, dtype=None, requires_grad=False):
+def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
+    if placement:
+        check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
     return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------
-def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None):
+def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Uniform numbers in [0, 1)."""
+    if placement:
+        check_placement("rand", placement)
     return _finish(random.uniform(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
 
 
-def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None):
+def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Standard normal numbers."""
+    if placement:
+        check_placement("randn", placement)
     return _finish(random.normal(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
 
 
-def rand_like(input, *, dtype=None):
-    return rand(input.shape, dtype=dtype or input.dtype)
+def rand_like(input, *, dtype=None, **options):
+    return rand(input.shape, dtype=dtype or input.dtype, **options)
 
 
-def randn_like(input, *, dtype=None):
-    return randn(input.shape, dtype=dtype or input.dtype)
+def randn_like(input, *, dtype=None, **options):
+    return randn(input.shape, dtype=dtype or input.dtype, **options)
 
 
-def randint(low=0, high=None, size=None, *, dtype=None, generator=None):
+def randint_like(input, low=0, high=None, *, dtype=None, **options):
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, input.shape, dtype=dtype or input.dtype, **options)
+
+
+def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, generator=None, **placement):
     """Integers in [low, high), uniform up to a bias of 2^-53 times their number."""
+    if placement:
+        check_placement("randint", placement)
     if size is None:
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
     draw = random.uniform(_shape((size,)), dtypes.float64, generator)
     span = arithmetic.floor(arithmetic.mul(draw, float(high - low)))
-    return comparison.cast(arithmetic.add(span, float(low)), dtype=dtype or dtypes.int64)
+    return _finish(comparison.cast(arithmetic.add(span, float(low)), dtype=dtype or dtypes.int64), requires_grad)
 
 
-def randperm(n, *, generator=None):
+def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement):
     """A random permutation of 0 ... n-1."""
-    return Tensor(random.permutation(n, generator))
+    if placement:
+        check_placement("randperm", placement)
+    order = Tensor(random.permutation(n, generator))
+    return _finish(order if dtype in (None, dtypes.int64) else comparison.cast(order, dtype=dtype), requires_grad)
 
 
-def normal(mean, std=1.0, size=None, *, dtype=None, generator=None):
+def normal(mean, std=1.0, size=None, *, dtype=None, generator=None, requires_grad=False, **placement):
     """Normal numbers; mean and std may be tensors, whose shape the result then has."""
+    if placement:
+        check_placement("normal", placement)
     if size is None:
         size, dtype = (mean, mean.dtype) if isinstance(mean, Tensor) else (std, std.dtype)
         size = size.shape
-    return randn(size=size, dtype=dtype, generator=generator) * std + mean
+    return _finish(randn(size=size, dtype=dtype, generator=generator) * std + mean, requires_grad)
 
 
 def bernoulli(input, p=None, *, generator=None):
@@ -298,5 +358,5 @@ def bernoulli(input, p=None, *, generator=None):
 
 PUBLIC = str.split("""
     tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye rand
-    randn rand_like randn_like randint randperm normal bernoulli
+    randn rand_like randn_like randint randint_like randperm normal bernoulli asarray
 """)

@@ -10,17 +10,22 @@ from . import (
     functions,
     matrices,
     ordering,
+    placement,
     placing,
     pointwise,
     products,
     reducing,
     reductions,
     scans,
+    settings,
     shaping,
     spectral_windows,
+    tensor_methods,
+    tensor_types,
 )
 
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
     *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, draws, copies, spectral_windows),
+    *(placement, settings, tensor_methods, tensor_types),
 )

@@ -14,10 +14,12 @@ from .compiler.ops import (
     indexing,
     neural,
     spelling,
+    view,
 )
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor, full
+from .out import write
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import reshape
@@ -48,24 +50,26 @@ def _require_tensor(name, input, other):
 
 
 def _unary(op, name):
-    def function(input):
-        return op(_tensor(name, input))
+    def function(input, *, out=None):
+        result = op(_tensor(name, input))
+        return result if out is None else write(name, out, result)
 
     return function
 
 
 def _binary(op, name):
-    def function(input, other):
+    def function(input, other, *, out=None):
         input, other = operand(input), operand(other)
         _require_tensor(name, input, other)
-        return op(input, other)
+        result = op(input, other)
+        return result if out is None else write(name, out, result)
 
     return function
 
 
 _UNARY = str.split("""
     neg abs floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
-    erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not clone silu
+    erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not silu
 """)
 _BINARY = str.split("""
     mul maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor
@@ -87,30 +91,38 @@ GENERATED = _generate()
 globals().update(GENERATED)
 
 
-def add(input, other, *, alpha=1):
+def add(input, other, *, alpha=1, out=None):
     """input + alpha * other."""
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
     _require_tensor("add", input, other)
-    return arithmetic.add(input, other)
+    result = arithmetic.add(input, other)
+    return result if out is None else write("add", out, result)
 
 
-def sub(input, other, *, alpha=1):
+def sub(input, other, *, alpha=1, out=None):
     """input - alpha * other."""
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
     _require_tensor("sub", input, other)
-    return arithmetic.sub(input, other)
+    result = arithmetic.sub(input, other)
+    return result if out is None else write("sub", out, result)
 
 
-def div(input, other, *, rounding_mode=None):
+def div(input, other, *, rounding_mode=None, out=None):
     """input / other; rounding_mode "floor" or "trunc" rounds the quotient."""
     input, other = operand(input), operand(other)
     _require_tensor("div", input, other)
     if rounding_mode is None:
-        return arithmetic.div(input, other)
+        result = arithmetic.div(input, other)
+    else:
+        result = _rounded_quotient(input, other, rounding_mode)
+    return result if out is None else write("div", out, result)
+
+
+def _rounded_quotient(input, other, rounding_mode):
     if rounding_mode == "floor":
         return arithmetic.floor_divide(input, other)
     if rounding_mode != "trunc":
@@ -118,6 +130,11 @@ def div(input, other, *, rounding_mode=None):
     quotient = arithmetic.trunc(arithmetic.div(input, other))
     whole = _is_whole(input) and _is_whole(other)
     return to_dtype(quotient, arithmetic.floor_divide(input, other).dtype) if whole else quotient
+
+
+def clone(input, *, memory_format=None):
+    """A copy with memory of its own. Gradients flow through it."""
+    return view.clone(_tensor("clone", input))
 
 
 def round(input, *, decimals=0):
@@ -211,20 +228,23 @@ def lerp(input, end, weight):
 
 
 # --- products -------------------------------------------------------------------------------------------------------
-def matmul(input, other):
-    return contraction.matmul(_tensor("matmul", input), _tensor("matmul", other))
+def matmul(input, other, *, out=None):
+    result = contraction.matmul(_tensor("matmul", input), _tensor("matmul", other))
+    return result if out is None else write("matmul", out, result)
 
 
-def mm(input, mat2):
+def mm(input, mat2, *, out=None):
     if input.ndim != 2 or mat2.ndim != 2:
         raise OpError(f"mm: both arguments must be matrices, got shapes {input.shape} and {mat2.shape}")
-    return contraction.bmm(input, mat2)
+    result = contraction.bmm(input, mat2)
+    return result if out is None else write("mm", out, result)
 
 
-def bmm(input, mat2):
+def bmm(input, mat2, *, out=None):
     if input.ndim != 3 or mat2.ndim != 3:
         raise OpError(f"bmm: both arguments must have 3 dimensions, got shapes {input.shape} and {mat2.shape}")
-    return contraction.bmm(input, mat2)
+    result = contraction.bmm(input, mat2)
+    return result if out is None else write("bmm", out, result)
 
 
 def dot(input, other):
@@ -361,7 +381,7 @@ PUBLIC = [
         absolute negative multiply subtract true_divide divide arcsin arccos arctan arctan2 add sub div square pow
         round atan2 where clamp clamp_min clamp_max clip lerp matmul mm bmm mv dot outer addmm gather scatter_add
         index_select index_add nonzero masked_fill tril triu allclose isclose equal
-        is_tensor numel
+        is_tensor numel clone
     """),
 ]
 INPLACE = str.split("""

@@ -5,11 +5,11 @@ import weakref
 import numpy as np
 
 from . import functions as f
-from . import inplace, reducing, shaping
+from . import inplace, reducing, shaping, tensor_methods
 from .autograd import backward as run_backward
-from .compiler import dtypes
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
-from .creation import as_tensor, full, plain, tensor
+from .compiler.shapes import normalize_axis
+from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
 from .printing import tensor_repr
@@ -221,8 +221,10 @@ def _bool(self):
     return bool(array.item())
 
 
-def _numpy(self):
-    """The values as an array sharing memory with the tensor."""
+def _numpy(self, *, force=False):
+    """The values as an array sharing memory with the tensor. `force` takes them out of the graph first."""
+    if force:
+        return self.detach().lend()
     if self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     return self.lend()
@@ -251,7 +253,11 @@ def _repr(self):
 
 
 def _size(self, dim=None):
-    return self.shape if dim is None else self.shape[dim]
+    if dim is None:
+        return self.shape
+    data = self._data
+    shape = data.shape if data is not None else self._meta.shape
+    return shape[normalize_axis("size", dim, len(shape))]
 
 
 def _stride(self, dim=None):
@@ -259,7 +265,11 @@ def _stride(self, dim=None):
     return strides if dim is None else strides[dim]
 
 
-def _contiguous(self):
+def _is_contiguous(self, memory_format=None):
+    return self.array.flags.c_contiguous
+
+
+def _contiguous(self, memory_format=None):
     return self if self.array.flags.c_contiguous else f.clone(self)
 
 
@@ -297,15 +307,8 @@ def _attach_reading():
     Tensor.tolist = lambda self: self.array.tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel
-    Tensor.element_size = lambda self: self.dtype.size_bytes
     Tensor.ndimension, Tensor.where = Tensor.dim, lambda self, condition, other: f.where(condition, self, other)
-    Tensor.itemsize = property(lambda self: self.dtype.size_bytes)
-    Tensor.nbytes = property(lambda self: self.dtype.size_bytes * _numel(self))
-    Tensor.is_contiguous = lambda self: self.array.flags.c_contiguous
-    Tensor.contiguous = _contiguous
-    Tensor.data_ptr = lambda self: self.array.ctypes.data
-    Tensor.is_floating_point = lambda self: self.dtype.is_floating_point
-    Tensor.cpu = lambda self: self
+    Tensor.is_contiguous, Tensor.contiguous = _is_contiguous, _contiguous
 
 
 def _index(self):
@@ -315,22 +318,6 @@ def _index(self):
 
 
 # --- types, autograd ------------------------------------------------------------------------------------------------
-def _to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, copy=False):
-    """to(dtype), to(other tensor), to("cpu"): the tensor itself if that changes nothing, unless copy=True."""
-    # PyTorch takes non_blocking and copy by position too, last of all.
-    flags = [a for a in args if isinstance(a, bool)]
-    copy = copy or len(flags) > 1 and flags[1]
-    for a in (*args, device, tensor):
-        if isinstance(a, dtypes.DType):
-            dtype = a
-        elif isinstance(a, Tensor):
-            dtype = a.dtype
-        elif not (a is None or a == "cpu" or isinstance(a, bool)):
-            raise RuntimeError(f"to: weft computes on the CPU, got {a!r}")
-    result = self if dtype is None else f.to_dtype(self, dtype)
-    return f.clone(self) if copy and result is self else result
-
-
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
     return _apply(view.detach, (self,), {})
@@ -420,7 +407,7 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 
 
 def _attach_autograd():
-    Tensor.to, Tensor.detach, Tensor.backward = _to, _detach, _backward
+    Tensor.detach, Tensor.backward = _detach, _backward
     Tensor.data = property(_detach, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
@@ -433,41 +420,6 @@ def _attach_autograd():
     Tensor.reshape_as = lambda self, other: shaping.reshape(self, other.shape)
     Tensor.expand_as = lambda self, other: shaping.expand(self, other.shape)
     Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)
-    Tensor.new_tensor, Tensor.new_full, Tensor.type = _new_tensor, _new_full, _type
-    Tensor.new_zeros, Tensor.new_ones = _new_filled(0), _new_filled(1)
-    Tensor.new_empty = Tensor.new_zeros
-    Tensor.is_cuda = False
-    Tensor.device = "cpu"
-    casts = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
-    for name, target in casts.items():
-        setattr(Tensor, name, _cast_method(dtypes.dtype_named(target)))
-
-
-def _cast_method(dtype):
-    return lambda self: f.to_dtype(self, dtype)
-
-
-def _type(self, dtype=None):
-    """The tensor in another type; without one, the name of PyTorch's class for its own."""
-    if dtype is None:
-        names = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool"}
-        return f"weft.{names[self.dtype.name]}Tensor"
-    return f.to_dtype(self, dtype)
-
-
-def _new_tensor(self, data, *, dtype=None, requires_grad=False):
-    return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
-
-
-def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False):
-    return full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)
-
-
-def _new_filled(value):
-    def method(self, *sizes, size=None, dtype=None, requires_grad=False):
-        return _new_full(self, shaping.sizes(sizes, size), value, dtype=dtype, requires_grad=requires_grad)
-
-    return method
 
 
 def attach():
@@ -483,6 +435,7 @@ def attach():
     _attach_inplace()
     _attach_reading()
     _attach_autograd()
+    tensor_methods.attach()
     inplace.attach(FAMILIES)
 
 

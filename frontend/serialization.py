@@ -35,18 +35,22 @@ import numpy as np
 
 from .compiler import dtypes
 from .nn.parameter import Parameter
+from .placement import check_keywords
+from .runtime.device import require_cpu
 from .runtime.tensor import Tensor
 
 _TREE = "weft.json"
 _VERSION = 1
 
 
-def save(obj, f):
+def save(obj, f, **options):
     """Write dicts, lists, tuples, numbers, strings, None, dtypes, tensors and NumPy arrays, nested in any way.
 
     f: a path, which is replaced as a whole or not at all, or a writable binary file. TypeError names the place inside
-    obj of anything that cannot be written: save `module.state_dict()`, not the module.
+    obj of anything that cannot be written: save `module.state_dict()`, not the module. PyTorch's options about pickles
+    change nothing.
     """
+    check_keywords("save", options, ("pickle_module", "pickle_protocol", "_use_new_zipfile_serialization"))
     writer = _Writer()
     tree = writer.encode(obj, "obj")
     if hasattr(f, "write"):
@@ -66,14 +70,16 @@ def save(obj, f):
         raise
 
 
-def load(f, map_location=None, *, weights_only=True):
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None):
     """Read what `save` wrote, from a path or a readable binary file.
 
-    map_location may name the CPU; weights_only changes nothing, since loading executes nothing either way.
+    map_location may name the CPU, in any of PyTorch's ways; weights_only and the others change nothing, since loading
+    executes nothing either way.
     Raises RuntimeError for files that are damaged, of another format, or pickles: those would execute code.
     """
-    if map_location not in (None, "cpu"):
-        raise RuntimeError(f"load: weft computes on the CPU, got map_location={map_location!r}")
+    # Tensors were saved from the CPU: a function or a dict says where those of other devices go.
+    if not (callable(map_location) or isinstance(map_location, dict)):
+        require_cpu("load", map_location)
     if hasattr(f, "read"):
         return _read(f, getattr(f, "name", "file"))
     with open(f, "rb") as file:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .placement import check_placement
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 
@@ -23,33 +24,40 @@ def _one(length, values):
     return np.ones(1) if length == 1 else values
 
 
-def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, requires_grad=False):
+def hamming_window(
+    window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, requires_grad=False, **placement
+):
     """alpha - beta cos(2 pi k / N)."""
+    check_placement("hamming_window", placement)
     angles = _angles("hamming_window", window_length, periodic)
     return _finished(_one(window_length, alpha - beta * np.cos(angles)), dtype, requires_grad)
 
 
-def hann_window(window_length, periodic=True, *, dtype=None, requires_grad=False):
+def hann_window(window_length, periodic=True, *, dtype=None, requires_grad=False, **placement):
     """(1 - cos(2 pi k / N)) / 2."""
+    check_placement("hann_window", placement)
     angles = _angles("hann_window", window_length, periodic)
     return _finished(_one(window_length, 0.5 - 0.5 * np.cos(angles)), dtype, requires_grad)
 
 
-def blackman_window(window_length, periodic=True, *, dtype=None, requires_grad=False):
+def blackman_window(window_length, periodic=True, *, dtype=None, requires_grad=False, **placement):
     """0.42 - 0.5 cos(2 pi k / N) + 0.08 cos(4 pi k / N)."""
+    check_placement("blackman_window", placement)
     angles = _angles("blackman_window", window_length, periodic)
     values = 0.42 - 0.5 * np.cos(angles) + 0.08 * np.cos(2 * angles)
     return _finished(_one(window_length, values), dtype, requires_grad)
 
 
-def bartlett_window(window_length, periodic=True, *, dtype=None, requires_grad=False):
+def bartlett_window(window_length, periodic=True, *, dtype=None, requires_grad=False, **placement):
     """A triangle from 0 to 1 and back."""
+    check_placement("bartlett_window", placement)
     place = _angles("bartlett_window", window_length, periodic) / np.pi
     return _finished(_one(window_length, 1 - np.abs(place - 1)), dtype, requires_grad)
 
 
-def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, requires_grad=False):
+def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, requires_grad=False, **placement):
     """I0(beta sqrt(1 - (2 k / N - 1)^2)) / I0(beta)."""
+    check_placement("kaiser_window", placement)
     place = _angles("kaiser_window", window_length, periodic) / np.pi - 1
     values = np.i0(beta * np.sqrt(np.maximum(1 - place * place, 0))) / np.i0(beta)
     return _finished(_one(window_length, values), dtype, requires_grad)

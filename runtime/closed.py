@@ -7,7 +7,7 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 
 import weakref
 
-from . import engine, frame_autograd
+from . import closed_again, engine, frame_autograd
 from .description import describe
 from .gate import apply_eagerly
 from .modes import state
@@ -203,6 +203,13 @@ class CallNode(BaseNode):
 
     # --- eager once more ------------------------------------------------------------------------------------------
     def _through_nodes(self, cotangents, sums, create_graph, reason):
+        if create_graph and not sums:
+            steps = _leading_to(self.frame, self.needed.differentiable)
+            for vid in {k for step in steps for k in step.operands if k in self.externals}:
+                self._check(vid)
+            found = closed_again.gradients(self, steps, cotangents)
+            if found is not None:
+                return found
         self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
         values = self._rerun()
         roots = [(self.edges[k], before) for k, before in (sums or {}).items()]

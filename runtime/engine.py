@@ -5,13 +5,14 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 """
 
 from heapq import heappop, heappush
-from sys import getrefcount
 
 from ..compiler.ops.arithmetic import add
 from ..compiler.ops.view import clone
+from .frame_walks import Walking
 from .gate import apply_inplace
 from .modes import state
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad
+from .references import is_held
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
@@ -35,6 +36,21 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     return found if create_graph else _apart(found, [cotangent for _, cotangent in roots])
 
 
+def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
+    """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
+    because making cotangents is part of it."""
+    frame, enabled = state.frame, state.grad_enabled
+    if frame is None:
+        return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+    frame = frame.recorded()
+    operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
+    n_inputs = None if inputs is None else len(inputs)
+    walking = Walking(frame, operands, (len(outputs), n_inputs, bool(retain_graph), bool(create_graph), enabled))
+    found = run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+    frame.walks.append(walking.end(found or ()))
+    return found
+
+
 def _apart(found, given):
     """Gradients that share memory with nothing, as a program's results do."""
     taken, apart = {id(c) for c in given}, []
@@ -50,8 +66,11 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
     pending, queue = {}, Queue()
     for (node, index), cotangent in roots:
         _contribute(pending, queue, node, index, cotangent)
+    walked = None if state.frame is None else state.frame.walked
     while queue:
         node = queue.take()
+        if walked is not None:
+            walked.append(node)
         cotangents = pending.pop(id(node))
         cotangents = _before(node, cotangents)
         if captured is not None:
@@ -62,7 +81,7 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
                 continue
         if isinstance(node, AccumulateGrad):
             if captured is None:
-                accumulate(node, cotangents[0], create_graph)
+                accumulate(node, cotangents, create_graph)
             continue
         sums = _sums_before(pending, node) if node.summed else None
         # No name for the results: what a name holds too, a leaf would have to copy.
@@ -183,31 +202,26 @@ def _leading_to(roots, wanted):
     return relevant
 
 
-def accumulate(node, cotangent, create_graph):
-    """leaf.grad += cotangent: the first contribution is kept as it is, later ones are added in place."""
+def accumulate(node, cotangents, create_graph):
+    """leaf.grad += the only cotangent: the first contribution is kept as it is, later ones are added in place."""
     leaf = node.variable
     if state.frame is not None:
         state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
     if leaf._grad is None:
-        leaf._grad = cotangent if create_graph else _owned(cotangent)
+        leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
     elif create_graph:
-        leaf._grad = add(leaf._grad, cotangent)
+        leaf._grad = add(leaf._grad, cotangents[0])
     else:
-        apply_inplace(add, leaf._grad, (leaf._grad, cotangent), {})
+        apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
     for hook in list((node.post_hooks or {}).values()):
         hook(leaf)
 
 
-# References to a cotangent that only the engine holds: the list it came in, two arguments, the argument of getrefcount.
-# A pending one is also in its call's list.
-_ENGINE_REFERENCES = 4
-
-
-def _owned(cotangent):
-    """A gradient that nothing else can change: the cotangent itself if only the engine holds it, else a copy."""
-    pending = cotangent._data is None
-    alone = getrefcount(cotangent) <= _ENGINE_REFERENCES + pending
-    return cotangent if alone and _is_whole(cotangent) else clone(cotangent)
+def _owned(cotangents):
+    """A gradient that nothing else can change: the only cotangent itself if just this list holds it, and its call's if
+    it is pending; else a copy."""
+    shared = is_held(cotangents, 0, known=cotangents[0]._data is None)
+    return clone(cotangents[0]) if shared or not _is_whole(cotangents[0]) else cotangents[0]
 
 
 def _is_whole(cotangent):

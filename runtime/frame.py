@@ -7,7 +7,7 @@ of the call, or when a value is read in the middle. What is alive then is found 
 """
 
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_views
+from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_nodes, frame_views
 from .closed import FreedNode, close_graph
 from .expectation import lasting, learn
 from .frame_again import NothingAgain
@@ -50,6 +50,9 @@ class Frame(NothingAgain):
         self.lasting = ()  # (number, tensor) of what a call like this one may meet again
         self.confirmed = None  # what calls like this one are expected to meet (usual_learning.py)
         self.updates = {}  # step -> its UsualUpdate
+        self.walked = None  # the nodes that the backward pass going on has run (frame_walks.py)
+        self.walks = []  # the passes that were done, None for one that cannot be said
+        self.uses_hooks = self.has_nodes_out = False  # whether the call has results with nodes of their own
         self.flushes = []  # where values were read before the end (recording.Flush)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what the end of the call made the program compute
@@ -391,7 +394,7 @@ class Frame(NothingAgain):
         try:
             self.closing = True
             if self.hooked:
-                frame_autograd.hand_out_nodes(self)
+                self.has_nodes_out = frame_nodes.end_nodes(self)
             needed = frame_flush.what_is_needed(self, closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
             self.end_program = frame_flush.run(self, needed)
@@ -454,13 +457,16 @@ class Frame(NothingAgain):
     def freed_node(self):
         return FreedNode(self)
 
-    def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
+    def backward_outside(self, *_):
         """Whether a backward of results of this call has been done; usual_calls.py knows calls where it can be."""
         return False
 
-    def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
+    def gradients_outside(self, *_):
         """The same for autograd.grad: its result or None."""
         return None
+
+    def recorded(self):
+        return self  # a UsualFrame becomes a Frame
 
     def can_differentiate(self, outputs, create_graph, inputs):
         return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)

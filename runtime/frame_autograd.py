@@ -7,7 +7,6 @@ ops it applies are recorded like any others.
 """
 
 from collections import Counter
-from sys import getrefcount
 
 from ..compiler.autodiff import has_rule
 from ..compiler.ops.table import Meta
@@ -18,9 +17,6 @@ from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
-
-# References to a tensor that nobody else holds: the list, the loop variable, the argument of getrefcount.
-_UNUSED_REFERENCES = 3
 
 SECOND_BACKWARD = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -245,23 +241,9 @@ def use_nodes(frame, tensor):
     if frame.closed:
         _closed_node(frame).use_nodes(tensor)
         return
-    frame.hooked = True
+    frame.hooked = frame.uses_hooks = True
     if frame.metas[tensor._vid].history:
         tensor._node = node_for(frame, tensor._vid)
-
-
-def hand_out_nodes(frame):
-    """Before a call with hooks ends: its living results get real nodes, since the hooks are on those."""
-    for vid in range(len(frame.tensors)):
-        tensor = frame.tensors[vid]
-        if tensor is None or tensor._frame is not frame or tensor._meta is None or not tensor._meta.history:
-            continue
-        if tensor._node is None and getrefcount(tensor) > _UNUSED_REFERENCES:
-            tensor._node = node_for(frame, vid)
-    for vid, node in frame.nodes.items():
-        tensor = frame.tensors[vid]
-        if tensor is not None and tensor._frame is frame:
-            tensor._node = node
 
 
 # --- backward as a step -----------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ eagerly, with the reason noted for `explain`.
 """
 
 from operator import attrgetter, is_
-from sys import getrefcount
 from typing import NamedTuple
 
 import numpy as np
@@ -15,24 +14,14 @@ from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.view import clone
-from .frame_views import UNUSED_REFERENCES, group
+from .frame_views import group
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
 from .recording import ASSIGN, NUMBER_DTYPES, UPDATE, Step, TooManyPaths, ValueMeta, number_code, user_line
+from .references import held, is_base_held, is_held
 from .tensor import Tensor
 from .update import update_eagerly
-
-
-def _references_in_variable():
-    items = [object()]
-    item = items[0]
-    return getrefcount(item)
-
-
-# References to a tensor that only its frame's list and a variable here hold, as getrefcount counts them. Measured,
-# because interpreters count their own references differently.
-_UNUSED_REFERENCES = _references_in_variable()
 
 
 def apply_inplace(frame, op, target, operands, attributes):
@@ -127,10 +116,11 @@ def _neighbours(frame, target):
 def alias_reason(frame, target, vid):
     """Why changing the target in place must run eagerly: other living tensors see its memory. Else None."""
     if frame.views:
-        externals = frame.externals
+        externals, tensors = frame.externals, frame.tensors
         for other in group(frame, vid):
-            t = frame.tensors[other] if other != vid else None
-            if t is not None and (other in externals or getrefcount(t) > _UNUSED_REFERENCES):
+            if other == vid or tensors[other] is None:
+                continue
+            if other in externals or is_held(tensors, other):
                 return "in-place change of a tensor that has living views (or is one)"
     if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
@@ -150,8 +140,7 @@ def alias_reason(frame, target, vid):
 
 def is_borrowed(array):
     """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
-    base = array.base
-    return not array.flags.writeable or type(base) is np.ndarray and getrefcount(base) > _UNUSED_REFERENCES
+    return not array.flags.writeable or type(array.base) is np.ndarray and is_base_held(array)
 
 
 def owner_of(array):
@@ -328,7 +317,7 @@ class UsualUpdate:
         """Whether the views that the call has made of the targets are the same as usual, and nobody holds one."""
         if not frame.views or self.views != _views_of(frame, self.old):
             return not frame.views and not self.views
-        return all(getrefcount(frame.tensors[v]) <= UNUSED_REFERENCES for v in self.views)
+        return not held(frame.tensors, self.views)
 
     def is_alone(self):
         """Whether nothing living shares the targets' memory."""

@@ -4,21 +4,10 @@ A value is needed if somebody outside the call holds its tensor. That is found b
 to be declared, and a tensor that is dropped is never computed into memory.
 """
 
-from sys import getrefcount
-
 from . import frame_autograd
 from .program import Needed, program_for, run_steps_eagerly
 from .recording import INPUT, UPDATE
-
-
-def _references_in_list():
-    items = [object()]
-    return getrefcount(items[0])
-
-
-# References to a tensor that nothing but a list holds, as getrefcount counts them. Measured, because interpreters count
-# their own references differently.
-UNUSED_REFERENCES = _references_in_list()
+from .references import held, is_held
 
 
 def what_is_needed(frame, closing):
@@ -27,11 +16,10 @@ def what_is_needed(frame, closing):
     tensors, homes, bound = frame.tensors, frame.homes, frame.bound
     if closing and frame.roots:
         _drop_unused_views(frame)
-    for vid in _computed(frame):
-        if getrefcount(tensors[vid]) > UNUSED_REFERENCES:
-            t = tensors[vid]
-            if t is not None and t._data is None and id(t) not in homes:
-                (views if vid in frame.roots else live).append(vid)
+    for vid in held(tensors, _computed(frame)):
+        t = tensors[vid]
+        if t is not None and t._data is None and id(t) not in homes:
+            (views if vid in frame.roots else live).append(vid)
     frame.held = (*live, *views)
     differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
     if closing and frame.flushed:
@@ -61,7 +49,7 @@ def what_is_needed(frame, closing):
 def _drop_unused_views(frame):
     """A view that nobody holds must not keep its base alive, which would then be computed into memory."""
     for vid in frame.roots:
-        if getrefcount(frame.tensors[vid]) <= UNUSED_REFERENCES and frame.tensors[vid] is not None:
+        if not is_held(frame.tensors, vid):
             frame.tensors[vid]._base = None
 
 
@@ -78,11 +66,10 @@ def _computed(frame):
 def _left_over(frame):
     """Numbers of the values that were computed earlier, are alive, and have a history."""
     found = []
-    for vid in _made_by(frame.steps[: frame.flushed], (INPUT, UPDATE)):
-        if getrefcount(frame.tensors[vid]) > UNUSED_REFERENCES:
-            t = frame.tensors[vid]
-            if t is not None and t._frame is frame and t._node is None and t._meta.history:
-                found.append(vid)
+    for vid in held(frame.tensors, _made_by(frame.steps[: frame.flushed], (INPUT, UPDATE))):
+        t = frame.tensors[vid]
+        if t is not None and t._frame is frame and t._node is None and t._meta.history:
+            found.append(vid)
     return found
 
 

@@ -13,47 +13,30 @@ wrong but the comparison.
 import threading
 from functools import partial
 from operator import is_, itemgetter
-from sys import getrefcount
-from weakref import getweakrefcount
 
 from . import native, native_text
 from .frame_again import NothingAgain
 from .frame_autograd import accumulate
-from .frame_flush import UNUSED_REFERENCES
-from .frame_run import close_after_error, run
+from .frame_run import run
 from .frame_spans import Spans
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from .references import held
 from .tensor import Tensor, pending_tensor
-from .usual_calls import EndedCall, OutsideBackward, ReplayedCall
+from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
+from .usual_end import Ending, picker
 from .usual_entries import End
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
 from .usual_views import GivenViews
+from .usual_walks import WalkAgain, flags_of
 
 NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-def _references_when_picked():
-    items = [object(), object()]
-    picked = itemgetter(0, 1)(items)
-    return list(map(getrefcount, picked))[0]
-
-
-def _picker(numbers):
-    """A function that picks these items of a list."""
-    if len(numbers) > 1:
-        return itemgetter(*numbers)
-    return itemgetter(slice(numbers[0], numbers[0] + 1) if numbers else slice(0))
-
-
-# References to a tensor that only a UsualFrame holds, as its close() counts them.
-_UNUSED_REFERENCES = _references_when_picked()
-
-
-class UsualFrame(NothingAgain):
+class UsualFrame(Ending, NothingAgain):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -68,6 +51,7 @@ class UsualFrame(NothingAgain):
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
+        self.walks = [WalkAgain(frame, entries, walk) for walk in frame.walks]
         self.needed, self.program = needed, frame.end_program
         self.metas = frame.step.metas_so_far()
         self.tensors = [None] * len(self.metas)
@@ -84,7 +68,7 @@ class UsualFrame(NothingAgain):
         for entry in entries:
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
-        self._pick = _picker(computed)
+        self._pick = picker(computed)
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
@@ -273,6 +257,8 @@ class UsualFrame(NothingAgain):
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
         entry = self.entries[self.position.value]
+        if entry.walk is not None:
+            return self._walk_again(entry.walk, outputs, gradients, inputs, retain_graph, create_graph) is not None
         if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
             return False
         if entry.grad_enabled is not state.grad_enabled:
@@ -297,6 +283,8 @@ class UsualFrame(NothingAgain):
     def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
         """What autograd.grad returns, if it is the one expected here; else None."""
         entry = self.entries[self.position.value]
+        if entry.walk is not None:
+            return self._walk_again(entry.walk, outputs, cotangents, inputs, retain_graph, create_graph)
         operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
         if (
             entry.op is GRADIENTS
@@ -310,6 +298,13 @@ class UsualFrame(NothingAgain):
         ):
             self.position.value += 1
             return [self.tensors[vid] for vid in entry.numbers]
+        return None
+
+    def _walk_again(self, walk, outputs, cotangents, inputs, retain_graph, create_graph):
+        """The results of a backward pass through nodes, if it is the one expected here; else None."""
+        operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
+        if walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)):
+            return walk.take(self)
         return None
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
@@ -335,7 +330,7 @@ class UsualFrame(NothingAgain):
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
                 and entry.update.is_alone()
-                and all(getrefcount(self.tensors[v]) <= UNUSED_REFERENCES for v in entry.update.views)
+                and not held(self.tensors, entry.update.views)
             ):
                 self.numbers += map(float, numbers)
                 entry.update.bump_versions()
@@ -350,108 +345,6 @@ class UsualFrame(NothingAgain):
     def step_again(self, optimizer):
         """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
         return self._native is not None and self._spans.step(optimizer)
-
-    # --- the end --------------------------------------------------------------------------------------------------
-    def close(self):
-        for vid in self.views:
-            self.tensors[vid]._base = None
-        try:
-            ended = self._new_end()
-            done = self._real is None and self._run(ended)
-        except BaseException as error:
-            self.depart().fail(error)
-            raise
-        if done:
-            self._given_views.fill(self)
-            self._given_views.hand_out(self, ended)
-            self._clean(ended)
-            if self.outside is not None:
-                ended.open(self.numbers, self.outputs)
-            self._finish()
-        else:
-            self.depart().close()
-
-    def _new_end(self):
-        """What stands for the call in those of its results that have a history."""
-        if self.outside is not None:
-            return ReplayedCall(self.outside, self.tensors)
-        return EndedCall(self) if self._ends_differ else self.ended
-
-    # How native code ends a call that is not like the one before.
-    @staticmethod
-    def _close_other(frame):
-        frame.close()
-
-    def _close_unusual(self):
-        self.depart().close()
-
-    def _close_failed(self, error):
-        self.depart().fail(error)
-
-    @staticmethod
-    def _close_after_error(error):
-        close_after_error(state.frame)
-
-    def _run(self, ended):
-        """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
-        if not self._same_are_alive():
-            return False
-        if self.program is None:
-            return True
-        outputs = self.program.compute(self.input_arrays(self.program), self.numbers)
-        if outputs is None:
-            # An index was out of range; nothing was written. A Frame finds out which.
-            return False
-        self.outputs += outputs
-        for vid, array in zip(self.needed.live, outputs):
-            tensor, meta = self.tensors[vid], self.metas[vid]
-            tensor._data = array
-            tensor._frame = ended if meta.history else None
-            # For the next call.
-            self.tensors[vid] = pending_tensor(self, vid, meta)
-        return True
-
-    def input_arrays(self, program):
-        """What a program reads. A value that a segment has computed may have been changed in place since."""
-        arrays, tensors = self.arrays, self.tensors
-        return [arrays[v] if v in arrays else tensors[v]._data for v in program.inputs]
-
-    def _same_are_alive(self):
-        if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
-            return False
-        results = self._pick(self.tensors)
-        if any(map(getweakrefcount, results)):
-            # Whoever watches a tensor would take the next call's for it.
-            return False
-        counts = list(map(getrefcount, results))
-        del results
-        if counts != self._counts:
-            if [c > _UNUSED_REFERENCES for c in counts] != [alive for _, alive in self.results]:
-                return False
-            self._counts = counts
-        return True
-
-    def _clean(self, ended):
-        if self.program is not None:
-            self.program.calls += 1
-        for segment in self.segments:
-            segment.clean(self, ended)
-        for change in reversed(self.changes):
-            change.clean(self)
-        self.changed_arguments.clear()
-
-    def _finish(self):
-        """Hold nothing of the call that is over."""
-        self.tensors[: self.n_tensors] = [None] * self.n_tensors
-        for entered in self.fresh:
-            self.tensors[entered] = None
-        self.numbers.clear()
-        self.changed_gradients.clear()
-        self.remembered.clear()
-        self.outputs.clear()
-        self.arrays.clear()
-        self.owners, self.n_flushed, self.tried = (), 0, ()
-        self._release()
 
     # --- departing ------------------------------------------------------------------------------------------------
     def depart(self):

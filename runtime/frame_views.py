@@ -1,15 +1,14 @@
 """Which values of an open compiled call share memory: views and the values they are views of."""
 
 from collections import Counter
-from sys import getrefcount
 
 import numpy as np
 
 from . import frame_autograd
-from .frame_flush import UNUSED_REFERENCES
 from .gate import apply_eagerly
 from .modes import state
 from .node import Saved
+from .references import is_held
 from .tensor import Tensor
 
 
@@ -59,18 +58,18 @@ def living_views(frame, target):
     views = frame.views.get(vid)
     if not views:
         return []
-    by_nodes = _references_by_nodes(frame)
-    held = [v for v in views if _is_held(frame, v, by_nodes)]
+    by_nodes = references_by_nodes(frame)
+    held = [v for v in views if is_held_outside(frame, v, by_nodes)]
     saved = _saved(frame, by_nodes) if len(held) < len(views) else ()
     return [frame.tensors[v] for v in views if frame.tensors[v] is not None and (v in held or v in saved)]
 
 
-def _is_held(frame, vid, by_nodes):
+def is_held_outside(frame, vid, by_nodes):
     """Whether anything but the call's own books holds the tensor of a value."""
-    return getrefcount(frame.tensors[vid]) > UNUSED_REFERENCES + by_nodes[vid] and frame.tensors[vid] is not None
+    return is_held(frame.tensors, vid, by_nodes[vid]) and frame.tensors[vid] is not None
 
 
-def _references_by_nodes(frame):
+def references_by_nodes(frame):
     """number of a value -> how many of the call's own autograd nodes have saved its tensor."""
     saved = [s for node in frame.nodes.values() for s in (*node.operands, node.out) if isinstance(s, Saved)]
     return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
@@ -78,11 +77,11 @@ def _references_by_nodes(frame):
 
 def _saved(frame, by_nodes):
     """Numbers of the values that the history of what is alive has saved."""
-    found = [v for v in range(len(frame.tensors)) if _has_history(frame, v) and _is_held(frame, v, by_nodes)]
+    found = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
     steps = [i for i in frame_autograd.reach(frame, found)[0] if i not in frame.freed]
     return {v for i in steps for v in frame_autograd.needed_by(frame, frame.steps[i])}
 
 
-def _has_history(frame, vid):
+def has_history(frame, vid):
     tensor = frame.tensors[vid]
     return tensor is not None and tensor._frame is frame and tensor._meta.history

@@ -26,6 +26,8 @@ import sys
 import threading
 from typing import NamedTuple
 
+import numpy as np
+
 from weft.runtime import elf
 
 ENGINES = ("elf", "lljit", "mcjit")
@@ -207,11 +209,12 @@ def _lljit():
 def _link_lljit(object_bytes, refusal=None):
     jit, name = _lljit(), f"weft{next(_library_numbers)}"
     builder = _llvm().JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
-    trackers = [builder.link(jit, name)]
+    trackers = _unseen([builder.link(jit, name)])
 
     def find(symbol):
-        trackers.append(jit.lookup(name, symbol))
-        return trackers[-1][symbol]
+        tracker = jit.lookup(name, symbol)
+        trackers.item().append(tracker)
+        return tracker[symbol]
 
     return Library("lljit", trackers, find, refusal)
 
@@ -223,7 +226,20 @@ def _link_mcjit(object_bytes):
     engine = binding.create_mcjit_compiler(empty, _new_machine(target()))
     engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
     engine.finalize_object()
-    return Library("mcjit", engine, engine.get_function_address)
+    held = _unseen(engine)
+    return Library("mcjit", held, lambda symbol: held.item().get_function_address(symbol))
+
+
+def _unseen(owner):
+    """A holder that hides what it holds from the garbage collector, as NumPy's arrays do.
+
+    llvmlite's objects free their code in finalizers, which the collector calls in any order for a cycle: a context
+    before the modules in it, code before a finalizer of the user's that calls it. Hidden, they go with the holder,
+    after all finalizers, and one after the other.
+    """
+    holder = np.empty((), object)
+    holder[()] = owner
+    return holder
 
 
 _LINKERS = {"elf": _link_elf, "lljit": _link_lljit, "mcjit": _link_mcjit}

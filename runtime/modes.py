@@ -2,12 +2,14 @@
 
 import threading
 from functools import wraps
+from inspect import isgeneratorfunction
 
 from ..compiler import dtypes
 
 
 class _State(threading.local):
     grad_enabled = True
+    inference = False  # inside inference_mode, which only is_inference_mode_enabled() tells
     frame = None  # the compiled call being recorded or replayed in this thread
     default_dtype = dtypes.float32
 
@@ -16,6 +18,7 @@ state = _State()
 
 
 def is_grad_enabled():
+    """Whether operations are recorded for backward now."""
     return state.grad_enabled
 
 
@@ -35,6 +38,8 @@ class grad_mode:
         state.grad_enabled = self.before.pop()
 
     def __call__(self, function):
+        if isgeneratorfunction(function):
+            return _generating(self.enabled, function)
         enabled = self.enabled
 
         @wraps(function)
@@ -47,6 +52,31 @@ class grad_mode:
                 state.grad_enabled = before
 
         return wrapper
+
+
+def _generating(enabled, function):
+    """A generator's body runs in the mode; whoever takes its values does not."""
+
+    @wraps(function)
+    def wrapper(*args, **kwargs):
+        generator, resume, given = function(*args, **kwargs), "send", (None,)
+        try:
+            while True:
+                with grad_mode(enabled):
+                    value = getattr(generator, resume)(*given)
+                try:
+                    resume, given = "send", ((yield value),)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    resume, given = "throw", (error,)
+        except StopIteration as end:
+            return end.value
+        finally:
+            with grad_mode(enabled):
+                generator.close()
+
+    return wrapper
 
 
 class set_grad_enabled(grad_mode):
@@ -67,13 +97,62 @@ class set_grad_enabled(grad_mode):
         return super().__call__(function)
 
 
-def _mode_with(enabled):
-    def mode(function=None):
-        """Use as `with mode():`, `@mode()` or `@mode`."""
-        return grad_mode(enabled) if function is None else grad_mode(enabled)(function)
+class _plain_mode(grad_mode):
+    """Use as `with mode():`, `@mode()` or `@mode`."""
 
-    return mode
+    sets = False
+
+    def __new__(cls, function=None):
+        return object.__new__(cls) if function is None else cls()(function)
+
+    def __init__(self):
+        self.enabled = self.sets
+        self.before = []
 
 
-no_grad = _mode_with(False)
-enable_grad = _mode_with(True)
+class no_grad(_plain_mode):
+    """Nothing is recorded for backward. Use as `with no_grad():`, `@no_grad()` or `@no_grad`."""
+
+
+class enable_grad(_plain_mode):
+    """Operations are recorded for backward, also inside no_grad. Used like it."""
+
+    sets = True
+
+
+class inference_mode(grad_mode):
+    """no_grad under the name of PyTorch's faster form of it; `inference_mode(False)` changes nothing.
+
+    What is computed in it are ordinary tensors: they may take part in autograd later.
+    """
+
+    def __new__(cls, mode=True):
+        return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
+
+    def __init__(self, mode=True):
+        super().__init__(False)
+        self.mode = mode
+        self.outside = []
+
+    def __enter__(self):
+        if not self.mode:
+            self.enabled = state.grad_enabled
+        self.outside.append(state.inference)
+        state.inference = self.mode
+        return super().__enter__()
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
+        state.inference = self.outside.pop()
+
+    def __call__(self, function):
+        @wraps(function)
+        def wrapper(*args, **kwargs):
+            with inference_mode(self.mode):
+                return function(*args, **kwargs)
+
+        return wrapper
+
+
+def is_inference_mode_enabled():
+    return state.inference

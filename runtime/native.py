@@ -86,8 +86,8 @@ def _find_layout():
         raise _NotFound
     longer = [None] * 777
     same_size = _words(longer)[found["size"] // 8] == 777
-    references = ctypes.c_int32.from_address(id(listed)).value
-    if not same_size or references != sys.getrefcount(listed) - 1:
+    held = [object()] * 99
+    if not same_size or ctypes.c_int32.from_address(id(held[0])).value != len(held):
         raise _NotFound
     return Layout(**found)
 

@@ -5,7 +5,6 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 
 import ctypes
 import os
-import sys
 import threading
 from math import prod
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from .description import describe
 from .gate import apply_eagerly
 from .modes import state
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
+from .references import first_unheld
 from .tensor import Tensor
 
 _ARRAY_DATA_OFFSET = 16
@@ -158,12 +158,11 @@ class Program:
 
     @staticmethod
     def _output(pool, shape, dtype):
-        for array in pool:
-            if sys.getrefcount(array) == 3:
-                return array
-        array = np.empty(shape, dtype)
-        if len(pool) < _REUSED_COUNT:
-            pool.append(array)
+        array = first_unheld(pool)
+        if array is None:
+            array = np.empty(shape, dtype)
+            if len(pool) < _REUSED_COUNT:
+                pool.append(array)
         return array
 
     def run(self, frame, needed):

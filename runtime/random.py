@@ -1,37 +1,79 @@
-"""The random generator: a seed and a count of calls. What a call draws depends on these two numbers alone."""
+"""The random generators: a seed and a count of calls. What a call draws depends on these two numbers alone."""
 
 import os
+
+import numpy as np
 
 from ..compiler import dtypes
 from ..compiler.ops.random import call_key, normal_from
 from ..compiler.ops.random import uniform as uniform_op
-from .tensor import _apply
+from .device import CPU, require_cpu
+from .tensor import Tensor, _apply
+
+_LOWEST, _END = -(1 << 63), 1 << 64
 
 
 class Generator:
-    """Counter-based generator; the default one is `weft.default_generator`."""
+    """Counter-based generator: draws with `generator=` are a stream of their own. The default one is
+    `weft.default_generator`."""
 
-    def __init__(self, seed=0):
-        self.seed = seed
-        self.calls = 0
+    device = CPU
+
+    def __init__(self, device="cpu"):
+        """`device` names the CPU, as in PyTorch. (A number is a seed.)"""
+        self._seed, self._calls = 0, 0
+        if isinstance(device, int):
+            self.manual_seed(device)
+        else:
+            require_cpu("Generator", device)
 
     def manual_seed(self, seed):
-        self.seed, self.calls = int(seed), 0
+        """Start anew: equal seeds give equal draws."""
+        seed = int(seed)
+        if not _LOWEST <= seed < _END:
+            raise RuntimeError(f"manual_seed: a seed is at least -2**63 and less than 2**64, got {seed}")
+        self._seed, self._calls = seed % _END, 0
         return self
 
+    def seed(self):
+        """Start anew with a seed from the system's source of randomness; returns it."""
+        return self.manual_seed(int.from_bytes(os.urandom(8), "little")).initial_seed()
+
+    def initial_seed(self):
+        """The seed that the draws depend on."""
+        return self._seed
+
     def next_key(self):
-        key = call_key(self.seed, self.calls)
-        self.calls += 1
+        key = call_key(self._seed, self._calls)
+        self._calls += 1
         return key
 
     def get_state(self):
-        return (self.seed, self.calls)
+        """All there is to know of it, as an int64 tensor: the seed, and how many draws have been made."""
+        seed = self._seed - _END if self._seed >= 1 << 63 else self._seed
+        return Tensor(np.array([seed, self._calls], dtype=np.int64))
 
-    def set_state(self, state):
-        self.seed, self.calls = state
+    def set_state(self, new_state):
+        """Go on where `get_state` was called. TypeError for what is no such state."""
+        if not isinstance(new_state, Tensor) or new_state.shape != (2,) or new_state.dtype is not dtypes.int64:
+            raise TypeError("set_state: expected the int64 tensor of two elements that get_state() of weft returned")
+        seed, calls = new_state.array.tolist()
+        self._seed, self._calls = seed % _END, calls
+        return self
+
+    def clone_state(self):
+        """Another generator that will draw what this one will draw."""
+        return Generator().set_state(self.get_state())
+
+    def __getstate__(self):
+        return self._seed, self._calls
+
+    def __setstate__(self, state):
+        self._seed, self._calls = state
 
 
-default_generator = Generator(int.from_bytes(os.urandom(8), "little") >> 1)
+default_generator = Generator()
+default_generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
 
 
 def manual_seed(seed):

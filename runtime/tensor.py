@@ -16,6 +16,7 @@ import numpy as np
 from ..compiler import dtypes
 from ..compiler.ops.table import OpError
 from .modes import state
+from .size import size_of
 
 _new, _ndarray = object.__new__, np.ndarray
 _SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
@@ -129,7 +130,7 @@ class Tensor:
     @property
     def shape(self):
         data = self._data
-        return data.shape if data is not None else self._meta.shape
+        return size_of(data.shape if data is not None else self._meta.shape)
 
     @property
     def dtype(self):
@@ -138,7 +139,8 @@ class Tensor:
 
     @property
     def ndim(self):
-        return len(self.shape)
+        data = self._data
+        return len(data.shape if data is not None else self._meta.shape)
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame

@@ -20,20 +20,10 @@ import time
 
 import numpy as np
 
-from ..compiler.emit.builder import Module
-from ..compiler.emit.pool import (
-    FIELDS,
-    MAX_WORKERS,
-    POOL_BYTES,
-    SLOT_BYTES,
-    SLOT_POOL,
-    SLOT_SCRATCH,
-    SLOT_STATE,
-    SLOT_THREAD,
-    emit_pool,
-    emit_serial_pool,
-)
-from . import jit, kernels
+from ..compiler.emit.pool import POOL, SERIAL_POOL
+from ..compiler.emit.pool_memory import MAX_WORKERS, POOL_BYTES, SLOT_BYTES, SLOTS, Pool, Slot
+from ..compiler.translate.kinds import offset_of
+from . import jit, translated
 
 # A worker spins this long after a job: longer than what Python does between two steps of a training loop, and about
 # thirty times what waking a sleeping one costs.
@@ -104,40 +94,44 @@ class _Pool:
     def use(self, library):
         """Give programs, which look here every time, the functions of this library."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
-        for field in ("BEGIN", "WAIT", "END"):
-            self.write(field, library.address(f"weft_pool_{field.lower()}"))
+        for field in ("begin", "wait", "end"):
+            self.write(field, library.address(f"weft_pool_{field}"))
 
     def prepare(self, library):
         self.wake = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address("weft_pool_wake"))
         process = ctypes.CDLL(None)
-        self.write("SPIN_NS", _SPIN_NS)
-        self.write("START_THREAD", _address(ctypes.pythonapi.PyThread_start_new_thread))
-        self.write("SYSCALL", _address(process.syscall))
-        self.write("GETCPU", _address(process.sched_getcpu))
-        self.write("CLOCK", _address(process.clock_gettime))
-        self.slots = self.words[FIELDS["SLOTS"] // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
-        self.slots[:, SLOT_POOL // 8] = self.address
+        self.write("spin_ns", _SPIN_NS)
+        self.write("start_thread", _address(ctypes.pythonapi.PyThread_start_new_thread))
+        self.write("syscall", _address(process.syscall))
+        self.write("getcpu", _address(process.sched_getcpu))
+        self.write("clock", _address(process.clock_gettime))
+        self.slots = self.words[SLOTS // 8 :].reshape(MAX_WORKERS, SLOT_BYTES // 8)
+        self.slots[:, _word_of_slot("pool")] = self.address
         atexit.register(self.end)
-        os.register_at_fork(before=self.leave_for_fork, after_in_parent=self.come_back, after_in_child=self.forget)
+
+    @property
+    def is_prepared(self):
+        """Whether it can have workers."""
+        return self.read("syscall") != 0
 
     def write(self, field, value):
-        self.words[FIELDS[field] // 8] = value
+        self.words[offset_of(Pool, field) // 8] = value
 
     def read(self, field):
-        return int(self.words[FIELDS[field] // 8])
+        return int(self.words[offset_of(Pool, field) // 8])
 
     def set_threads(self, n):
-        if n > 1 and not self.read("SYSCALL") and _has_workers():
-            library = kernels.library("pool", _text)
-            self.use(library)
-            self.prepare(library)
-        if not self.read("SYSCALL"):
-            return
         with jit.compiling:
+            if n > 1 and not self.is_prepared and _has_workers():
+                library = translated.load("pool", POOL)
+                self.use(library)
+                self.prepare(library)
+            if not self.is_prepared:
+                return
             self.quiesce()
             self.threads = min(n, MAX_WORKERS + 1)
             self.n_workers = min(self.threads, _n_cpus()) - 1
-            self.write("THREADS", self.threads)
+            self.write("threads", self.threads)
             self.give_scratch()
             self.resume()
 
@@ -154,49 +148,45 @@ class _Pool:
             memory = np.empty(self.n_workers * step + 64, np.uint8)
             self.scratch.append(memory)
             first = (memory.ctypes.data + 63) & ~63
-            self.slots[: self.n_workers, SLOT_SCRATCH // 8] = first + step * np.arange(self.n_workers)
+            self.slots[: self.n_workers, _word_of_slot("scratch")] = first + step * np.arange(self.n_workers)
 
     def quiesce(self):
         """Stop the workers, and wait until the system has taken their threads down."""
-        self.write("WORKERS", 0)
-        if not self.read("ALIVE"):
+        self.write("workers", 0)
+        if not self.read("alive"):
             return
-        self.write("STOP", 1)
+        self.write("stop", 1)
         self.wake(self.address, MAX_WORKERS)
         end = time.monotonic() + _LEAVE_SECONDS
-        while (self.read("ALIVE") or self.threads_exist()) and time.monotonic() < end:
+        while (self.read("alive") or self.threads_exist()) and time.monotonic() < end:
             time.sleep(0.0001)
 
     def threads_exist(self):
-        numbers = self.slots[:, SLOT_THREAD // 8]
+        numbers = self.slots[:, _word_of_slot("thread")]
         return any(os.path.exists(f"/proc/self/task/{number}") for number in numbers[numbers != 0].tolist())
 
     def resume(self):
         """Let the next program start workers. If one did not leave in time, there will be none."""
-        if not self.read("ALIVE"):
-            self.slots[:, SLOT_THREAD // 8] = self.slots[:, SLOT_STATE // 8] = 0
-            self.write("PROCESS", os.getpid())
-            self.write("STOP", 0)
-            self.write("WORKERS", self.n_workers)
-
-    def leave_for_fork(self):
-        jit.compiling.acquire()
-        self.quiesce()
-
-    def come_back(self):
-        self.resume()
-        jit.compiling.release()
+        if not self.read("alive"):
+            self.slots[:, _word_of_slot("thread")] = self.slots[:, _word_of_slot("state")] = 0
+            self.write("process", os.getpid())
+            self.write("stop", 0)
+            self.write("workers", self.n_workers)
 
     def forget(self):
         """In the child of a fork, where the threads of the parent do not exist."""
-        for field in ("ALIVE", "BUSY"):
+        for field in ("alive", "busy"):
             self.write(field, 0)
-        self.come_back()
+        self.resume()
 
     def end(self):
         """At exit: no worker may run while the interpreter's memory goes. Who compiles then is not waited for."""
         self.n_workers = 0
         self.quiesce()
+
+
+def _word_of_slot(field):
+    return offset_of(Slot, field) // 8
 
 
 def _pool():
@@ -210,24 +200,12 @@ def _pool():
 def _new_pool():
     """The code of workers takes ten times as long to make, and many processes have one thread."""
     if _has_workers() and _wanted() > 1:
-        return _Pool(kernels.library("pool", _text), has_workers=True)
-    return _Pool(kernels.library("serial pool", _serial_text), has_workers=False)
+        return _Pool(translated.load("pool", POOL), has_workers=True)
+    return _Pool(translated.load("serial pool", SERIAL_POOL), has_workers=False)
 
 
 def _has_workers():
     return jit.target().triple == "x86_64-linux"
-
-
-def _text():
-    module = Module()
-    emit_pool(module)
-    return str(module)
-
-
-def _serial_text():
-    module = Module()
-    emit_serial_pool(module)
-    return str(module)
 
 
 def _address(function):

@@ -20,6 +20,11 @@ def recorded_so_far(call):
         _redo(call, frame, entry)
         if k in flushed:
             flushed[k].redo(frame, call)
+    for again in call.walks:
+        if again.end <= call.position.value:
+            frame.hooked = True
+            frame.freed.update(again.walk.freed)
+            frame.walks.append(again.walk)
     call.changed_arguments.clear()
     frame.numbers, frame.remembered = list(call.numbers), list(call.remembered)
     frame.changed_gradients = list(call.changed_gradients)

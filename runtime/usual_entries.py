@@ -18,7 +18,7 @@ class Entry:
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
-        "undo", "change",
+        "undo", "change", "walk",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root, update=None):
@@ -27,6 +27,7 @@ class Entry:
         self.vid = step.first
         self.numbers = range(step.first, step.first + len(step.metas))
         self.update = update
+        self.walk = None  # of the first step of a backward pass through nodes (usual_walks.py)
         self.change = None  # of an assignment (usual_inplace.py)
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
@@ -53,7 +54,7 @@ class Entry:
 class End:
     """Stands after the last entry: equal to no step."""
 
-    op, change = None, None
+    op = change = walk = None
 
     def __init__(self, entries):
         self.homes = _homes_after(entries[-1]) if entries else _NO_HOMES

@@ -5,10 +5,8 @@ A tensor from outside keeps its memory until the program writes it (`homes` tell
 the call holds another value from then on: it moves from one number to the next.
 """
 
-from sys import getrefcount
-
 from . import frame_changes
-from .frame_flush import UNUSED_REFERENCES
+from .references import held
 from .tensor import pending_tensor
 
 
@@ -41,7 +39,7 @@ class Change:
         if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
             return False
         tensors = call.tensors
-        if any(getrefcount(tensors[v]) > UNUSED_REFERENCES for v in self.group):
+        if held(tensors, self.group):
             return False
         if self.is_made:
             return True

@@ -94,7 +94,12 @@ def _reason_against(frame):
 _CONDITIONS = (
     ("the call failed", lambda frame: frame.failed),
     ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
-    ("gradients pass through nodes, because of hooks or create_graph", lambda frame: frame.hooked),
+    ("gradients pass through nodes, because of hooks", lambda frame: frame.uses_hooks or None in frame.walks),
+    (
+        "gradients pass through nodes, and a result requires gradients",
+        lambda frame: frame.hooked and frame.has_nodes_out,
+    ),
+    ("gradients pass through nodes", lambda frame: frame.hooked and not frame.walks),
     ("there are too many paths", lambda frame: frame.full),
     ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close and not frame.flushes),
     (

@@ -5,9 +5,8 @@ own, like at the end of the call.
                        item()      if
 """
 
-from sys import getrefcount
-
-from .frame_flush import UNUSED_REFERENCES, settle_changes
+from .frame_flush import settle_changes
+from .references import held
 from .tensor import pending_tensor
 from .usual_views import GivenViews
 
@@ -21,7 +20,8 @@ class Segment:
     __slots__ = ("position", "pending", "held", "live", "views", "program", "made", "key")
 
     def __init__(self, flush, position, pending, roots):
-        self.position, self.pending, self.held = position, pending, frozenset(flush.held)
+        self.position, self.pending = position, pending
+        self.held = [v for v in pending if v in flush.held]
         self.live, self.program = flush.needed.live, flush.program
         self.views = GivenViews(flush.step, flush.needed.views, roots)
         self.key = position, flush
@@ -30,7 +30,7 @@ class Segment:
     def run(self, call):
         """Whether the same values are held here as usual, and the program has computed them."""
         tensors = call.tensors
-        if any((getrefcount(tensors[v]) > UNUSED_REFERENCES) is not (v in self.held) for v in self.pending):
+        if held(tensors, self.pending) != self.held:
             return False
         outputs = ()
         if self.program is not None:

@@ -113,8 +113,8 @@ def _dtype(x):
 def _placement(x):
     if isinstance(x, torch.device):
         return "cpu"
-    if x in (torch.strided, torch.contiguous_format, torch.preserve_format):
-        return None
+    if isinstance(x, torch.memory_format) or x is torch.strided:
+        return getattr(weft, str(x).removeprefix("torch."))
     raise Untranslatable(str(x))
 
 

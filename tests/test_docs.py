@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["docs/architecture.md", "docs/differences.md", "docs/adding_an_op.md"]
+DOCUMENTS = ["docs/architecture.md", "docs/differences.md", "docs/adding_an_op.md", "docs/native.md"]
 PACKAGES = ("frontend", "runtime", "compiler")
 
 
@@ -41,6 +41,10 @@ def test_the_worked_example_runs_and_prints_what_it_says(tmp_path):
     printed = run_blocks("docs/adding_an_op.md", tmp_path)
     (shown,) = re.findall(r"```text\n(.*?)```", text_of("docs/adding_an_op.md"), re.DOTALL)
     assert printed == shown
+
+
+def test_the_example_of_native_functions_runs(tmp_path):
+    run_blocks("docs/native.md", tmp_path)
 
 
 def test_every_difference_is_so(tmp_path):

@@ -16,8 +16,10 @@ ORDER = ["compiler", "runtime", "frontend"]
 LATE = {
     "networkx": "115 ms that only a cache miss, or a drawing, needs",
     "llvmlite": "a library of 179 MB that only a cache miss needs",
+    "difflib": "1 ms, which only a misspelt name needs",
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
+    "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
     "weft.runtime.build": "the compiler's passes, which only a cache miss needs",
     "weft.runtime.description": "the compiler's passes, which only a cache miss needs",
 }
@@ -28,8 +30,10 @@ CTYPES = {
     "runtime/jit.py": "keeps linked code alive",
     "runtime/kernels.py": "calls eager kernels through their address",
     "runtime/native.py": "makes builtin functions and looks at the layout of objects",
+    "runtime/packing.py": "asks for the address of a C function",
     "runtime/program.py": "calls programs through their address",
     "runtime/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
+    "runtime/translated.py": "fills in the table of addresses that native functions read",
 }
 LINES = 500
 

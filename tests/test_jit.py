@@ -143,6 +143,32 @@ def test_many_libraries_live_and_die(engine, everything):
     assert [function(library, "count", I)() for library in libraries] == [8] * 20
 
 
+def test_code_outlives_the_finalizers_of_its_cycle(engine):
+    """The garbage collector calls finalizers in any order. LLVM's context was once gone before the module in it, and
+    code before a finalizer of the user's that calls it."""
+    assert run_python(CALLED_LAST, WEFT_JIT=engine, MALLOC_PERTURB_="170").stdout == "7" * 40
+
+
+CALLED_LAST = """
+import ctypes, gc
+from weft.runtime import jit
+
+class Last:
+    def __del__(self):
+        print(self.function(), end="", flush=True)
+
+gc.disable()
+code = jit.compile_text("define i64 @f() { ret i64 7 }")
+for _ in range(20):
+    before, library, after = Last(), jit.link(code), Last()
+    for last in (before, after):
+        last.function = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("f"))
+        last.library, last.itself = library, (before, after)
+    del before, library, after, last
+    gc.collect()
+"""
+
+
 def test_a_process_ends_cleanly_with_code_loaded(engine):
     code = """
 from weft.runtime import jit

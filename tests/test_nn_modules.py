@@ -160,7 +160,7 @@ def test_conversion_keeps_identity_and_converts_gradients():
     assert net.to("cpu") is net
     with pytest.raises(TypeError, match="only accepts floating point dtypes"):
         net.to(weft.int64)
-    with pytest.raises(ValueError, match="device is 'cuda'; weft computes on the cpu"):
+    with pytest.raises(RuntimeError, match="weft computes on the CPU, got 'cuda'"):
         net.to("cuda")
 
 

@@ -301,7 +301,8 @@ def test_loading_errors():
 
 def test_text():
     assert repr(optim.SGD([one(1.0, 1.0)], lr=0.1)) == (
-        "SGD (\nParameter Group 0\n    dampening: 0\n    lr: 0.1\n    maximize: False\n    momentum: 0\n"
+        "SGD (\nParameter Group 0\n    dampening: 0\n    differentiable: False\n    foreach: None\n    fused: None\n"
+        "    lr: 0.1\n    maximize: False\n    momentum: 0\n"
         "    nesterov: False\n    weight_decay: 0\n)"
     )
 
@@ -393,5 +394,5 @@ def test_schedule_errors():
     ):
         with pytest.raises(ValueError, match=message):
             lr_scheduler.ReduceLROnPlateau(optimizer, **options)
-    with pytest.raises(NotImplementedError, match="LRScheduler must define next_rates"):
+    with pytest.raises(NotImplementedError, match="LRScheduler must define get_lr"):
         lr_scheduler.LRScheduler(optimizer).step()

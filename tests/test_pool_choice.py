@@ -5,62 +5,57 @@ import ctypes
 import numpy as np
 import pytest
 
-from weft.compiler.emit.builder import Module
-from weft.compiler.emit.pool import FIELDS, POOL_BYTES, emit_choice
-from weft.compiler.emit.pool_choice import STATE_WORDS
-from weft.runtime import jit
+from weft.compiler.emit.pool_choice import STATE_WORDS, Choice, learn, postpone, prefers_team
+from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
+from weft.compiler.translate.kinds import Cell, offset_of
+from weft.runtime import translated
 
-_EXPORTED = """
-define i64 @prefers(ptr %pool, ptr %state) #0 {
-  %answer = call i64 @weft_pool_prefers_team(ptr %pool, ptr %state)
-  ret i64 %answer
-}
-
-define void @postpone(ptr %state) #0 {
-  call void @weft_pool_postpone(ptr %state)
-  ret void
-}
-
-define void @learn(ptr %pool, ptr %state) #0 {
-  call void @weft_pool_learn(ptr %pool, ptr %state)
-  ret void
-}
-"""
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64 * 2))
 
 
-@pytest.fixture(scope="module")
-def library():
-    module = Module()
-    emit_choice(module)
-    return jit.link(jit.compile_text(f"{module}\n{_EXPORTED}"))
+class NativeChoice:
+    """The choice of one program, in native code, in a pool with one worker. tell(which, time): the clock."""
+
+    def __init__(self, tell):
+        code = translated.load("choice", (prefers_team, postpone, learn))
+        self.memory, self.state = np.zeros(POOL_BYTES // 8, np.int64), np.zeros(STATE_WORDS, np.int64)
+        self.clock = _CLOCK(lambda which, time: tell(which, time.contents))
+        address = ctypes.cast(self.clock, ctypes.c_void_p).value
+        for field, value in {"clock": address, "threads": 2, "workers": 1}.items():
+            self.memory[offset_of(Pool, field) // 8] = value
+        pool, choice = self.memory.ctypes.data, self.state.ctypes.data
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2)
+        self.prefers = lambda: kind(code.address("weft_pool_prefers_team"))(pool, choice)
+        self.learn = lambda: kind(code.address("weft_pool_learn"))(pool, choice)
+        self.postpone = lambda: kind(code.address("weft_pool_postpone"))(choice, None)
+
+
+class PythonChoice:
+    """The same as Python."""
+
+    def __init__(self, tell):
+        pool, choice = Pool(threads=Cell(2), workers=Cell(1), clock=tell), Choice()
+        self.prefers, self.learn = lambda: prefers_team(pool, choice), lambda: learn(pool, choice)
+        self.postpone = lambda: postpone(choice)
 
 
 class Chooser:
-    """The choice of one program in a pool with one worker; `now` is the time."""
+    """The choice of one program; `now` is the time."""
 
-    def __init__(self, library):
-        self.memory, self.state = np.zeros(POOL_BYTES // 8, np.int64), np.zeros(STATE_WORDS, np.int64)
-        self.clock, self.now = _CLOCK(self.tell), 10**9
-        self.memory[FIELDS["CLOCK"] // 8] = ctypes.cast(self.clock, ctypes.c_void_p).value
-        self.memory[FIELDS["THREADS"] // 8], self.memory[FIELDS["WORKERS"] // 8] = 2, 1
-        kind = [ctypes.c_void_p] * 2
-        self.prefers = ctypes.CFUNCTYPE(ctypes.c_int64, *kind)(library.address("prefers"))
-        self.postpone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("postpone"))
-        self.learn = ctypes.CFUNCTYPE(None, *kind)(library.address("learn"))
+    def __init__(self, kind):
+        self.now, self.choice = 10**9, kind(self.tell)
 
     def tell(self, which, time):
-        time.contents[:] = divmod(self.now, 10**9)
+        time[:] = divmod(self.now, 10**9)
         return 0
 
     def call(self, alone_ns, team_ns, comes=True):
         """One call; whether a team was asked for. `comes`: whether a worker came then."""
-        words = self.memory.ctypes.data, self.state.ctypes.data
-        is_team = bool(self.prefers(*words))
+        is_team = bool(self.choice.prefers())
         if is_team and not comes:
-            self.postpone(words[1])
+            self.choice.postpone()
         self.now += team_ns if is_team else alone_ns
-        self.learn(*words)
+        self.choice.learn()
         return is_team
 
     def run(self, seconds, alone_ns, team_ns):
@@ -73,23 +68,28 @@ class Chooser:
         return np.mean(taken), (self.now - begun) / len(taken) / (alone_ns + 5_000)
 
 
-def test_the_faster_way_is_taken(library):
-    team, _ = Chooser(library).run(1, 90_000, 60_000)
+@pytest.fixture(params=[NativeChoice, PythonChoice])
+def kind(request):
+    return request.param
+
+
+def test_the_faster_way_is_taken(kind):
+    team, _ = Chooser(kind).run(1, 90_000, 60_000)
     assert team > 0.9
-    team, slowdown = Chooser(library).run(1, 60_000, 90_000)
+    team, slowdown = Chooser(kind).run(1, 60_000, 90_000)
     assert team < 0.1 and slowdown < 1.05
 
 
-def test_a_change_is_followed(library):
-    chooser = Chooser(library)
+def test_a_change_is_followed(kind):
+    chooser = Chooser(kind)
     for alone_ns, team_ns in [(90_000, 60_000), (60_000, 90_000)] * 2:
         chooser.run(0.2, alone_ns, team_ns)
         assert (chooser.run(0.5, alone_ns, team_ns)[0] > 0.8) == (team_ns < alone_ns)
 
 
-def test_workers_that_never_come_are_not_asked_for(library):
+def test_workers_that_never_come_are_not_asked_for(kind):
     """The process was confined to one CPU, where asking takes 6 us."""
-    chooser = Chooser(library)
+    chooser = Chooser(kind)
     chooser.run(0.2, 60_000, 35_000)
     asked = [chooser.call(60_000, 66_000, comes=False) for _ in range(20_000)]
     assert np.mean(asked[1000:]) < 0.1
@@ -108,30 +108,30 @@ def late(every_ns, by_ns, chooser, team_ns):
     return time
 
 
-def test_a_rare_late_call_does_not_end_teams(library):
-    chooser = Chooser(library)
+def test_a_rare_late_call_does_not_end_teams(kind):
+    chooser = Chooser(kind)
     team, slowdown = chooser.run(5, 90_000, late(500_000_000, 4_000_000, chooser, 60_000))
     assert team > 0.9 and slowdown < 0.75
 
 
-def test_calls_that_are_often_late_end_teams_though_most_are_faster(library):
+def test_calls_that_are_often_late_end_teams_though_most_are_faster(kind):
     """Four processes on two CPUs: the worker waits for its CPU for milliseconds, again and again."""
-    chooser = Chooser(library)
+    chooser = Chooser(kind)
     chooser.run(1, 90_000, late(5_000_000, 20_000_000, chooser, 60_000))
     team, slowdown = chooser.run(5, 90_000, late(5_000_000, 20_000_000, chooser, 60_000))
     assert team < 0.1 and slowdown < 1.1
 
 
-def test_one_very_late_call_ends_teams_for_a_second(library):
-    chooser = Chooser(library)
+def test_one_very_late_call_ends_teams_for_a_second(kind):
+    chooser = Chooser(kind)
     chooser.run(1, 90_000, 60_000)
     chooser.call(90_000, 40_000_000)
     assert chooser.run(0.3, 90_000, 60_000)[0] < 0.2
     assert chooser.run(2, 90_000, 60_000)[0] > 0.6
 
 
-def test_long_calls_that_are_often_late(library):
-    chooser = Chooser(library)
+def test_long_calls_that_are_often_late(kind):
+    chooser = Chooser(kind)
     chooser.run(20, 20_000_000, late(100_000_000, 200_000_000, chooser, 12_000_000))
     team, slowdown = chooser.run(60, 20_000_000, late(100_000_000, 200_000_000, chooser, 12_000_000))
     assert team < 0.25 and slowdown < 1.2

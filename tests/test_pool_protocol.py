@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 
-from weft.compiler.emit.builder import Module
-from weft.compiler.emit.pool import FIELDS, emit_pool
+from weft.compiler.emit.pool import POOL
+from weft.compiler.emit.pool_memory import Pool
+from weft.compiler.translate.kinds import offset_of
+from weft.compiler.translate.translate import translate
 
 _DELAY = """
 define internal void @weft_pool_delay() #0 {
@@ -77,15 +79,12 @@ define i64 @job(ptr %pool, ptr %state, ptr %closure, i64 %most, i64 %ahead) #0 {
 
 def delayed_pool():
     """The pool's text with random delays after every atomic operation, and a job whose members watch each other."""
-    module = Module()
-    emit_pool(module)
-    module.declare("llvm.readcyclecounter", "i64", [])
-    lines = []
-    for line in str(module).splitlines():
+    lines = ["declare i64 @llvm.readcyclecounter()"]
+    for line in translate(POOL).text().splitlines():
         lines.append(line)
         if any(word in line for word in (" atomic ", "atomicrmw", "cmpxchg")) and not line.lstrip().startswith(";"):
             lines.append("  call void @weft_pool_delay()")
-    return "\n".join(lines) + _DELAY.replace("GENERATION", str(FIELDS["GENERATION"]))
+    return "\n".join(lines) + _DELAY.replace("GENERATION", str(offset_of(Pool, "generation")))
 
 
 STRESS = """
@@ -106,7 +105,7 @@ runs, sizes, end = np.zeros(16, np.int64), [], time.monotonic() + 3
 random = np.random.default_rng(0)
 while time.monotonic() < end or set(sizes) < {1, 2, 3}:
     pool.quiesce()
-    pool.write("SPIN_NS", int(random.choice([0, 2_000, 50_000])))
+    pool.write("spin_ns", int(random.choice([0, 2_000, 50_000])))
     pool.resume()
     for _ in range(random.integers(1, 60)):
         state[:] = 0

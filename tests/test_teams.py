@@ -17,7 +17,8 @@ from random_teams import RandomTeamwork
 import weft
 from weft import nn
 from weft.compiler import parallel
-from weft.compiler.emit.pool import FIELDS, POOL_BYTES
+from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
+from weft.compiler.translate.kinds import offset_of
 from weft.nn import functional as F
 from weft.runtime import program, threads
 
@@ -36,9 +37,9 @@ class TurnTaking:
         self.random, self.size = random.Random(seed), 1
         self.scratch = np.zeros((max(_SIZES), _SCRATCH_BYTES // 8 + 8))
         self.memory = np.zeros(POOL_BYTES // 8, np.int64)
-        self.functions = {"BEGIN": _BEGIN(self.begin), "WAIT": _WAIT(self.wait), "END": _END(self.end)}
+        self.functions = {"begin": _BEGIN(self.begin), "wait": _WAIT(self.wait), "end": _END(self.end)}
         for name, function in self.functions.items():
-            self.memory[FIELDS[name] // 8] = ctypes.cast(function, ctypes.c_void_p).value
+            self.memory[offset_of(Pool, name) // 8] = ctypes.cast(function, ctypes.c_void_p).value
         self.turn = threading.Condition()
         self.queue, self.members = [], []
         self.jobs = self.waits = 0
@@ -46,7 +47,7 @@ class TurnTaking:
     def begin(self, pool, state, body, closure, most, ahead_ns):
         self.jobs += 1
         self.size = self.random.choice(_SIZES)
-        self.memory[FIELDS["GENERATION"] // 8] += 1 << 16
+        self.memory[offset_of(Pool, "generation") // 8] += 1 << 16
         self.queue = self.shuffled()
         self.members = [threading.Thread(target=self.run, args=(body, closure, k)) for k in range(1, self.size)]
         for member in self.members:
@@ -56,7 +57,7 @@ class TurnTaking:
 
     def run(self, body, closure, rank):
         self.await_turn(rank)
-        number = int(self.memory[FIELDS["GENERATION"] // 8])
+        number = int(self.memory[offset_of(Pool, "generation") // 8])
         scratch = (self.scratch[rank].ctypes.data + 63) & ~63
         _BODY(body)(closure, rank, self.size, number, scratch)
         self.pass_on(rank)

@@ -27,7 +27,7 @@ def restore():
 
 def jobs():
     """How many programs teams have run so far."""
-    return threads._pool().read("GENERATION") >> 16
+    return threads._pool().read("generation") >> 16
 
 
 def same_for_all_counts(function, *arguments, shares=True):
@@ -142,8 +142,12 @@ def trained(n_threads):
 def test_training_step():
     expected = trained(1)
     before = jobs()
-    for n in COUNTS[1:]:
-        assert trained(n) == expected, f"{n} threads"
+    # On a machine that others use, workers may be late for all the few steps of several trainings.
+    for _ in range(100):
+        for n in COUNTS[1:]:
+            assert trained(n) == expected, f"{n} threads"
+        if jobs() > before or not HAS_WORKERS:
+            break
     assert (jobs() > before) == HAS_WORKERS
 
 
@@ -190,7 +194,7 @@ def check(times=30):
         assert compiled(x, w).numpy().tobytes() == expected
 
 def workers():
-    return threads._pool().read("ALIVE")
+    return threads._pool().read("alive")
 
 """
 
@@ -282,10 +286,35 @@ def test_fork_while_other_threads_compute():
             child = os.fork()
             if child == 0:
                 check(2)
-                os._exit(threads._pool().read("STOP"))
+                os._exit(threads._pool().read("stop"))
             assert os.waitpid(child, 0)[1] == 0
         stop = True
         for t in others: t.join()
+        check()
+        """
+    )
+
+
+def test_fork_while_another_thread_makes_the_pool():
+    """What it registered for forks then was called after this one alone, and released a lock that nobody held."""
+    run(
+        """
+        made = threading.Event()
+        library = threads.kernels.library
+        def make_slowly(*args):
+            made.set()
+            time.sleep(0.3)
+            return library(*args)
+        threads.kernels.library = make_slowly
+        first = threading.Thread(target=check)
+        first.start()
+        made.wait()
+        child = os.fork()
+        if child == 0:
+            check()
+            os._exit(threads._pool().read("STOP"))
+        assert os.waitpid(child, 0)[1] == 0
+        first.join()
         check()
         """
     )
@@ -307,7 +336,7 @@ for _ in range(3):
     if child == 0:
         signal.alarm(100)  # ends a child that waits for ever
         check(2)
-        os._exit(threads._pool().read("STOP"))
+        os._exit(threads._pool().read("stop"))
     assert os.waitpid(child, 0)[1] == 0
 stop = True
 for t in others: t.join()
@@ -361,7 +390,7 @@ def test_several_python_threads_set_numbers():
         assert not failed, failed
         assert max(longest) < 5, max(longest)
         pool = threads._pool()
-        assert pool.read("STOP") == 0 and pool.read("WORKERS") == pool.n_workers
+        assert pool.read("stop") == 0 and pool.read("workers") == pool.n_workers
         """
     )
 

@@ -97,4 +97,4 @@ def use_threads(n):
 def versions():
     import llvmlite  # named in the record; weft itself loads it only when it compiles
 
-    return {"weft": weft.__version__, "numpy": np.__version__, "llvmlite": llvmlite.__version__}
+    return {"weft": weft.weft_version, "numpy": np.__version__, "llvmlite": llvmlite.__version__}

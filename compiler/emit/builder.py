@@ -467,6 +467,10 @@ class Builder:
 
     def finish(self, value=None):
         self.lines.append(f"  ret {value}" if value is not None else "  ret void")
+        self.close()
+
+    def close(self):
+        """The function is written, to the last `ret`."""
         parameters = ", ".join(f"{r.type} {r.name}" for r in self.arguments)
         head = f"define {self.linkage} {self.result} @{self.name}({parameters}) #0 {{".replace("  ", " ")
         self.module.functions.append("\n".join([head, *self.lines, "}"]))

@@ -15,10 +15,11 @@ Of a shared step every member does its units, with scratch memory of its own.
 from math import prod
 
 from ..ops.comparison import element_of
+from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
-from .pool import FIELDS, MOST_WAITS
 from .pool_choice import STATE_WORDS
+from .pool_memory import MOST_WAITS, Pool
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
@@ -130,7 +131,7 @@ class Program:
         pool = self.word(_POOL)
         # In a register whose name says what it is.
         function = Reg(self.b.fresh("wait"), PTR)
-        self.b.lines.append(f"  {function.name} = load ptr, {self.b.offset(pool, FIELDS['WAIT'], 1)}, align 8")
+        self.b.lines.append(f"  {function.name} = load ptr, {self.b.offset(pool, offset_of(Pool, 'wait'), 1)}, align 8")
         self.b.call("void", function, [pool, self.rank, self.size, number])
 
     # --- checks -------------------------------------------------------------------------------------------------------
@@ -174,9 +175,9 @@ class Program:
         self.module.globals["state"] = f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align 64"
         state, body = Reg("@state", PTR), Reg("@body", PTR)
         pool = b.load(b.offset(table, _POOL, 8), PTR)
-        begin, end = (b.load(b.offset(pool, FIELDS[name], 1), PTR) for name in ("BEGIN", "END"))
+        begin, end = (b.load(b.offset(pool, offset_of(Pool, name), 1), PTR) for name in ("begin", "end"))
         size = b.call(I64, begin, [pool, state, body, closure, most, ahead_ns])
-        number = b.load(b.offset(pool, FIELDS["GENERATION"], 1), I64)
+        number = b.load(b.offset(pool, offset_of(Pool, "generation"), 1), I64)
         failed = b.call(I64, "body", [closure, b.i64(0), size, number, _NULL])
         b.call("void", end, [pool, state, size])
         b.finish(failed)

@@ -8,6 +8,7 @@
 ['0.weight', '0.bias', '2.weight', '2.bias']
 """
 
+from ..absent import attribute_of
 from ..inplace import inplace_form
 from . import functional, init, utils
 from .activation import (
@@ -49,6 +50,7 @@ from .loss import (
 )
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
+from .parallel import DataParallel
 from .parameter import Parameter
 
 for _module in FAMILIES:
@@ -57,6 +59,7 @@ for _module in FAMILIES:
         setattr(functional, _name, getattr(_module, _name))
 for _name in INPLACE:
     setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
+__getattr__ = attribute_of(__name__)
 
 __all__ = [
     *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),
@@ -71,6 +74,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Embedding",
     "Flatten",

@@ -195,10 +195,10 @@ class Softplus(Module):
 class PReLU(Module):
     """leaky_relu with learned slopes: one, or one per channel."""
 
-    def __init__(self, num_parameters=1, init=0.25, dtype=None):
+    def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
         self.num_parameters = num_parameters
-        self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype))
+        self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype, device=device))
 
     @pure()
     def forward(self, input):

@@ -121,7 +121,9 @@ class EmbeddingBag(Module):
         self.max_norm, self.norm_type, self.mode = max_norm, norm_type, mode
         self.include_last_offset = include_last_offset
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype) if _weight is None else _weight)
+        self.weight = Parameter(
+            empty(num_embeddings, embedding_dim, dtype=dtype, device=device) if _weight is None else _weight
+        )
         if _weight is None:
             self.reset_parameters()
 
@@ -156,8 +158,8 @@ class Bilinear(Module):
     def __init__(self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self):

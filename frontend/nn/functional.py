@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 
+from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
 from ..compiler.ops import reduction as reductions
@@ -380,6 +381,8 @@ def dropout(input, p=0.5, training=True, inplace=False):
         return input
     return neural.dropout(input, random.uniform(input.shape, input.dtype), p=float(p))
 
+
+__getattr__ = attribute_of(__name__)
 
 __all__ = [
     "batch_norm",

@@ -97,8 +97,10 @@ class GroupNorm(Module):
         if num_channels % num_groups:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.register_parameter("weight", Parameter(ones(num_channels, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_channels, dtype=dtype)) if affine and bias else None)
+        self.register_parameter("weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter(
+            "bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None
+        )
 
     def reset_parameters(self):
         """weight 1, bias 0."""
@@ -125,11 +127,11 @@ class _InstanceNorm(Module):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype)) if affine else None)
+        self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if affine else None)
         tracked = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype, device=device) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
 
     def forward(self, input):

@@ -5,8 +5,11 @@ import warnings
 
 import numpy as np
 
+from ..absent import attribute_of
 from ..creation import from_numpy
 from ..runtime.modes import no_grad
+
+__getattr__ = attribute_of(__name__)
 
 
 def calculate_gain(nonlinearity, param=None):
@@ -28,15 +31,15 @@ def calculate_gain(nonlinearity, param=None):
 
 
 @no_grad
-def uniform_(tensor, a=0.0, b=1.0):
+def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """Uniform in [a, b)."""
-    return tensor.uniform_(a, b)
+    return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad
-def normal_(tensor, mean=0.0, std=1.0):
+def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """Normal with this mean and standard deviation."""
-    return tensor.normal_(mean, std)
+    return tensor.normal_(mean, std, generator=generator)
 
 
 @no_grad
@@ -62,46 +65,46 @@ def eye_(tensor):
     return _copy(tensor, np.eye(*tensor.shape))
 
 
-def xavier_uniform_(tensor, gain=1.0):
+def xavier_uniform_(tensor, gain=1.0, generator=None):
     """Uniform with variance 2 gain^2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0):
+def xavier_normal_(tensor, gain=1.0, generator=None):
     """Normal with variance 2 gain^2 / (fan_in + fan_out)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """Uniform with variance gain^2 / fan (He et al., arXiv 1502.01852); `a` is the slope of leaky_relu."""
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
     bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """Normal with variance gain^2 / fan; `a` is the slope of leaky_relu."""
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
+    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
 
 
 @no_grad
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Normal with this mean and standard deviation, given that it falls in [a, b]: the inverse distribution function
     of uniform numbers."""
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
-    quantiles = tensor.uniform_(low, high).numpy().astype(np.float64)
+    quantiles = tensor.uniform_(low, high, generator=generator).numpy().astype(np.float64)
     numbers = mean + std * math.sqrt(2.0) * _erfinv(quantiles)
     return _copy(tensor, np.clip(numbers, a, b))
 
 
 @no_grad
-def orthogonal_(tensor, gain=1.0):
+def orthogonal_(tensor, gain=1.0, generator=None):
     """A (semi-)orthogonal matrix, uniform among all, times gain (Saxe et al., arXiv 1312.6120).
 
     Tensors of more dimensions count as matrices of shape (shape[0], the rest).
@@ -110,7 +113,7 @@ def orthogonal_(tensor, gain=1.0):
         raise ValueError(f"orthogonal_: Only tensors with 2 or more dimensions are supported, got shape {tensor.shape}")
     if 0 in tensor.shape:
         return tensor
-    matrix = tensor.normal_(0.0, 1.0).numpy().reshape(tensor.shape[0], -1).astype(np.float64)
+    matrix = tensor.normal_(0.0, 1.0, generator=generator).numpy().reshape(tensor.shape[0], -1).astype(np.float64)
     wide = matrix.shape[0] < matrix.shape[1]
     q, r = np.linalg.qr(matrix.T if wide else matrix)
     # Signs of R's diagonal make Q unique, and so uniformly distributed (Mezzadri, math-ph/0609050).
@@ -155,3 +158,21 @@ def _erfinv(x):
     centre = np.polyval(_CENTRE, w - 2.5)
     tail = np.polyval(_TAIL, np.sqrt(w) - 3.0)
     return x * np.where(w < 5.0, centre, tail)
+
+
+# --- PyTorch's older names --------------------------------------------------------------------------------------------
+def _older(function):
+    name = function.__name__.rstrip("_")
+
+    def renamed(*arguments, **options):
+        warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
+        return function(*arguments, **options)
+
+    renamed.__name__ = renamed.__qualname__ = name
+    renamed.__doc__ = f"{name}_ under its older name."
+    return renamed
+
+
+_FILLING = (uniform_, normal_, constant_, eye_, xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_)
+uniform, normal, constant, eye, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(_older, _FILLING)
+orthogonal = _older(orthogonal_)

@@ -29,12 +29,12 @@ class Linear(Module):
     weight (out_features, in_features) and bias (out_features,) start uniform in +-1 / sqrt(in_features).
     """
 
-    def __init__(self, in_features, out_features, bias=True, *, dtype=None):
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(empty(out_features, in_features, dtype=dtype))
+        self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
         if bias:
-            self.bias = Parameter(empty(out_features, dtype=dtype))
+            self.bias = Parameter(empty(out_features, dtype=dtype, device=device))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -69,13 +69,13 @@ class Embedding(Module):
     The row `padding_idx` starts at 0 and gets no gradient.
     """
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, dtype=None):
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, device=None, dtype=None):
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise AssertionError(f"Embedding: padding_idx {padding_idx} must be within num_embeddings {num_embeddings}")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype))
+        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
         self.reset_parameters()
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from ..runtime.frame_spans import pure
 from . import functional as F
+from .loss_functions import reduction_of
 from .module import Module
 
 
@@ -11,16 +12,17 @@ def _of_one_shape(loss, *tensors):
 
 
 class _Loss(Module):
-    def __init__(self, reduction="mean"):
+    def __init__(self, size_average=None, reduce=None, reduction="mean"):
         super().__init__()
-        self.reduction = reduction
+        older = size_average is not None or reduce is not None
+        self.reduction = reduction_of(self._get_name(), "mean", size_average, reduce) if older else reduction
 
 
 class _WeightedLoss(_Loss):
     """`weight` is a buffer: saved, converted and never trained."""
 
-    def __init__(self, weight=None, reduction="mean"):
-        super().__init__(reduction)
+    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean"):
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
 
@@ -43,8 +45,8 @@ class L1Loss(_Loss):
 class SmoothL1Loss(_Loss):
     """Quadratic below beta, linear above."""
 
-    def __init__(self, reduction="mean", beta=1.0):
-        super().__init__(reduction)
+    def __init__(self, size_average=None, reduce=None, reduction="mean", beta=1.0):
+        super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
     @pure(_of_one_shape)
@@ -56,7 +58,7 @@ class HuberLoss(_Loss):
     """Quadratic up to delta, linear above."""
 
     def __init__(self, reduction="mean", delta=1.0):
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.delta = delta
 
     @pure(_of_one_shape)
@@ -67,8 +69,8 @@ class HuberLoss(_Loss):
 class KLDivLoss(_Loss):
     """target (log(target) - x) for log probabilities x."""
 
-    def __init__(self, reduction="mean", log_target=False):
-        super().__init__(reduction)
+    def __init__(self, size_average=None, reduce=None, reduction="mean", log_target=False):
+        super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
     @pure()
@@ -79,8 +81,8 @@ class KLDivLoss(_Loss):
 class NLLLoss(_WeightedLoss):
     """-x[target] of every row of log probabilities."""
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
-        super().__init__(weight, reduction)
+    def __init__(self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+        super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
     @pure()
@@ -91,8 +93,16 @@ class NLLLoss(_WeightedLoss):
 class CrossEntropyLoss(_WeightedLoss):
     """nll_loss(log_softmax(x), target): classes or probabilities as targets, see functional.cross_entropy."""
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-        super().__init__(weight, reduction)
+    def __init__(
+        self,
+        weight=None,
+        size_average=None,
+        ignore_index=-100,
+        reduce=None,
+        reduction="mean",
+        label_smoothing=0.0,
+    ):
+        super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     @pure()
@@ -118,8 +128,8 @@ class BCELoss(_WeightedLoss):
 class BCEWithLogitsLoss(_WeightedLoss):
     """Binary cross entropy of sigmoid(x), without overflow."""
 
-    def __init__(self, weight=None, reduction="mean", pos_weight=None):
-        super().__init__(weight, reduction)
+    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+        super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
     @pure()

@@ -11,9 +11,16 @@ from ..compiler.ops.view import permute
 from ..runtime.frame_spans import spanned
 
 
-def _check_reduction(name, kind, allowed=("none", "mean", "sum")):
+def reduction_of(name, kind, size_average=None, reduce=None, allowed=("none", "mean", "sum")):
+    """The reduction that a user names, or means by PyTorch's older `size_average` and `reduce`."""
+    if size_average is not None or reduce is not None:
+        kind = ("mean" if size_average in (None, True) else "sum") if reduce in (None, True) else "none"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{kind}' instead.", stacklevel=3
+        )
     if kind not in allowed:
         raise ValueError(f"{name}: {kind} is not a valid value for reduction; it must be one of {', '.join(allowed)}")
+    return kind
 
 
 def _all_axes(x):
@@ -41,23 +48,23 @@ def _warn_of_broadcast(x, target):
         )
 
 
-def mse_loss(input, target, *, reduction="mean"):
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here."""
-    _check_reduction("mse_loss", reduction)
+    reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     return neural.mse_loss(input, target, reduction=reduction)
 
 
-def l1_loss(input, target, *, reduction="mean"):
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """|x - target|."""
-    _check_reduction("l1_loss", reduction)
+    reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     return neural.l1_loss(input, target, reduction=reduction)
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """(x - target)^2 / (2 beta) where |x - target| < beta, |x - target| - beta / 2 elsewhere."""
-    _check_reduction("smooth_l1_loss", reduction)
+    reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     _warn_of_broadcast(input, target)
@@ -67,9 +74,9 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
     return _reduced(where(distance < beta, distance * distance * 0.5 / beta, distance - 0.5 * beta), reduction)
 
 
-def huber_loss(input, target, *, reduction="mean", delta=1.0):
+def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere."""
-    _check_reduction("huber_loss", reduction)
+    reduction_of("huber_loss", reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     _warn_of_broadcast(input, target)
@@ -77,12 +84,12 @@ def huber_loss(input, target, *, reduction="mean", delta=1.0):
     return _reduced(where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta), reduction)
 
 
-def kl_div(input, target, *, reduction="mean", log_target=False):
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """target (log(target) - x), x being log probabilities; with log_target, target holds logarithms too.
 
     `reduction="batchmean"`, the mathematical definition, divides the sum by the size of the first dimension.
     """
-    _check_reduction("kl_div", reduction, ("none", "mean", "sum", "batchmean"))
+    reduction = reduction_of("kl_div", reduction, size_average, reduce, ("none", "mean", "sum", "batchmean"))
     if log_target:
         losses = transcendental.exp(target) * (target - input)
     else:
@@ -101,12 +108,12 @@ def _require_same_shape(name, x, target):
 
 
 @spanned
-def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
 
     The gradient is 0 where a logarithm is cut. Outside [0, 1] the result is NaN.
     """
-    _check_reduction("binary_cross_entropy", reduction)
+    reduction = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _require_same_shape("binary_cross_entropy", input, target)
     log_x = _cut_log(transcendental.log, input, eq(input, 0.0), 1.0)
     log_rest = _cut_log(transcendental.log1p, -input, eq(input, 1.0), 0.0)
@@ -120,10 +127,12 @@ def _cut_log(log, x, at_zero, harmless):
 
 
 @spanned
-def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+):
     """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` multiplies the losses of positives."""
     name = "binary_cross_entropy_with_logits"
-    _check_reduction(name, reduction)
+    reduction = reduction_of(name, reduction, size_average, reduce)
     _require_same_shape(name, input, target)
     if weight is None and pos_weight is None:
         return neural.binary_cross_entropy_with_logits(input, target, reduction=reduction)
@@ -137,13 +146,13 @@ def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="m
 
 # --- classes --------------------------------------------------------------------------------------------------------
 @spanned
-def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
+def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-x[target] of every row: x holds log probabilities (N, C), (C,) or (N, C, d1, ...), target classes without C.
 
     `weight` (C,) multiplies the losses of each class, and "mean" divides by the sum of the weights met. Rows whose
     target is ignore_index do not count.
     """
-    _check_reduction("nll_loss", reduction)
+    reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     rows, classes = _class_rows("nll_loss", input, target)
     loss = _nll_rows(rows, classes, weight, ignore_index, reduction)
     return loss.reshape(target.shape) if reduction == "none" else loss
@@ -189,13 +198,22 @@ def _row_weights(classes, weight, ignore_index):
 
 
 @spanned
-def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(
+    input,
+    target,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+    label_smoothing=0.0,
+):
     """nll_loss(log_softmax(x, 1), target): x holds scores (N, C), (C,) or (N, C, d1, ...).
 
     target: int64 classes (no dimension C), or probabilities of x's shape. With label_smoothing e the targets become
     (1 - e) target + e / C.
     """
-    _check_reduction("cross_entropy", reduction)
+    reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if target.dtype.is_floating_point:

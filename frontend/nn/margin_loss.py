@@ -1,6 +1,7 @@
 """The losses of margin_losses.py as modules."""
 
 from . import margin_losses as losses
+from .loss_functions import reduction_of
 from .module import Module
 
 
@@ -20,7 +21,7 @@ class _Loss(Module):
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument '{unknown[0]}'")
         for name, default in self.options.items():
             self._keep(name, given.get(name, default))
-        self.reduction = losses._chosen_reduction(type(self).__name__, size_average, reduce, reduction)
+        self.reduction = reduction_of(type(self).__name__, reduction, size_average, reduce)
 
     def _keep(self, name, value):
         if name == "weight":

@@ -1,7 +1,6 @@
 """Losses of margins, rankings, counts and variances, as functions. `reduction` is "mean", "sum" or "none"."""
 
 import math
-import warnings
 
 import numpy as np
 
@@ -15,23 +14,12 @@ from ..reducing import mean, sum
 from ..runtime.tensor import Tensor
 from ..shaping import cat, reshape, stack, unsqueeze
 from .functional import logsigmoid, pairwise_distance
-from .loss_functions import _check_reduction, _reduced
-
-
-def _chosen_reduction(name, size_average, reduce, reduction):
-    """The reduction, as it is said now or as it was said before."""
-    if size_average is None and reduce is None:
-        _check_reduction(name, reduction)
-        return reduction
-    warnings.warn("size_average and reduce args will be deprecated, please use reduction instead.", stacklevel=3)
-    if reduce is False:
-        return "none"
-    return "mean" if size_average in (None, True) else "sum"
+from .loss_functions import _reduced, reduction_of
 
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
     """max(0, -target (x1 - x2) + margin), target being 1 where x1 should be ranked higher, else -1."""
-    reduction = _chosen_reduction("margin_ranking_loss", size_average, reduce, reduction)
+    reduction = reduction_of("margin_ranking_loss", reduction, size_average, reduce)
     if input1.ndim != input2.ndim or input1.ndim != target.ndim:
         raise OpError(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
@@ -42,7 +30,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, r
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """x where target is 1, max(0, margin - x) where it is -1."""
-    reduction = _chosen_reduction("hinge_embedding_loss", size_average, reduce, reduction)
+    reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
     far = where(eq(target, 1), 0.0, clamp_min(margin - input, 0.0))
     near = where(eq(target, -1), 0.0, input)
     return _reduced(far + near, reduction)
@@ -50,13 +38,13 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target x))."""
-    reduction = _chosen_reduction("soft_margin_loss", size_average, reduce, reduction)
+    reduction = reduction_of("soft_margin_loss", reduction, size_average, reduce)
     return _reduced(-logsigmoid(target * input), reduction)
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
     """1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1."""
-    reduction = _chosen_reduction("cosine_embedding_loss", size_average, reduce, reduction)
+    reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
     if target.ndim > 1:
         raise OpError(f"0D or 1D target tensor expected, multi-target not supported: got shape {target.shape}")
     if input1.ndim != target.ndim + 1 or input2.ndim != target.ndim + 1:
@@ -78,7 +66,7 @@ def triplet_margin_loss(
     anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
 ):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin) with d the p-norm of the difference."""
-    reduction = _chosen_reduction("triplet_margin_loss", size_average, reduce, reduction)
+    reduction = reduction_of("triplet_margin_loss", reduction, size_average, reduce)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
 
@@ -92,7 +80,7 @@ def triplet_margin_with_distance_loss(
     anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
 ):
     """triplet_margin_loss with any distance (by default the norm of the difference)."""
-    _check_reduction("triplet_margin_with_distance_loss", reduction)
+    reduction_of("triplet_margin_with_distance_loss", reduction)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     return _triplet(anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction)
@@ -114,7 +102,7 @@ def _triplet(anchor, positive, negative, distance, margin, swap, reduction):
 # --- classes ----------------------------------------------------------------------------------------------------------
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The sum over the wrong classes i of max(0, margin - x[y] + x[i])^p / C."""
-    reduction = _chosen_reduction("multi_margin_loss", size_average, reduce, reduction)
+    reduction = reduction_of("multi_margin_loss", reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got {p}")
     rows, classes = (unsqueeze(input, 0), reshape(target, 1)) if input.ndim < 2 else (input, target)
@@ -135,7 +123,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
 
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """The sum over labels j and other classes i of max(0, 1 - x[j] + x[i]) / C; labels end at the first -1."""
-    reduction = _chosen_reduction("multilabel_margin_loss", size_average, reduce, reduction)
+    reduction = reduction_of("multilabel_margin_loss", reduction, size_average, reduce)
     if input.shape != target.shape or input.ndim > 2 or not input.numel() and 0 in input.shape[1:]:
         raise OpError(
             f"multilabel_margin_loss: inconsistent target size: {target.shape} for input of size: {input.shape}"
@@ -153,7 +141,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
 
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The mean over classes of the binary cross entropy of sigmoid(x)."""
-    reduction = _chosen_reduction("multilabel_soft_margin_loss", size_average, reduce, reduction)
+    reduction = reduction_of("multilabel_soft_margin_loss", reduction, size_average, reduce)
     losses = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
     losses = losses if weight is None else losses * weight
     return _reduced(mean(losses, -1), reduction)
@@ -164,7 +152,7 @@ def poisson_nll_loss(
     input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"
 ):
     """exp(x) - target x, x being the logarithm of the rate (else x - target log(x + eps)); `full` adds Stirling's."""
-    reduction = _chosen_reduction("poisson_nll_loss", size_average, reduce, reduction)
+    reduction = reduction_of("poisson_nll_loss", reduction, size_average, reduce)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         safe = where(target > 1, target, 1)
@@ -175,7 +163,7 @@ def poisson_nll_loss(
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """(log(var) + (x - target)^2 / var) / 2, the variance being at least eps; `full` adds log(2 pi) / 2."""
-    _check_reduction("gaussian_nll_loss", reduction)
+    reduction_of("gaussian_nll_loss", reduction)
     if not isinstance(var, Tensor):
         if var < 0:
             raise ValueError(f"var has negative entry/entries: {var}")
@@ -199,7 +187,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
     targets: (N, S), or all labels in one row. "mean" divides each by the number of its labels first.
     """
-    _check_reduction("ctc_loss", reduction)
+    reduction_of("ctc_loss", reduction)
     single = log_probs.ndim == 2
     scores = unsqueeze(log_probs, 1) if single else log_probs
     lengths, label_lengths = (_numbers(x) for x in (input_lengths, target_lengths))

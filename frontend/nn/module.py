@@ -12,6 +12,7 @@ from collections import OrderedDict
 from itertools import count
 
 from ..compiler.dtypes import DType, float32, float64
+from ..runtime.device import require_cpu
 from ..runtime.modes import no_grad
 from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
@@ -267,20 +268,41 @@ class Module:
         function(self)
         return self
 
-    def to(self, *args, dtype=None, device=None):
-        """Convert floating point parameters and buffers to a dtype. The only device is "cpu"."""
-        for given in args:
+    def to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, memory_format=None):
+        """Convert floating point parameters and buffers to a dtype, or to that of a tensor. The only device is the
+        CPU. Returns the module."""
+        for given in (*args, device, tensor):
             if isinstance(given, DType):
                 dtype = given
-            else:
-                device = given
-        if device is not None and str(device) != "cpu":
-            raise ValueError(f"to: device is {device!r}; weft computes on the cpu")
+            elif isinstance(given, Tensor):
+                dtype = given.dtype
+            elif not isinstance(given, bool):
+                require_cpu("Module.to", given)
         if dtype is None:
             return self
         if not dtype.is_floating_point:
             raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got desired dtype={dtype}")
         return self._convert(dtype)
+
+    def to_empty(self, *, device, recurse=True):
+        """`to(device)`: the values stay."""
+        return self.to(device)
+
+    def cpu(self):
+        """The module, which is on the CPU."""
+        return self
+
+    def cuda(self, device=None):
+        """RuntimeError: there is no such device."""
+        return self.to("cuda" if device is None else device)
+
+    def xpu(self, device=None):
+        """RuntimeError: there is no such device."""
+        return self.to("xpu" if device is None else device)
+
+    def share_memory(self):
+        """The module: threads share all memory."""
+        return self
 
     def float(self):
         return self._convert(float32)
@@ -288,10 +310,17 @@ class Module:
     def double(self):
         return self._convert(float64)
 
+    def type(self, dst_type):
+        """Convert parameters and buffers to a dtype, or to the type that one of PyTorch's older names says."""
+        with no_grad():
+            for tensor in [*self.parameters(), *self.buffers()]:
+                tensor.data = tensor.data.type(dst_type)
+        return self
+
     def _convert(self, dtype):
         with no_grad():
             for tensor in [*self.parameters(), *self.buffers()]:
-                if tensor.dtype.is_floating_point:
+                if tensor.dtype.is_floating_point and tensor.dtype is not dtype:
                     grad, tensor.grad = tensor.grad, None
                     tensor.data = tensor.data.to(dtype)
                     tensor.grad = None if grad is None else grad.to(dtype)

@@ -2,6 +2,7 @@
 
 from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
+from ..runtime.device import require_cpu
 from ..runtime.frame_spans import pure
 from ..runtime.modes import no_grad
 from . import functional as F
@@ -13,13 +14,15 @@ from .parameter import Parameter
 class LayerNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions (Ba et al., arXiv 1607.06450)."""
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, *, dtype=None):
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        weighted = Parameter(ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weighted)
-        shifted = Parameter(zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        shifted = (
+            Parameter(zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None
+        )
         self.register_parameter("bias", shifted)
 
     def reset_parameters(self):
@@ -43,11 +46,11 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions (Zhang and Sennrich, arXiv 1910.07467)."""
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, *, dtype=None):
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        weighted = Parameter(ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        weighted = Parameter(ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weighted)
 
     def reset_parameters(self):
@@ -72,9 +75,19 @@ class _BatchNorm(Module):
     ranks = ()
 
     def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, *, bias=True, dtype=None
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
     ):
         super().__init__()
+        require_cpu(self._get_name(), device)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype)) if affine else None)

@@ -2,10 +2,13 @@
 
 import math
 
+from ..absent import attribute_of
 from ..compiler.ops import arithmetic, reduction, statistics, view
 from ..creation import zeros
 from ..runtime.modes import no_grad
 from ..runtime.tensor import Tensor
+
+__getattr__ = attribute_of(__name__)
 
 
 def _gradients(parameters):
@@ -14,32 +17,34 @@ def _gradients(parameters):
 
 
 @no_grad
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """Scale all gradients so that their common norm is at most max_norm; returns the norm they had.
 
     With error_if_nonfinite a norm that is NaN or infinite raises RuntimeError.
     """
-    total = get_total_norm(_gradients(parameters), norm_type)
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
+    for grad in gradients:
+        # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
+        grad.mul_(factor)
+    return total
+
+
+def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """The norm of all tensors as one vector: the norm of their norms."""
+    tensors = list(tensors)
+    if not tensors:
+        return zeros(())
+    norms = [view.reshape(_norm(t, float(norm_type)), shape=(1,)) for t in tensors]
+    total = _norm(view.cat(*norms, axis=0), float(norm_type))
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
             "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
             "`error_if_nonfinite=False`"
         )
-    factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
-    for grad in _gradients(parameters):
-        # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
-        grad.mul_(factor)
     return total
-
-
-def get_total_norm(tensors, norm_type=2.0):
-    """The norm of all tensors as one vector: the norm of their norms."""
-    tensors = list(tensors)
-    if not tensors:
-        return zeros(())
-    norms = [view.reshape(_norm(t, float(norm_type)), shape=(1,)) for t in tensors]
-    return _norm(view.cat(*norms, axis=0), float(norm_type))
 
 
 def _norm(x, order):
@@ -53,7 +58,7 @@ def _norm(x, order):
 
 
 @no_grad
-def clip_grad_value_(parameters, clip_value):
+def clip_grad_value_(parameters, clip_value, foreach=None):
     """Cut every element of every gradient to [-clip_value, clip_value]."""
     bound = float(clip_value)
     for grad in _gradients(parameters):

@@ -9,11 +9,14 @@
 tensor([2.], requires_grad=True)
 """
 
+from ..absent import attribute_of
 from . import lr_scheduler
 from .adagrad import Adagrad
 from .adam import Adam, AdamW
 from .optimizer import Optimizer
 from .rmsprop import RMSprop
 from .sgd import SGD
+
+__getattr__ = attribute_of(__name__)
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "lr_scheduler"]

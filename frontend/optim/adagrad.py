@@ -5,7 +5,7 @@ from collections import defaultdict
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..creation import full_like
 from ..runtime.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, require, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -27,8 +27,11 @@ class Adagrad(Optimizer):
         weight_decay=0,
         initial_accumulator_value=0,
         eps=1e-10,
+        foreach=None,
         *,
         maximize=False,
+        differentiable=False,
+        fused=None,
     ):
         require(lr >= 0, f"Invalid learning rate: {lr}")
         require(lr_decay >= 0, f"Invalid lr_decay value: {lr_decay}")
@@ -42,6 +45,7 @@ class Adagrad(Optimizer):
             "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
+            **implementation(foreach=foreach, differentiable=differentiable, fused=fused),
         }
         super().__init__(params, defaults)
 

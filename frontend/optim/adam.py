@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
 from ..runtime.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, require, start_state, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, start_state, with_gradients
 
 
 class Adam(Optimizer):
@@ -28,7 +28,11 @@ class Adam(Optimizer):
         weight_decay=0,
         amsgrad=False,
         *,
+        foreach=None,
         maximize=False,
+        capturable=False,
+        differentiable=False,
+        fused=None,
         decoupled_weight_decay=False,
     ):
         require(lr >= 0, f"Invalid learning rate: {lr}")
@@ -43,6 +47,7 @@ class Adam(Optimizer):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            **implementation(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused),
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)
@@ -68,9 +73,23 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: the penalty does not pass through the averages."""
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-2,
+        amsgrad=False,
+        *,
+        maximize=False,
+        foreach=None,
+        capturable=False,
+        differentiable=False,
+        fused=None,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+        options = implementation(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
+        options.update(maximize=maximize, decoupled_weight_decay=True)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
 def _numbers(group, step):

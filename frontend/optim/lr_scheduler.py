@@ -6,13 +6,17 @@ Formulas are PyTorch's chainable forms: the next rate from the present one, so t
 import math
 from collections import Counter
 
+from ..absent import attribute_of
 from .optimizer import Optimizer
+
+__getattr__ = attribute_of(__name__)
 
 
 class LRScheduler:
     """Base of the schedules. `last_epoch` counts calls of step(); the constructor makes the first one.
 
-    Subclasses define `next_rates()`, the rate of every group for the present `last_epoch` (1, 2, ...).
+    Subclasses define `next_rates()`, the rate of every group for the present `last_epoch` (1, 2, ...), or `get_lr()`
+    for all of them.
     """
 
     def __init__(self, optimizer, last_epoch=-1):
@@ -33,17 +37,21 @@ class LRScheduler:
     def step(self):
         """Set the rates of the next epoch. Call it after the optimizer's step."""
         self.last_epoch += 1
-        rates = self.next_rates() if self.last_epoch > 0 else self.first_rates()
+        rates = self.get_lr()
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
         self._last_lr = self._present()
+
+    def get_lr(self):
+        """The rates for the present `last_epoch` (0, 1, ...). Schedules of users define it, as in PyTorch."""
+        return self.next_rates() if self.last_epoch > 0 else self.first_rates()
 
     def first_rates(self):
         """The rates before the first step()."""
         return self._present()
 
     def next_rates(self):
-        raise NotImplementedError(f"{type(self).__name__} must define next_rates()")
+        raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
 
     def get_last_lr(self):
         """The present rate of every group."""
@@ -58,6 +66,9 @@ class LRScheduler:
 
     def _present(self):
         return [group["lr"] for group in self.optimizer.param_groups]
+
+
+_LRScheduler = LRScheduler  # PyTorch's older name
 
 
 class LambdaLR(LRScheduler):
@@ -122,6 +133,10 @@ class LinearLR(LRScheduler):
             raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        """The rates for the present `last_epoch` (0, 1, ...). Schedules of users define it, as in PyTorch."""
+        return self.next_rates() if self.last_epoch > 0 else self.first_rates()
 
     def first_rates(self):
         return [rate * self.start_factor for rate in self._present()]

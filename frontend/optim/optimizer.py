@@ -195,6 +195,26 @@ def _own_copy(value, param):
     return (value.to(param.dtype) if floating else value).detach().clone()
 
 
+class _Required:
+    def __repr__(self):
+        return "<required parameter>"
+
+
+required = _Required()  # PyTorch's mark for an option without a default, which optimizers of users' have
+
+
+def implementation(**options):
+    """The options by which PyTorch chooses among its implementations. They are kept in the groups, and change nothing:
+    a compiled step is fused for all parameters. RuntimeError for what there is not."""
+    if options.get("fused") and options["foreach"]:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if options["differentiable"]:
+        raise NotImplementedError(
+            "differentiable=True: a step is not recorded for backward; write the update with tensors instead"
+        )
+    return options
+
+
 def require(condition, message):
     """ValueError(message) unless the condition holds; NaN holds no condition."""
     if not condition:

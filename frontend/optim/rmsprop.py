@@ -3,7 +3,7 @@
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..runtime.update import count_steps, update, update_again
 from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, count_step, require, start_state, with_gradients
+from .optimizer import Optimizer, count_step, implementation, require, start_state, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -28,8 +28,10 @@ class RMSprop(Optimizer):
         weight_decay=0,
         momentum=0,
         centered=False,
-        *,
+        capturable=False,
+        foreach=None,
         maximize=False,
+        differentiable=False,
     ):
         require(lr >= 0, f"Invalid learning rate: {lr}")
         require(eps >= 0, f"Invalid epsilon value: {eps}")
@@ -44,6 +46,7 @@ class RMSprop(Optimizer):
             "centered": centered,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            **implementation(capturable=capturable, foreach=foreach, differentiable=differentiable),
         }
         super().__init__(params, defaults)
 

@@ -4,7 +4,7 @@ from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
 from ..runtime.frame_spans import pure
 from ..runtime.update import remember, update, update_again
-from .optimizer import Optimizer, require, with_gradients
+from .optimizer import Optimizer, implementation, require, with_gradients
 
 _STATE = ("momentum_buffer",)
 
@@ -20,7 +20,20 @@ class SGD(Optimizer):
     The state of a parameter is its "momentum_buffer" b, if momentum is not 0.
     """
 
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False):
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        momentum=0,
+        dampening=0,
+        weight_decay=0,
+        nesterov=False,
+        *,
+        maximize=False,
+        foreach=None,
+        differentiable=False,
+        fused=None,
+    ):
         require(lr >= 0, f"Invalid learning rate: {lr}")
         require(momentum >= 0, f"Invalid momentum value: {momentum}")
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
@@ -35,6 +48,7 @@ class SGD(Optimizer):
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
+            **implementation(foreach=foreach, differentiable=differentiable, fused=fused),
         }
         super().__init__(params, defaults)
 

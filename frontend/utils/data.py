@@ -10,14 +10,18 @@ instead.
 """
 
 import math
+import warnings
 
 import numpy as np
 
+from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
 from ..creation import from_numpy, tensor
 from ..runtime import random
 from ..runtime.tensor import Tensor
+
+__getattr__ = attribute_of(__name__)
 
 
 class Dataset:
@@ -126,7 +130,7 @@ class DataLoader:
     shuffle: in a new random order every time, drawn from `generator` or else from weft's own, so that
     weft.manual_seed decides it. collate_fn: makes a batch from a list of samples, `default_collate` if not given.
     sampler: indices in their order; batch_sampler: lists of indices, a batch each. Samples are loaded by the calling
-    thread: num_workers is 0, and pin_memory has no meaning without another device.
+    thread: num_workers gives a warning, and what is about workers or other devices changes nothing.
     """
 
     def __init__(
@@ -140,11 +144,22 @@ class DataLoader:
         collate_fn=None,
         pin_memory=False,
         drop_last=False,
-        *,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
         generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        pin_memory_device="",
+        in_order=True,
     ):
         if num_workers:
-            raise NotImplementedError(f"DataLoader: there are no workers, got num_workers={num_workers}; leave it 0")
+            warnings.warn(
+                f"DataLoader: there are no workers; samples are loaded by the calling thread, not by {num_workers} "
+                "processes. num_workers=0 says so",
+                stacklevel=2,
+            )
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise ValueError(
                 "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
@@ -157,7 +172,8 @@ class DataLoader:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.collate_fn, self.sampler, self.generator = collate_fn, sampler, generator
-        self.batch_sampler = batch_sampler
+        self.batch_sampler, self.num_workers, self.worker_init_fn = batch_sampler, num_workers, worker_init_fn
+        self.pin_memory, self.timeout, self.persistent_workers = pin_memory, timeout, persistent_workers
 
     def __len__(self):
         if self.batch_sampler is not None:
@@ -198,6 +214,11 @@ def _flattened(dataset, indices):
         indices = np.asarray(dataset.indices, np.int64)[indices]
         dataset = dataset.dataset
     return dataset, np.ascontiguousarray(indices)
+
+
+def get_worker_info():
+    """None: samples are loaded by the calling thread."""
+    return None
 
 
 def default_collate(samples):

@@ -1,0 +1,28 @@
+"""python -m weft program.py ARGUMENTS...        runs a program that imports torch, with weft in torch's place
+python -m weft -m package.module ARGUMENTS...     the same for a module"""
+
+import os
+import runpy
+import sys
+
+from . import as_torch
+
+
+def main(arguments):
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
+        print(__doc__)
+        return 0 if arguments and arguments[0] != "-m" else 2
+    as_torch()
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+        runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

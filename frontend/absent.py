@@ -1,0 +1,163 @@
+"""What weft says when somebody asks for a name that it does not have.
+
+    attribute_of     makes a module's `__getattr__`: a path of paths.py, or an AttributeError that explains itself
+    mark_absent      gives a class the names of PyTorch's that it lacks, to explain them in the same way
+
+PyTorch's own names are in pytorch_names.txt, which docs/pytorch_names.py writes; what is said of them is below.
+"""
+
+import re
+import sys
+from functools import cache
+from importlib import import_module
+from opcode import opmap
+from pathlib import Path
+
+from .paths import PARENTS, PATHS
+
+_ROOT = __name__.partition(".")[0]
+PYTORCH = "PyTorch 2.13"
+_IMPORT_FROM = opmap["IMPORT_FROM"]
+
+# What will not come, with the reason: names as "module.name", "module" for all of it, or "name" wherever it is.
+_OTHER_DEVICES = "weft computes on the CPU"
+_ONE_PROCESS = "weft trains in one process"
+_NO_INTERPRETER = "weft.compile needs no other form of a program, and saves none"
+_DENSE = "weft's tensors are dense arrays"
+_REFUSED = {
+    "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
+    "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_PROCESS, "distributed": _ONE_PROCESS,
+    "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER, "export": _NO_INTERPRETER,
+    "_C": "weft has no C++ side", "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
+    "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
+    "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
+    "hub": "weft fetches nothing",
+    "storage": "tensors share memory through NumPy arrays",
+}  # fmt: skip
+# The same for names of one kind, among functions, methods and optimizers.
+_KINDS_REFUSED = [
+    (re.compile(r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*"), _DENSE),
+    (re.compile(r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim"), _DENSE),
+    (re.compile(r".*Storage|untyped_storage|storage_type"), "tensors share memory through NumPy arrays"),
+    (re.compile(r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event"), _OTHER_DEVICES),
+    (re.compile(r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*"), _NO_INTERPRETER),
+]
+# What to write instead, today.
+_INSTEAD = {
+    "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
+    "profiler": "cProfile, or weft.visualize.kernel_times", "profile": "cProfile, or weft.visualize.kernel_times",
+    "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
+    "scalar_tensor": "weft.tensor(number)", "vmap": "a loop and weft.stack", "xlogy": "x * y.log()",
+    "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",
+    "load_state_dict_from_url": "fetch the file, then weft.load", "to_dlpack": "x.numpy()",
+    "from_dlpack": "weft.from_numpy(numpy.from_dlpack(x))", "ger": "weft.outer", "greater": "weft.gt",
+    "greater_equal": "weft.ge", "less": "weft.lt", "less_equal": "weft.le", "not_equal": "weft.ne",
+    "row_stack": "weft.vstack", "range": "weft.arange(start, end + step, step)", "fix": "weft.trunc",
+    "rsub": "other - x", "detach_": "x = x.detach()", "squeeze_": "x = x.squeeze()", "t_": "x = x.t()",
+    "unsqueeze_": "x = x.unsqueeze(dim)", "vdot": "weft.dot", "compile": "model = weft.compile(model)",
+    "rad2deg": "x * (180 / weft.pi)", "deg2rad": "x * (weft.pi / 180)", "half": ".float() or .double()",
+}  # fmt: skip
+
+
+@cache
+def pytorch_names():
+    """{module or class, without "torch.": its names}; "modules" are its modules. A name that takes `out` ends in =."""
+    lines = (Path(__file__).parent / "pytorch_names.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.partition(" ")[::2] for line in lines]
+    return {path.removeprefix("torch").removeprefix("."): tuple(names.split()) for path, names in pairs}
+
+
+@cache
+def names_in(path):
+    """PyTorch's names in one of its modules or classes, given without "torch."."""
+    return frozenset(name.rstrip("=") for name in pytorch_names().get(path, ()))
+
+
+def taking_out(path):
+    """The functions of one of PyTorch's modules that take the keyword `out`."""
+    return [name[:-1] for name in pytorch_names().get(path, ()) if name.endswith("=")]
+
+
+def attribute_of(module):
+    """The `__getattr__` of a module of weft's."""
+    path = module.removeprefix(_ROOT).removeprefix(".")
+
+    def __getattr__(name):
+        inner = f"{path}.{name}" if path else name
+        if inner in PATHS:
+            return import_module(f"{_ROOT}.{inner}")
+        if name == "__path__" and path in PARENTS:
+            # Python asks a module for it before it looks for modules below: those of the table.
+            return []
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if _is_imported(sys._getframe(1)):
+            raise ImportError(f"cannot import name {name!r} from {module!r}: {sentence(path, name)}", name=module)
+        raise AttributeError(sentence(path, name))
+
+    return __getattr__
+
+
+def _is_imported(frame):
+    """Whether the name is wanted by `from ... import name`, which would put a sentence of its own in place of ours."""
+    while frame.f_globals.get("__name__") in (__name__, f"{_ROOT}.paths"):
+        frame = frame.f_back
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+def sentence(path, name, sources=None):
+    """Why weft has no `name` in a module or class (given without "weft."). `sources`: where else PyTorch has it."""
+    full = f"{path}.{name}" if path else name
+    if not any(is_known(place, name) for place in sources or [path]):
+        return _unknown(path, name)
+    reason, instead = reason_against(path, name), _INSTEAD.get(name)
+    plan = f"will not have it ({reason})" if reason else "does not have it yet"
+    return f"{_ROOT}.{full}: {PYTORCH} has it, weft {plan}" + (f". Write instead: {instead}" if instead else "")
+
+
+def is_known(path, name):
+    """Whether PyTorch has the name there."""
+    full = f"{path}.{name}" if path else name
+    return name in names_in(path) or full in names_in("modules") or full in _REFUSED
+
+
+def reason_against(path, name):
+    """Why weft will not have a name of PyTorch's; None if it will."""
+    parts = [*(path.split(".") if path else ()), name]
+    prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)]
+    found = next((_REFUSED[key] for key in (*prefixes, name) if key in _REFUSED), None)
+    kinds = _KINDS_REFUSED if path in ("", "Tensor", "optim") else []
+    return found or next((reason for kind, reason in kinds if kind.fullmatch(name)), None)
+
+
+def _unknown(path, name):
+    """Python's own sentence, with the name that may have been meant."""
+    import difflib
+
+    home = sys.modules.get(f"{_ROOT}.{path}" if path else _ROOT)
+    what = f"module '{_ROOT}{'.' if path else ''}{path}'" if home else f"type object '{path}'"
+    near = difflib.get_close_matches(name, {*vars(home or object), *names_in(path)}, 1, 0.75)
+    return f"{what} has no attribute {name!r}" + (f". Did you mean: {near[0]!r}?" if near else "")
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+class Absent:
+    """Stands in a class for a method of PyTorch's that weft's class lacks. Asking for it raises an AttributeError."""
+
+    __slots__ = ("path", "name")
+
+    def __init__(self, path, name):
+        self.path, self.name = path, name
+
+    def __get__(self, instance, owner=None):
+        raise AttributeError(sentence(self.path, self.name))
+
+
+def mark_absent(kind, path):
+    """Explain the names that PyTorch's class of this path has and this class lacks. A subclass may define them.
+
+    A `__getattr__` would do too, but a class that has one is slower to read any attribute of.
+    """
+    for name in names_in(path):
+        if not hasattr(kind, name):
+            setattr(kind, name, Absent(path, name))

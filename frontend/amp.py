@@ -1,0 +1,152 @@
+"""weft.amp: PyTorch's automatic mixed precision, off. Everything is computed in the types the tensors have.
+
+For another device than the CPU it is switched off with a warning, as PyTorch does where the device is not there. On the
+CPU an enabled one would compute products in bfloat16, which is an error.
+"""
+
+import warnings
+from functools import wraps
+from types import ModuleType
+
+from .absent import attribute_of
+from .runtime.device import device
+
+__getattr__ = attribute_of(__name__)
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+
+def _remains_enabled(function, device_type, enabled):
+    """Whether it stays on. Where the device is not there it does not, and that is said."""
+    kind = device(device_type).type
+    if enabled and kind != "cpu":
+        warnings.warn(
+            f"{function}: User provided device_type of {kind!r}, but it is not available: weft computes on the CPU. "
+            "Disabling",
+            stacklevel=3,
+        )
+        return False
+    return bool(enabled)
+
+
+class autocast:
+    """A `with` block or decorator in which nothing is cast.
+
+    NotImplementedError if it is enabled for the CPU: leave it out, or pass enabled=False.
+    """
+
+    def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        self.device, self.fast_dtype = device_type, dtype
+        if _remains_enabled("autocast", device_type, enabled):
+            raise NotImplementedError(
+                "autocast: mixed precision on the CPU would compute products in bfloat16, which weft does not; pass "
+                "enabled=False, which computes in the types that the tensors have"
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        return False
+
+    def __call__(self, function):
+        @wraps(function)
+        def wrapper(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapper
+
+
+class GradScaler:
+    """Scales nothing: `scale(loss)` is the loss, `step(optimizer)` is optimizer.step().
+
+    NotImplementedError if it is enabled for the CPU.
+    """
+
+    def __init__(
+        self,
+        device="cuda",
+        init_scale=2.0**16,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=2000,
+        enabled=True,
+    ):
+        if _remains_enabled("GradScaler", device, enabled):
+            raise NotImplementedError(
+                "GradScaler: gradients need no scaling where nothing is computed in float16; pass enabled=False"
+            )
+        self.init_scale, self.growth_factor, self.backoff_factor = init_scale, growth_factor, backoff_factor
+        self.growth_interval = growth_interval
+
+    def scale(self, outputs):
+        """The outputs, as they are."""
+        return outputs
+
+    def unscale_(self, optimizer):
+        """Nothing has been scaled."""
+
+    def step(self, optimizer, *args, **kwargs):
+        """optimizer.step()."""
+        return optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale=None):
+        """There is no scale to change."""
+
+    def get_scale(self):
+        return 1.0
+
+    def get_growth_factor(self):
+        return self.growth_factor
+
+    def get_backoff_factor(self):
+        return self.backoff_factor
+
+    def get_growth_interval(self):
+        return self.growth_interval
+
+    def is_enabled(self):
+        return False
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state_dict):
+        """A scaler that is off has no state."""
+
+
+def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
+    """Marks a Function's forward for autocast, which casts nothing here: the function itself."""
+    return (lambda function: function) if fwd is None else fwd
+
+
+def custom_bwd(bwd=None, *, device_type=None):
+    """Marks a Function's backward for autocast: the function itself."""
+    return (lambda function: function) if bwd is None else bwd
+
+
+def is_autocast_available(device_type):
+    """False: nothing is cast on its own."""
+    return False
+
+
+# --- the same per device ----------------------------------------------------------------------------------------------
+def _of_device(kind):
+    """PyTorch's older module weft.cuda.amp or weft.cpu.amp, whose classes take no device."""
+
+    def __init__(self, enabled=True, dtype=None, cache_enabled=True):
+        autocast.__init__(self, kind, dtype, enabled)
+
+    def make_scaler(self, *options, **more):
+        GradScaler.__init__(self, kind, *options, **more)
+
+    module = ModuleType(f"weft.{kind}.amp", f"weft.amp for {kind!r}, without naming it.")
+    module.autocast = type("autocast", (autocast,), {"__init__": __init__})
+    module.GradScaler = type("GradScaler", (GradScaler,), {"__init__": make_scaler})
+    module.custom_fwd, module.custom_bwd = custom_fwd, custom_bwd
+    return module
+
+
+cuda_amp, cpu_amp = _of_device("cuda"), _of_device("cpu")

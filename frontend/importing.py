@@ -1,0 +1,88 @@
+"""Importers: modules of the table in paths.py, and weft under the name torch.
+
+import weft.nn.modules.linear           made by PathImporter
+import torch.nn                         weft.nn itself, after weft.as_torch()
+"""
+
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+
+from .absent import is_known, sentence
+from .paths import PATHS, PathModule, sources_of
+
+_ROOT = __name__.partition(".")[0]
+
+
+class PathImporter:
+    """Finds the paths of the table after Python has found no file."""
+
+    def find_spec(self, name, path=None, target=None):
+        root, _, inner = name.partition(".")
+        if root != _ROOT:
+            return None
+        if inner in PATHS:
+            return ModuleSpec(name, self, is_package=True)
+        path, _, last = inner.rpartition(".")
+        if is_known(path, last):
+            raise ModuleNotFoundError(sentence(path, last), name=name)
+        return None
+
+    def create_module(self, spec):
+        return PathModule(spec.name, sources_of(spec.name.partition(".")[2]))
+
+    def exec_module(self, module):
+        pass
+
+
+class TorchImporter:
+    """Finds modules of weft under the name torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name.startswith("torch.") else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__name__
+        try:
+            # What is in the table of modules when this returns is what has been imported.
+            sys.modules[name] = import_module(_ROOT + name.removeprefix("torch"))
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"No module named {name!r} in weft, which is torch here: {error}", name=name
+            ) from None
+
+
+class as_torch:
+    """From this call on `import torch` is weft, and so are the modules of torch that weft has.
+
+    As a context manager it ends with the block: `with weft.as_torch(): import some_program`. RuntimeError if PyTorch
+    itself has been imported already.
+    """
+
+    def __init__(self):
+        weft, present = sys.modules[_ROOT], sys.modules.get("torch")
+        if present not in (None, weft):
+            raise RuntimeError(
+                f"as_torch: torch has been imported already (from {getattr(present, '__file__', '?')}), and what holds "
+                "it would go on using it; call weft.as_torch() before anything imports torch"
+            )
+        self.importer = None
+        if present is None:
+            self.importer = TorchImporter()
+            sys.meta_path.insert(0, self.importer)
+            sys.modules["torch"] = weft
+
+    def __enter__(self):
+        return sys.modules[_ROOT]
+
+    def __exit__(self, *exception):
+        if self.importer is not None:
+            sys.meta_path.remove(self.importer)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+                del sys.modules[name]
+
+
+sys.meta_path.append(PathImporter())

@@ -1,0 +1,68 @@
+"""weft.jit: PyTorch's decorators for its older compiler, which change nothing here. `weft.compile` compiles."""
+
+from contextlib import contextmanager
+from typing import Final
+
+from .absent import attribute_of
+from .nn.module import Module
+
+__getattr__ = attribute_of(__name__)
+__all__ = [
+    "Final", "ScriptModule", "annotate", "export", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
+    "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",
+]  # fmt: skip
+
+ScriptModule = Module
+
+
+def script(obj, *options, **more):
+    """The function, module or class itself."""
+    return obj
+
+
+def trace(func, example_inputs=None, *options, **more):
+    """The function or module itself: it is not run."""
+    return func
+
+
+def ignore(drop=False, **options):
+    """A decorator that changes nothing, with or without parentheses."""
+    return drop if callable(drop) else lambda function: function
+
+
+def export(function):
+    """The function itself."""
+    return function
+
+
+unused = script_method = script_if_tracing = export
+
+
+def freeze(module, *options, **more):
+    """The module itself."""
+    return module
+
+
+optimize_for_inference = freeze
+
+
+def annotate(the_type, the_value):
+    """The value."""
+    return the_value
+
+
+def is_scripting():
+    """False: functions run as Python."""
+    return False
+
+
+is_tracing = is_scripting
+
+
+@contextmanager
+def optimized_execution(should_optimize):
+    """A block in which nothing is different."""
+    yield
+
+
+fuser = optimized_execution

@@ -1,0 +1,51 @@
+"""finfo and iinfo: the limits of element types, as Python numbers."""
+
+import numpy as np
+
+from .runtime.modes import state
+
+
+class _Limits:
+    """Compared and printed by what it says."""
+
+    __slots__ = ()
+
+    def _values(self):
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self):
+        return hash((self.dtype, self.bits))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._values().items())})"
+
+
+class finfo(_Limits):
+    """Limits of a floating type, by default the default one. `resolution` is 10 to the minus decimal digits."""
+
+    __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
+
+    def __init__(self, type=None):
+        type = state.default_dtype if type is None else type
+        if not type.is_floating_point:
+            raise TypeError(f"finfo: requires a floating point type, got {type}; use iinfo for integers")
+        limits = np.finfo(type.numpy)
+        self.bits, self.dtype = limits.bits, type.name
+        self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)
+        self.tiny = self.smallest_normal = float(limits.smallest_normal)
+        self.resolution = float(limits.resolution)
+
+
+class iinfo(_Limits):
+    """Limits of an integer type."""
+
+    __slots__ = ("bits", "max", "min", "dtype")
+
+    def __init__(self, type):
+        if type.category != 1:
+            raise TypeError(f"iinfo: requires an integer type, got {type}; use finfo for floating point types")
+        limits = np.iinfo(type.numpy)
+        self.bits, self.max, self.min, self.dtype = limits.bits, int(limits.max), int(limits.min), type.name

@@ -1,0 +1,19 @@
+"""weft.nn.parallel: wrappers that spread a model over devices, of which there is one."""
+
+from ..absent import attribute_of
+from ..distributed import DistributedDataParallel
+from .module import Module
+
+__all__ = ["DataParallel", "DistributedDataParallel"]
+__getattr__ = attribute_of(__name__)
+
+
+class DataParallel(Module):
+    """The module, called as it is: what PyTorch's does where there is no other device. Its keys begin with `module.`"""
+
+    def __init__(self, module, device_ids=None, output_device=None, dim=0):
+        super().__init__()
+        self.module, self.device_ids = module, []
+
+    def forward(self, *inputs, **options):
+        return self.module(*inputs, **options)

@@ -1,0 +1,84 @@
+"""The keyword `out`: results written into tensors that exist.
+
+write        what `out=` means for a result
+taking_out   a function that has no such keyword, with it
+"""
+
+import warnings
+from functools import wraps
+
+from .runtime.modes import no_grad, state
+from .runtime.tensor import Tensor
+
+
+def write(function, out, result):
+    """Put the result into `out`, which is returned: a tensor, or one for each of several results.
+
+    It is cast to out's type, and `out` takes its shape (with a warning, unless out is empty). RuntimeError if the
+    result has a gradient, or a type that does not convert to out's.
+    """
+    if isinstance(result, tuple):
+        for part, target in zip(result, _one_each(function, out, result)):
+            write(function, target, part)
+        return type(result)(out)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{function}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    _check_gradient(function, out, result)
+    if result.dtype.category > out.dtype.category:
+        raise RuntimeError(
+            f"{function}: result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
+        )
+    if result.shape != out.shape:
+        _resize(out, result)
+    else:
+        with no_grad():
+            out.copy_(result)
+    return out
+
+
+def _one_each(function, out, result):
+    if not isinstance(out, (tuple, list)) or len(out) != len(result):
+        raise TypeError(f"{function}(): argument 'out' must be a tuple of {len(result)} Tensors, got {out!r}")
+    return out
+
+
+def _check_gradient(function, out, result):
+    if state.grad_enabled and (result.requires_grad or out.requires_grad):
+        raise RuntimeError(
+            f"{function}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad. Use the result instead, or weft.no_grad()"
+        )
+
+
+def _resize(out, result):
+    if out.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
+            f"match the required output shape {list(result.shape)}. Give an output of that shape, or an empty one.",
+            stacklevel=4,
+        )
+    value = result.detach().to(out.dtype)
+    out.data = value.clone() if value is result or value._base is not None else value
+
+
+def _takes(function, keyword):
+    code = function.__code__
+    return keyword in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def taking_out(name, function):
+    """The function with a keyword `out`; itself if it has one. One that has a `dtype` computes in that of `out` unless
+    it is given one."""
+    if _takes(function, "out"):
+        return function
+    takes_dtype = _takes(function, "dtype")
+
+    @wraps(function)
+    def function_with_out(*args, out=None, **kwargs):
+        if out is None:
+            return function(*args, **kwargs)
+        if takes_dtype and isinstance(out, Tensor):
+            kwargs.setdefault("dtype", out.dtype)
+        return write(name, out, function(*args, **kwargs))
+
+    return function_with_out

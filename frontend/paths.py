@@ -1,0 +1,97 @@
+"""PyTorch's import paths: one table says where weft has what PyTorch has there.
+
+    import weft.nn.modules.linear           a module with the names of weft.nn
+    from weft.cuda.amp import autocast      of weft.amp
+
+A module of the table is made when it is asked for (importing.py). Its names are those of its source, looked up as they
+are needed.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+_ROOT = __name__.partition(".")[0]
+
+# (sources, paths that show them). A source is a module of weft's, or an object in one after a colon; of several the
+# first that has a name gives it.
+_TABLE = [
+    ("amp", "amp amp.autocast_mode amp.grad_scaler"),
+    ("amp:cuda_amp", "cuda.amp cuda.amp.autocast_mode cuda.amp.grad_scaler"),
+    ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
+    ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
+    ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
+    ("devices:xpu", "xpu"),
+    ("devices:mps", "mps"),
+    ("devices:cpu", "cpu"),
+    ("devices:accelerator", "accelerator"),
+    ("devices:backends", "backends"),
+    ("devices:cudnn", "backends.cudnn"),
+    ("devices:cuda_backend", "backends.cuda"),
+    ("devices:mps_backend", "backends.mps"),
+    ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
+    ("distributed", "distributed utils.data.distributed"),
+    ("jit", "jit"),
+    ("multiprocessing", "multiprocessing"),
+    (
+        "nn",
+        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
+        "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
+        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
+        "nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn nn.modules.sparse nn.modules.transformer "
+        "nn.modules.upsampling",
+    ),
+    ("nn nn.containers", "nn.modules.container"),
+    ("nn nn.loss", "nn.modules.loss"),
+    ("nn nn.normalization", "nn.modules.batchnorm"),
+    ("nn.parallel", "nn.parallel.data_parallel nn.parallel.distributed"),
+    ("nn.sequences", "nn.utils.rnn"),
+    ("nn.tuples", "nn.modules.utils"),
+    ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
+    ("optim", "optim.adamax optim.adamw optim.adadelta optim.asgd optim.lbfgs optim.nadam optim.radam optim.rprop"),
+    ("serialization", "serialization"),
+    ("random", "random"),
+    ("settings:compiling", "_dynamo _dynamo.config _inductor _inductor.config"),
+    ("testing", "testing"),
+    ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
+    ("utils.checkpoint", "utils.checkpoint"),
+    ("utils._pytree", "utils._pytree"),
+    ("version", "version torch_version"),
+]
+PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
+PARENTS = {path.rpartition(".")[0] for path in PATHS}
+
+
+class PathModule(ModuleType):
+    """A path of PyTorch's. It shows the names of its source, and what has been assigned to it."""
+
+    def __init__(self, name, sources):
+        super().__init__(name, f"{name}: PyTorch's path to what is in {sources[0].__name__}.")
+        self.__path__ = []
+        self._sources = sources
+
+    def __getattr__(self, name):
+        inner = f"{self.__name__.partition('.')[2]}.{name}"
+        if inner in PATHS:
+            return import_module(f"{_ROOT}.{inner}")
+        sources = vars(self)["_sources"]
+        found = next((source for source in sources if name in vars(source)), sources[0])
+        return getattr(found, name)
+
+    def __dir__(self):
+        return sorted({*vars(self), *vars(self._sources[0])})
+
+    @property
+    def __all__(self):
+        source = self._sources[0]
+        return getattr(source, "__all__", [name for name in vars(source) if not name.startswith("_")])
+
+
+def sources_of(path):
+    """The modules that have what PyTorch has at a path of the table."""
+    return [_source(place) for place in PATHS[path].split()]
+
+
+def _source(place):
+    module, _, name = place.partition(":")
+    module = import_module(f"{_ROOT}.{module}")
+    return vars(module)[name] if name else module

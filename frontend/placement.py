@@ -1,0 +1,58 @@
+"""Keywords that say where and how a tensor is kept. On a CPU with row-major memory they change nothing, or are errors.
+
+device=         the CPU
+layout=         weft.strided
+memory_format=  any: results are row-major whatever is asked for
+pin_memory=     any: it is about copies to another device
+"""
+
+from .runtime.device import require_cpu
+
+
+class layout:
+    """How elements are kept: `weft.strided`, in an array with strides, is the one weft has."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"weft.{self.name}"
+
+    def __reduce__(self):
+        return self.name
+
+
+class memory_format(layout):
+    """The order of elements in memory. Accepted everywhere, and without effect."""
+
+    __slots__ = ()
+
+
+strided, sparse_coo, sparse_csr = map(layout, ("strided", "sparse_coo", "sparse_csr"))
+contiguous_format, preserve_format, channels_last, channels_last_3d = map(
+    memory_format, ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+)
+
+_KEYWORDS = {"device", "layout", "memory_format", "pin_memory"}
+
+
+def check_placement(function, options):
+    """TypeError for a keyword the function does not have, RuntimeError for a place weft has not."""
+    check_keywords(function, options, _KEYWORDS)
+    require_cpu(function, options.get("device"))
+    if options.get("layout") not in (None, strided):
+        raise RuntimeError(f"{function}: tensors are dense, got layout={options['layout']!r}; leave the layout out")
+
+
+def check_keywords(function, options, known):
+    """TypeError for a keyword the function does not have."""
+    unknown = options.keys() - set(known)
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
+
+
+PUBLIC = str.split("""
+    layout memory_format strided sparse_coo sparse_csr contiguous_format preserve_format channels_last channels_last_3d
+""")

@@ -1,0 +1,141 @@
+"""PyTorch's switches for a process. Those that choose among ways to compute the same are kept and change nothing."""
+
+from dataclasses import dataclass
+from types import ModuleType
+
+from .runtime.device import CPU, require_cpu
+from .runtime.threads import get_num_threads
+
+
+@dataclass(slots=True)
+class _Settings:
+    """What has been asked for."""
+
+    matmul_precision: str = "highest"
+    deterministic: bool = False
+    warn_only: bool = False
+    warn_always: bool = False
+    interop_threads: int | None = None
+
+
+_SETTINGS = _Settings()
+_PRECISIONS = ("highest", "high", "medium")
+
+
+def set_float32_matmul_precision(precision):
+    """ "highest", "high" or "medium": products of float32 are computed in float32 whatever is allowed."""
+    if precision not in _PRECISIONS:
+        raise ValueError(f"set_float32_matmul_precision: {precision!r} is not one of {', '.join(_PRECISIONS)}")
+    _SETTINGS.matmul_precision = precision
+
+
+def get_float32_matmul_precision():
+    return _SETTINGS.matmul_precision
+
+
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """All of weft's algorithms are deterministic: equal inputs give equal bits."""
+    _SETTINGS.deterministic, _SETTINGS.warn_only = bool(mode), bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled():
+    return _SETTINGS.deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled():
+    return _SETTINGS.warn_only
+
+
+def set_deterministic_debug_mode(debug_mode):
+    """0 or "default", 1 or "warn", 2 or "error"."""
+    levels = {"default": 0, "warn": 1, "error": 2}
+    level = levels.get(debug_mode, debug_mode)
+    if level not in (0, 1, 2):
+        raise RuntimeError(
+            f"set_deterministic_debug_mode: expected 0, 1, 2, default, warn or error, got {debug_mode!r}"
+        )
+    use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
+def get_deterministic_debug_mode():
+    return 0 if not _SETTINGS.deterministic else 2 - _SETTINGS.warn_only
+
+
+def set_warn_always(b):
+    """Warnings appear as Python's filters say."""
+    _SETTINGS.warn_always = bool(b)
+
+
+def is_warn_always_enabled():
+    return _SETTINGS.warn_always
+
+
+def set_flush_denormal(mode):
+    """False: numbers below the smallest normal one are kept as they are, and there is no switch for it."""
+    return False
+
+
+def set_num_interop_threads(n):
+    """Kept for get_num_interop_threads: operations run one after the other."""
+    if n < 1:
+        raise RuntimeError(f"set_num_interop_threads: expected a positive number of threads, got {n}")
+    _SETTINGS.interop_threads = int(n)
+
+
+def get_num_interop_threads():
+    return _SETTINGS.interop_threads or get_num_threads()
+
+
+def set_default_device(device):
+    """The CPU, or None."""
+    require_cpu("set_default_device", device)
+
+
+def get_default_device():
+    return CPU
+
+
+def _assert(condition, message):
+    """An assertion as a function."""
+    assert condition, message
+
+
+# --- automatic mixed precision, from outside --------------------------------------------------------------------------
+def is_autocast_enabled(device_type=None):
+    """False: nothing is cast on its own."""
+    return False
+
+
+def is_autocast_cpu_enabled():
+    return False
+
+
+def clear_autocast_cache():
+    """Nothing is cached."""
+
+
+# --- PyTorch's names for its compiler ---------------------------------------------------------------------------------
+def _reset():
+    """Nothing to reset: a compiled function holds its own programs."""
+
+
+compiling = ModuleType(
+    "weft._dynamo", "PyTorch's names for its compiler's settings. They can be set, and change nothing."
+)
+compiling.__dict__.update(
+    reset=_reset,
+    suppress_errors=False,
+    cache_size_limit=8,
+    recompile_limit=8,
+    verbose=False,
+    capture_scalar_outputs=False,
+    optimize_ddp=False,
+)
+
+PUBLIC = str.split("""
+    set_float32_matmul_precision get_float32_matmul_precision use_deterministic_algorithms
+    are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode
+    get_deterministic_debug_mode set_warn_always is_warn_always_enabled set_flush_denormal set_num_interop_threads
+    get_num_interop_threads set_default_device get_default_device is_autocast_enabled is_autocast_cpu_enabled
+    clear_autocast_cache _assert
+""")

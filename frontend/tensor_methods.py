@@ -1,0 +1,201 @@
+"""Methods of Tensor that compute nothing: places, types, new tensors like it, and questions. Attached by methods.py."""
+
+from . import functions as f
+from .compiler.dtypes import DType
+from .creation import full, tensor
+from .placement import check_placement, strided
+from .runtime.device import CPU, require_cpu
+from .runtime.tensor import Tensor
+from .shaping import sizes
+from .tensor_types import cast_method_names, type_named, type_of
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_blocking=False, copy=False, **placement):
+    """to(dtype), to(other tensor), to("cpu"), to("cpu", dtype): the tensor itself if that changes nothing, unless
+    copy=True."""
+    if placement:
+        check_placement("to", placement)
+    if device is not None or tensor is not None or other is not None:
+        args = (*args, device, tensor, other)
+    flags = []
+    for a in args:
+        if a is CPU or a is None:
+            continue
+        if isinstance(a, DType):
+            dtype = a
+        elif isinstance(a, Tensor):
+            dtype = a.dtype
+        elif isinstance(a, bool):
+            flags.append(a)
+        else:
+            require_cpu("to", a)
+    # PyTorch takes non_blocking and copy by position too, last of all.
+    copy = copy or len(flags) > 1 and flags[1]
+    result = self if dtype is None else f.to_dtype(self, dtype)
+    return f.clone(self) if copy and result is self else result
+
+
+def _cpu(self, memory_format=None):
+    """The tensor, which is on the CPU."""
+    return self
+
+
+def _elsewhere(name):
+    def method(self, device=None, non_blocking=False, memory_format=None):
+        require_cpu(name, device or name)
+        return self
+
+    method.__doc__ = f"RuntimeError: there is no {name} device."
+    return method
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+def _cast_method(dtype):
+    def method(self, memory_format=None):
+        return f.to_dtype(self, dtype)
+
+    method.__doc__ = f"The tensor as {dtype.name}; itself if it is."
+    return method
+
+
+def _type(self, dtype=None, non_blocking=False):
+    """The tensor in another type (a dtype, or a class such as weft.FloatTensor or its name); without one, the name of
+    PyTorch's class for its own."""
+    if dtype is None:
+        return str(type_of(self.dtype))
+    return f.to_dtype(self, dtype if isinstance(dtype, DType) else type_named(dtype).dtype)
+
+
+# --- new tensors ------------------------------------------------------------------------------------------------------
+def _new_tensor(self, data, *, dtype=None, requires_grad=False, **placement):
+    return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad, **placement)
+
+
+def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False, **placement):
+    return full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad, **placement)
+
+
+def _new_filled(value):
+    def method(self, *shape, size=None, dtype=None, requires_grad=False, **placement):
+        return _new_full(self, sizes(shape, size), value, dtype=dtype, requires_grad=requires_grad, **placement)
+
+    return method
+
+
+def _new(self, *data, device=None):
+    """PyTorch's older constructor, with this tensor's type: new(2, 3), new([1, 2])."""
+    return type_of(self.dtype)(*data, device=device)
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+def _storage_offset(self):
+    """How many elements after the beginning of the memory of the tensor it is a view of."""
+    base = self if self._base is None else self._base
+    return (self.array.ctypes.data - base.array.ctypes.data) // self.dtype.size_bytes
+
+
+def _is_nonzero(input):
+    """Whether the one element is not zero."""
+    return bool(input)
+
+
+def _is_same_size(input, other):
+    return input.shape == other.shape
+
+
+def _itself(self):
+    """The tensor itself: there is nothing to resolve, pin or share."""
+    return self
+
+
+def _no(self):
+    """False: there are no such tensors here."""
+    return False
+
+
+_OTHER_DEVICES = str.split("cuda xpu mps meta ipu maia mtia vulkan hpu xla")
+_OTHER_LAYOUTS = str.split("sparse sparse_csr quantized mkldnn nested")
+_NEVER = str.split("pinned complex conj neg inference shared coalesced")
+_NOTHING_TO_DO = str.split("resolve_conj resolve_neg pin_memory share_memory_ to_dense")
+
+
+def _attach_questions():
+    for name in (*_OTHER_DEVICES, *_OTHER_LAYOUTS):
+        setattr(Tensor, f"is_{name}", False)
+    for name in _NEVER:
+        setattr(Tensor, f"is_{name}", _no)
+    for name in _NOTHING_TO_DO:
+        setattr(Tensor, name, _itself)
+    Tensor.is_cpu, Tensor.device, Tensor.layout, Tensor.output_nr = True, CPU, strided, 0
+    Tensor.get_device = lambda self: -1
+    Tensor.is_signed = lambda self: self.dtype.is_signed
+    Tensor.is_floating_point = lambda self: self.dtype.is_floating_point
+    Tensor.is_nonzero, Tensor.is_same_size = _is_nonzero, _is_same_size
+    Tensor.element_size = lambda self: self.dtype.size_bytes
+    Tensor.itemsize = property(lambda self: self.dtype.size_bytes)
+    Tensor.nbytes = property(lambda self: self.dtype.size_bytes * self.numel())
+    Tensor.data_ptr = lambda self: self.array.ctypes.data
+    Tensor.storage_offset = _storage_offset
+    # In PyTorch a view of a view is a view of the first tensor too.
+    Tensor._is_view = lambda self: self._base is not None
+
+
+def attach():
+    """Give Tensor these methods."""
+    _attach_questions()
+    Tensor.to, Tensor.cpu, Tensor.type, Tensor.new = _to, _cpu, _type, _new
+    for name in ("cuda", "xpu", "ipu", "hpu", "mtia"):
+        setattr(Tensor, name, _elsewhere(name))
+    for name, dtype in cast_method_names():
+        setattr(Tensor, name, _cast_method(dtype))
+    Tensor.new_tensor, Tensor.new_full = _new_tensor, _new_full
+    Tensor.new_zeros, Tensor.new_ones = _new_filled(0), _new_filled(1)
+    Tensor.new_empty = Tensor.new_zeros
+
+
+# --- the same as functions --------------------------------------------------------------------------------------------
+def is_complex(input):
+    return input.is_complex()
+
+
+def is_conj(input):
+    return input.is_conj()
+
+
+def is_neg(input):
+    return input.is_neg()
+
+
+def is_inference(input):
+    return input.is_inference()
+
+
+def is_signed(input):
+    return input.is_signed()
+
+
+def is_storage(obj):
+    """False: tensors here have no storage objects."""
+    return False
+
+
+def is_nonzero(input):
+    return _is_nonzero(input)
+
+
+def is_same_size(input, other):
+    return _is_same_size(input, other)
+
+
+def typename(obj):
+    """A tensor's type in words, or the full name of any other object's class."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+PUBLIC = str.split("""
+    is_complex is_conj is_neg is_inference is_signed is_storage is_nonzero is_same_size typename
+""")

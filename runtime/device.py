@@ -1,0 +1,89 @@
+"""PyTorch's device objects. weft computes on the CPU: others can be named, asked and compared, but not used."""
+
+_TYPES = str.split("""
+    cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone
+""")
+
+
+class device:
+    """device("cpu"), device("cuda:1"), device("cuda", 1): a type and an index, which may be None.
+
+    As a context manager or decorator it says where new tensors are made, which can only be the CPU.
+    """
+
+    __slots__ = ("type", "index")
+
+    def __new__(cls, type, index=None):
+        if isinstance(type, device):
+            return type
+        key = _parsed(type, index)
+        known = _known.get(key)
+        if known is None:
+            self = object.__new__(cls)
+            self.type, self.index = key
+            known = _known.setdefault(key, self)
+        return known
+
+    def __eq__(self, other):
+        if not isinstance(other, device):
+            return NotImplemented
+        return self.type == other.type and self.index == other.index
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self):
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
+
+    def __reduce__(self):
+        return device, (self.type, self.index)
+
+    def __enter__(self):
+        require_cpu("device", self)
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+    def __call__(self, function):
+        require_cpu("device", self)
+        return function
+
+
+def _parsed(kind, index):
+    """(type, index) of what a user wrote. A number alone is an accelerator's, in PyTorch's way."""
+    if isinstance(kind, int) and not isinstance(kind, bool):
+        return "cuda", kind
+    if not isinstance(kind, str):
+        raise TypeError(f"device(): argument 'type' must be str, int or device, not {type(kind).__name__}")
+    name, colon, number = kind.partition(":")
+    if name not in _TYPES:
+        raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {kind}")
+    if not colon:
+        return name, None if index is None else int(index)
+    if index is not None:
+        raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {kind}")
+    if not number.isdecimal():
+        raise RuntimeError(f"Invalid device string: '{kind}'")
+    return name, int(number)
+
+
+_known = {}
+# One object for all who name it, so that a look tells it.
+CPU = device("cpu")
+
+
+def require_cpu(function, given):
+    """RuntimeError unless a device that a user gave is the CPU, or None."""
+    if given is None or given is CPU or given == "cpu":
+        return
+    wanted = device(given)
+    if wanted.type != "cpu":
+        raise RuntimeError(
+            f"{function}: weft computes on the CPU, got {str(wanted)!r}; leave the device out, or choose it as in "
+            'device = "cuda" if weft.cuda.is_available() else "cpu"'
+        )

@@ -1,0 +1,41 @@
+"""The end of a call in which gradients passed through nodes: its results get theirs, or all of them go.
+
+Nodes are needed where the user has seen one (hooks), or where they do what steps do not say. Else the steps say all:
+the results are differentiated by a program, as those of any call.
+"""
+
+from .frame_autograd import node_for
+from .frame_views import has_history, is_held_outside, references_by_nodes
+from .node import Node
+
+
+def end_nodes(frame):
+    """Whether the call, which is about to end, has results with nodes of their own."""
+    if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks:
+        return hand_out_nodes(frame)
+    for walk in frame.walks:
+        frame.freed.update(walk.freed)
+    frame.nodes, frame.hooked = {}, False
+    for tensor in frame.tensors:
+        if tensor is not None and tensor._frame is frame:
+            tensor._node = None
+    return False
+
+
+def hand_out_nodes(frame):
+    """Results that somebody holds get real nodes, with all that these lead to; other nodes go, with what they have
+    saved. Whether there are such results."""
+    by_nodes = references_by_nodes(frame)
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
+    stack = [frame.tensors[v]._node or node_for(frame, v) for v in held]
+    reached = set()
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack += [edge[0] for edge in node.edges if edge is not None and isinstance(edge[0], Node)]
+    frame.nodes = {vid: node for vid, node in frame.nodes.items() if node in reached}
+    for vid, tensor in enumerate(frame.tensors):
+        if tensor is not None and tensor._frame is frame and has_history(frame, vid):
+            tensor._node = frame.nodes.get(vid, tensor._node if vid in held else None)
+    return bool(held)

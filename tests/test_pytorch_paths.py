@@ -1,0 +1,284 @@
+"""PyTorch's import paths and names: what weft has is found where PyTorch has it, and what it lacks explains itself."""
+
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import absent, nn
+from weft.paths import PATHS
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    """Another test may have imported it."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+IMPORTS = """
+from weft.utils.data.dataloader import DataLoader, default_collate
+from weft.utils.data.dataset import Dataset, TensorDataset, Subset, random_split
+from weft.nn.modules.linear import Linear, Identity
+from weft.nn.modules.module import Module
+from weft.nn.modules.loss import _Loss, MSELoss
+from weft.nn.modules.batchnorm import _BatchNorm
+from weft.nn.modules.container import Sequential, ModuleList
+from weft.nn.modules.utils import _pair, _ntuple
+from weft.nn.modules import activation, Tanh
+from weft.nn.parameter import Parameter
+from weft.nn.utils import clip_grad_norm_, parameters_to_vector
+from weft.nn.utils.clip_grad import clip_grad_norm_
+from weft.nn.utils.rnn import pad_sequence
+from weft.autograd import Variable, Function
+from weft.autograd.function import Function, once_differentiable, FunctionCtx
+from weft.autograd.grad_mode import no_grad
+from weft.optim.optimizer import Optimizer, required
+from weft.optim.lr_scheduler import _LRScheduler, LRScheduler, StepLR
+from weft.optim.adamw import AdamW
+from weft.cuda.amp import autocast, GradScaler
+from weft.cuda.amp.grad_scaler import GradScaler
+from weft.amp.autocast_mode import autocast
+from weft.backends import cudnn
+import weft.backends.cudnn as cudnn
+import weft.backends.mps
+from weft.utils.checkpoint import checkpoint
+from weft.utils._pytree import tree_map
+from weft.utils import checkpoint, data
+from weft.utils.data.distributed import DistributedSampler
+from weft.distributed import init_process_group, destroy_process_group
+from weft.nn.parallel import DataParallel, DistributedDataParallel
+import weft.multiprocessing as mp
+import weft.distributed as dist
+from weft.testing import assert_close
+from weft.serialization import load
+from weft.random import fork_rng
+from weft.version import __version__
+import weft._dynamo
+from weft.nn.modules import *
+from weft.nn.functional import *
+"""
+
+
+@pytest.mark.parametrize("line", IMPORTS.strip().split("\n"))
+def test_imports(line, without_torch):
+    exec(line, {})
+    with weft.as_torch():
+        exec(line.replace("weft", "torch"), {})
+
+
+def test_paths_show_what_is_there():
+    import weft.nn.modules.linear as linear
+
+    assert linear.Linear is nn.Linear is weft.nn.modules.Linear and "Linear" in dir(linear)
+    assert weft.nn.modules.linear is linear and weft.utils.data.dataset.Dataset is weft.utils.data.Dataset
+    linear.mine = 3
+    assert weft.nn.modules.linear.mine == 3
+    assert pickle.loads(pickle.dumps(weft.nn.modules.linear.Linear)) is nn.Linear
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
+def test_every_path_of_the_table(path, without_torch):
+    module = importlib.import_module(f"weft.{path}")
+    assert sys.modules[f"weft.{path}"] is module
+    with weft.as_torch():
+        assert importlib.import_module(f"torch.{path}") is module
+
+
+@pytest.mark.oracle
+def test_the_table_names_paths_of_pytorch():
+    pytest.importorskip("torch")
+    own = {"_dynamo.config", "_inductor", "_inductor.config", "cuda.streams", "_dynamo"}
+    for path in sorted(PATHS.keys() - own):
+        importlib.import_module(f"torch.{path}")
+
+
+# --- the name torch ---------------------------------------------------------------------------------------------------
+def alone(program, *arguments):
+    """What a program prints in a process without PyTorch."""
+    command = [sys.executable, "-c", program, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_weft_under_the_name_torch():
+    printed = alone(
+        "import sys, weft\n"
+        "with weft.as_torch() as torch:\n"
+        "    import torch.nn as nn, torch.nn.functional as F\n"
+        "    from torch.utils.data.dataset import Dataset\n"
+        "    import torch as other\n"
+        "    found = weft.utils.data.Dataset\n"
+        "    print(other is weft is torch, nn is weft.nn, F is weft.nn.functional, Dataset is found)\n"
+        "print([name for name in sys.modules if name.split('.')[0] == 'torch'], weft.nn.__spec__.name)\n"
+        "weft.as_torch()\n"
+        "weft.as_torch()\n"
+        "import torch.optim\n"
+        "print(torch.optim is weft.optim)\n"
+    )
+    assert printed == "True True True True\n[] weft.nn\nTrue\n"
+
+
+def test_a_module_as_a_program(tmp_path):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("")
+    (tmp_path / "pack" / "tool.py").write_text("import sys, torch\nprint(torch.ones(2).sum().item(), sys.argv[1:])\n")
+    command = [sys.executable, "-m", "weft", "-m", "pack.tool", "--x", "1"]
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert finished.stdout == "2.0 ['--x', '1']\n", finished.stderr
+
+
+def test_a_program_imports_its_neighbours(tmp_path):
+    (tmp_path / "model.py").write_text("import torch\nsize = torch.ones(3).shape\n")
+    (tmp_path / "main.py").write_text("from model import size\nprint(__name__, tuple(size))\n")
+    command = [sys.executable, "-m", "weft", str(tmp_path / "main.py")]
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=os.sep, check=False)
+    assert finished.stdout == "__main__ (3,)\n", finished.stderr
+
+
+def test_torch_that_is_there_already(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", type(sys)("torch"))
+    with pytest.raises(RuntimeError, match="torch has been imported already"):
+        weft.as_torch()
+
+
+# --- missing names ----------------------------------------------------------------------------------------------------
+# Names that PyTorch has and weft will not have, so that the examples stay.
+def message_of(path):
+    home, _, name = path.rpartition(".")
+    with pytest.raises(AttributeError) as error:
+        getattr(eval(home, {"weft": weft}), name)
+    return str(error.value)
+
+
+def test_a_missing_name_explains_itself():
+    assert message_of("weft.Tensor.storage") == (
+        "weft.Tensor.storage: PyTorch 2.13 has it, weft will not have it (tensors share memory through NumPy arrays). "
+        "Write instead: x.numpy(), which is the memory"
+    )
+    assert message_of("weft.Tensor.untyped_storage") == message_of("weft.ones(1).untyped_storage")
+    assert "x.numpy(), which is the memory" in message_of("weft.ones(1).untyped_storage")
+    assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
+    assert "weft fetches nothing" in message_of("weft.hub") and "one process" in message_of(
+        "weft.distributed.scatter_object_list"
+    )
+    assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "untyped_storage")
+
+
+@pytest.mark.parametrize("path", ["nn", "nn.functional", "nn.init", "nn.utils", "optim", "autograd", "utils.data", ""])
+def test_every_name_of_pytorch_is_there_or_explained(path):
+    home = importlib.import_module(f"weft.{path}".rstrip("."))
+    for name in absent.names_in(path):
+        if not hasattr(home, name):
+            full = f"weft.{path}.{name}".replace("..", ".")
+            assert message_of(full).startswith(f"{full}: PyTorch 2.13 has it, weft ")
+
+
+@pytest.mark.parametrize("path", ["Tensor", "nn.Module", "optim.Optimizer"])
+def test_every_method_of_pytorch_is_there_or_explained(path):
+    for name in absent.names_in(path):
+        if not hasattr(eval(f"weft.{path}"), name):
+            assert message_of(f"weft.{path}.{name}").startswith(f"weft.{path}.{name}: PyTorch 2.13 has it, weft ")
+
+
+def test_a_misspelt_name_is_an_ordinary_error_with_a_guess():
+    assert message_of("weft.nn.Lineer") == "module 'weft.nn' has no attribute 'Lineer'. Did you mean: 'Linear'?"
+    assert message_of("weft.zerros") == "module 'weft' has no attribute 'zerros'. Did you mean: 'zeros'?"
+    assert message_of("weft.qqqq") == "module 'weft' has no attribute 'qqqq'"
+    assert message_of("weft.nn.functional.sigmoidd").endswith("Did you mean: 'sigmoid'?")
+    assert message_of("weft.ones(1).summ") == "'Tensor' object has no attribute 'summ'"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("from weft.optim import SparseAdam", "'SparseAdam' from 'weft.optim': weft.optim.SparseAdam: PyTorch 2.13"),
+        ("from weft.nn.modules.linear import Lineer", "Did you mean: 'Linear'"),
+        ("import weft.hub", "weft.hub: PyTorch 2.13 has it, weft will not have it"),
+        ("from weft import onnx", "weft.onnx: PyTorch 2.13 has it"),
+        ("import weft.onnx.errors", "weft.onnx: PyTorch 2.13 has it"),
+    ],
+)
+def test_importing_what_is_missing_says_the_same(line, message, without_torch):
+    with pytest.raises(ImportError) as error:
+        exec(line, {})
+    assert message in str(error.value)
+    with weft.as_torch(), pytest.raises(ImportError) as error:
+        exec(line.replace("weft", "torch"), {})
+    assert message in str(error.value)
+
+
+def test_one_process():
+    assert not (weft.distributed.is_available() or weft.distributed.is_initialized())
+    for call in (weft.distributed.init_process_group, weft.nn.parallel.DistributedDataParallel):
+        with pytest.raises(RuntimeError, match="weft trains in one process"):
+            call(nn.Linear(1, 1))
+    layer = nn.Linear(2, 1)
+    wrapped = nn.DataParallel(layer).to("cpu")
+    assert (wrapped(weft.ones(3, 2)) == layer(weft.ones(3, 2))).all() and wrapped.module is layer
+    assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]
+    assert weft.multiprocessing.get_start_method(allow_none=True) in (None, "fork", "spawn", "forkserver")
+
+
+def test_older_names_of_initialisers():
+    weight = weft.ones(3, 3)
+    with pytest.warns(FutureWarning, match="deprecated in favor of `nn.init.xavier_uniform_`"):
+        assert nn.init.xavier_uniform(weight) is weight
+
+
+def test_a_module_of_nobodys_is_not_found_as_ever():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'weft.nn.nothing'"):
+        importlib.import_module("weft.nn.nothing")
+    assert importlib.util.find_spec("weft.nothing") is None
+
+
+def test_a_class_of_a_users_may_define_what_weft_lacks():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.half = 3
+
+        def share_things(self):
+            return self.half
+
+    assert Net().share_things() == 3
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'other'"):
+        Net().other  # noqa: B018
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+def test_the_page_of_coverage_is_true(tmp_path):
+    """What it says is there is there (more may be: whoever adds a name need not write the page)."""
+    text = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `") and line.count("|") == 6]
+    forms = ["weft.{}", "weft.Tensor.{}", "weft.Tensor.{}_", "weft.{}"]
+    assert len(rows) > 300
+    for name, *marks in rows:
+        for form, mark in zip(forms, marks):
+            if mark.strip() == "yes":
+                eval(form.format(name.strip(" `")), {"weft": weft})
+
+
+def test_the_page_of_coverage_can_be_written(tmp_path):
+    spec = importlib.util.spec_from_file_location("coverage_page", ROOT / "docs" / "coverage.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.page().startswith("# Coverage\n") and "| `abs` | yes | yes | yes | yes |" in module.page()
+
+
+@pytest.mark.oracle
+def test_pytorchs_names_are_those_of_the_file():
+    torch = pytest.importorskip("torch")
+    assert set(absent.names_in("optim")) == {
+        n for n in torch.optim.__all__ if not n.startswith("_") and n != "lr_scheduler"
+    } - {n for n in torch.optim.__all__ if type(getattr(torch.optim, n)) is type(sys)}
+    assert {"unique", "einsum", "cumsum"} <= absent.names_in("") and "out" not in absent.names_in("")
+    assert "cumsum" in absent.taking_out("") and "allclose" not in absent.taking_out("")

@@ -1,0 +1,193 @@
+"""Gradients of gradients inside replayed calls, whose first backward goes through nodes. As without the decorator."""
+
+import pytest
+from compiled_twin import assert_same, error_of, leaf, twin
+
+import weft
+from weft import nn
+from weft.autograd import grad
+
+N_CALLS, ODD_CALLS = 11, (6, 9)
+
+
+def is_replayed(function, *arguments, n=8):
+    f = weft.compile(function)
+    for _ in range(n):
+        f(*arguments)
+    return f.recordings[0].usual is not None, f.recordings[0].not_replayed
+
+
+def hvp(x, v):
+    y = (weft.sin(x) * x * x).sum()
+    (g,) = grad(y, x, create_graph=True)
+    (h,) = grad((g * v).sum(), x)
+    return h
+
+
+def test_hessian_vector_products_are_replayed():
+    assert is_replayed(hvp, leaf(4), weft.randn(4)) == (True, None)
+
+
+ODD = {
+    "nothing": lambda x, y, g: None,
+    "a hook": lambda x, y, g: g.register_hook(lambda c: c * 2) and None,
+    "a hook of the leaf": lambda x, y, g: x.register_hook(lambda c: c * 2) and None,
+    "retained": lambda x, y, g: g.retain_grad(),
+    "read": lambda x, y, g: g.tolist(),
+    "the node": lambda x, y, g: g.grad_fn.name(),
+    "kept": lambda x, y, g: KEPT.append(g),
+    "differentiated twice": lambda x, y, g: error_of(lambda: (grad(g.sum(), x), grad(g.sum(), x))[1]),
+    "the first again": lambda x, y, g: error_of(grad, y, x),
+    "changed in place": lambda x, y, g: error_of(lambda: g.mul_(2)),
+}
+KEPT = []
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_the_odd_call(odd):
+    def scenario(compile):
+        KEPT.clear()
+        x = leaf(4)
+
+        def f(v, k):
+            y = (weft.sin(x) * x * v).sum()
+            (g,) = grad(y, x, create_graph=True)
+            extra = odd(x, y, g) if k in ODD_CALLS else None
+            (h,) = grad((g * v).sum(), x)
+            return h, extra
+
+        f, seen = compile(f), []
+        for k in range(N_CALLS):
+            seen += [error_of(f, weft.randn(4), k)]
+        return [*seen, *[k.detach() for k in KEPT], x.grad]
+
+    assert_same(scenario)
+
+
+@twin
+def test_gradient_penalty(compile):
+    critic = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = weft.optim.Adam(critic.parameters(), lr=0.01)
+
+    def step(x, weight):
+        optimizer.zero_grad()
+        x = x.detach().requires_grad_()
+        score = critic(x).sum()
+        (slope,) = grad(score, x, create_graph=True)
+        penalty = ((slope.norm(dim=1) - 1) ** 2).mean() * weight
+        (score + penalty).backward()
+        optimizer.step()
+        return score.detach(), penalty.detach()
+
+    step, seen = compile(step), []
+    for k in range(N_CALLS):
+        seen += step(weft.randn(5, 3), 10.0 if k < 8 else 5.0)
+    return [*seen, *critic.parameters()]
+
+
+@twin
+def test_a_differential_equation(compile):
+    net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = weft.optim.SGD(net.parameters(), lr=0.01)
+    t = weft.linspace(0, 1, 6).reshape(6, 1).requires_grad_()
+
+    def step():
+        optimizer.zero_grad()
+        u = net(t)
+        (du,) = grad(u.sum(), t, create_graph=True)
+        (ddu,) = grad(du.sum(), t, create_graph=True)
+        loss = (ddu + u).square().mean() + (u[0] - 1).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step, seen = compile(step), []
+    for _ in range(N_CALLS):
+        seen.append(step())
+    return [*seen, *net.parameters()]
+
+
+@twin
+def test_results_with_a_history(compile):
+    x = leaf(3)
+
+    def f(v):
+        (g,) = grad((x**3 * v).sum(), x, create_graph=True)
+        return g
+
+    f, seen = compile(f), []
+    for k in range(N_CALLS):
+        g = f(weft.randn(3))
+        if k % 3:
+            seen.append(grad(g.sum(), x)[0])
+        seen.append(g.detach())
+    return seen
+
+
+@twin
+def test_numbers_that_change(compile):
+    x = leaf(3)
+
+    def f(scale, power):
+        y = ((x * scale) ** power).sum()
+        (g,) = grad(y, x, create_graph=True)
+        return grad(g.sum(), x)[0]
+
+    f, seen = compile(f), []
+    for k in range(14):
+        seen.append(f(1.0 + (k // 5), 3.0 if k != 12 else 4.0))
+    return seen
+
+
+@twin
+def test_gradients_are_there_already(compile):
+    x = leaf(3)
+
+    def f(v):
+        (g,) = grad((x * x * v).sum(), x, create_graph=True)
+        (g * v).sum().backward()
+
+    f, seen = compile(f), []
+    for k in range(N_CALLS):
+        if k not in ODD_CALLS:
+            x.grad = None
+        f(weft.randn(3))
+        seen.append(x.grad.clone())
+    return seen
+
+
+OUTSIDE = {
+    "hessian vector": lambda f, x, v: grad((grad(f(x, v), x, create_graph=True)[0] * v).sum(), x)[0],
+    "third": lambda f, x, v: grad(grad(grad(f(x, v), x, create_graph=True)[0].sum(), x, create_graph=True)[0].sum(), x)[
+        0
+    ],
+    "backward of it": lambda f, x, v: grad(f(x, v), x, create_graph=True)[0].square().sum().backward(),
+    "both inputs": lambda f, x, v: grad(f(x, v) * 2, [x, v], create_graph=True, allow_unused=True)[0].detach(),
+    "the gradient is kept": lambda f, x, v: KEPT.append(grad(f(x, v), x, create_graph=True)[0]),
+}
+
+
+@pytest.mark.parametrize("use", OUTSIDE.values(), ids=OUTSIDE)
+def test_second_derivatives_outside(use):
+    def scenario(compile):
+        KEPT.clear()
+        f, x, seen = compile(lambda x, v: (weft.sin(x) * x * v * 2.5).sum()), leaf(4), []
+        for k in range(16):
+            v = weft.randn(4)
+            if use is OUTSIDE["both inputs"]:
+                v.requires_grad_()
+            seen += [use(f, x, v), x.grad]
+            if k % 4 == 3:
+                x.grad = None
+        return [*seen, *[grad(g.sum(), x)[0] for g in KEPT]]
+
+    assert_same(scenario)
+
+
+def test_second_derivatives_outside_are_compiled():
+    f, x = weft.compile(lambda x: (weft.sin(x) * x).sum()), leaf(4)
+    for _ in range(16):
+        grad(grad(f(x), x, create_graph=True)[0].sum(), x)
+    programs = f.recordings[0].usual.entries[-2].step.programs
+    (again,) = [found for key, found in programs.items() if key[0] == "again"]
+    assert again.recordings[0].usual is not None
