@@ -360,3 +360,4 @@ PUBLIC = str.split("""
     tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye rand
     randn rand_like randn_like randint randint_like randperm normal bernoulli asarray
 """)
+METHODS = ["bernoulli"]

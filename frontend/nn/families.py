@@ -1,7 +1,7 @@
 """The modules whose functions (`FUNCTIONS`) nn.functional has, and whose layers (`LAYERS`) nn has.
 
-TOP_LEVEL are the names of functions of networks that weft has too, as PyTorch does at its top level; INPLACE those
-that have a form that writes into its input.
+TOP_LEVEL are the names of functions of networks that weft has too, as PyTorch does at its top level; METHODS those that
+tensors have, and INPLACE those that have a form that writes into its input.
 """
 
 from . import bags, grids, group_normalization, margin_loss, margin_losses, padding, thresholds, windows
@@ -13,4 +13,5 @@ TOP_LEVEL = str.split("""
     hardshrink hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss pairwise_distance pdist
     pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
 """)
+METHODS = str.split("prelu hardshrink")
 INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")
