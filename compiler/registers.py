@@ -143,7 +143,9 @@ class Registers:
         if base.op.kind == "source" and base.op is not INPUT:
             return self.source(access, level)
         if self.reads.is_inline[base.number]:
-            return self.apply(base, [self.read(r, level) for r in self.reads.by_value[base.number]])
+            # Once: a recurrence of single numbers has exponentially many ways through it.
+            known = self.known_value(base)
+            return known or self.apply(base, [self.read(r, level) for r in self.reads.by_value[base.number]])
         at, place = self.at(access, level)
         if indices:
             place = max(place, *(self.placement[i.name] for i in indices), key=_PLACES.index)
@@ -187,9 +189,9 @@ class Registers:
     # --- values of the group ------------------------------------------------------------------------------------------
     def value(self, value):
         """The register of a group's value in the statement being written."""
-        for block in (self.lane_block, self.row_block, self.kernel_block):
-            if block is not None and ("apply", value.number) in block.known:
-                return block.known[("apply", value.number)]
+        known = self.known_value(value)
+        if known is not None:
+            return known
         if value in self.kept and self.kept[value][1] < self.now:
             return self.reload(value)
         assert value.op.kind != "reduction", f"{value!r} is used before it is complete"
@@ -202,6 +204,13 @@ class Registers:
             self.block_for(self.placement[name]).known[("apply", value.number)] = name
             return name
         return self.apply(value, [self.read(r, level) for r in reads])
+
+    def known_value(self, value):
+        """The register that holds the value already, or None."""
+        for block in (self.lane_block, self.row_block, self.kernel_block):
+            if block is not None and ("apply", value.number) in block.known:
+                return block.known[("apply", value.number)]
+        return None
 
     def indirect(self, value, reads, level):
         table, index = reads

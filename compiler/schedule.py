@@ -79,13 +79,15 @@ def _memory_reads(reads, group):
     """The inputs and nodes a group reads, looking through inline values and sources. Nodes of the group are included
     only where they are read from memory: not at the same position."""
     inside = {v.number for v in group.values}
-    found, pending = {}, []
+    found, pending, seen = {}, [], set()
     for value in group.values:
         pending += [r.access.base for r in reads.by_value[value.number]]
     while pending:
         base = pending.pop()
-        if base.number in inside or base in found:
+        # A value that two others read is looked through once: there are as many ways to it as in a recurrence.
+        if base.number in inside or base.number in seen:
             continue
+        seen.add(base.number)
         if base.op is INPUT or reads.is_node[base.number]:
             found[base] = None
         elif reads.is_inline[base.number]:

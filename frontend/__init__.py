@@ -10,23 +10,12 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import (
-    absent,
-    composed,
-    creation,
-    functions,
-    methods,
-    placement,
-    reducing,
-    settings,
-    shaping,
-    tensor_methods,
-    tensor_types,
-)
+from . import absent, inplace, methods
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import float32, float64, int32, int64
 from .compiler.dtypes import promote as promote_types
+from .families import FAMILIES as _FAMILIES
 from .out import taking_out
 from .runtime.device import device
 from .runtime.modes import is_grad_enabled, is_inference_mode_enabled, state
@@ -36,13 +25,22 @@ from .runtime.size import Size
 from .runtime.tensor import Tensor
 from .runtime.threads import get_num_threads, set_num_threads
 
-for _module in (creation, functions, reducing, shaping, composed, placement, settings, tensor_methods, tensor_types):
+for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 for _name in absent.taking_out(""):
     if _name in globals():
         globals()[_name] = taking_out(_name, globals()[_name])
 
-from . import autograd, compiler, nn, optim, utils  # noqa: E402
+from . import autograd, compiler, linalg, nn, optim, special, utils  # noqa: E402
+
+for _name in nn.TOP_LEVEL:
+    globals()[_name] = getattr(nn.functional, _name)
+for _name in inplace.FUNCTIONS:
+    globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
+for _module, _path in ((linalg, "linalg"), (special, "special")):
+    for _name in absent.taking_out(_path):
+        if hasattr(_module, _name):
+            setattr(_module, _name, taking_out(_name, getattr(_module, _name)))
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402

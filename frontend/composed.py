@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .compiler.ops import arithmetic, comparison, indexing, spelling, view
-from .compiler.ops.table import OpError
+from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
+from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
-from .functions import clamp, matmul, operand, where
+from .functions import check_scatter, clamp, matmul, operand, where
 from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
@@ -32,13 +32,9 @@ def frac(input):
     return input - input.trunc()
 
 
-def erfc(input):
-    """1 - erf(input); for large input the difference loses digits."""
-    return 1 - input.erf()
-
-
 def logit(input, eps=None):
     """log(p / (1 - p)); p is limited to [eps, 1 - eps] if eps is given."""
+    input = input if input.dtype.is_floating_point else input * 1.0
     p = input if eps is None else clamp(input, eps, 1 - eps)
     return (p / (1 - p)).log()
 
@@ -99,6 +95,10 @@ def trace(input):
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """Differences of neighbours along dim, n times, after joining what is to be prepended and appended."""
     joined = [x for x in (prepend, input, append) if x is not None]
+    if n < 0:
+        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+    if input.ndim == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     input = cat(joined, dim) if len(joined) > 1 else input
     for _ in range(n):
         rest = max(input.shape[normalize_axis("diff", dim, input.ndim)] - 1, 0)
@@ -107,10 +107,17 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     return input
 
 
-def repeat_interleave(input, repeats, dim=None):
-    """Every slice along dim (every element, if None) so many times, one copy after the other."""
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Every slice along dim (every element, if None) so many times, one copy after the other.
+
+    With repeats alone: the position k repeated repeats[k] times.
+    """
+    if repeats is None:
+        return Tensor(np.repeat(np.arange(input.numel(), dtype=np.int64), input.array))
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
+    if input.ndim == 0:
+        return repeat_interleave(reshape(input, 1), repeats, dim)
     axis = normalize_axis("repeat_interleave", dim, input.ndim)
     counts = repeats.array if isinstance(repeats, Tensor) else repeats
     positions = np.repeat(np.arange(input.shape[axis], dtype=np.int64), counts)
@@ -155,15 +162,20 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src (a number, or the tensor's elements) written at index along dim, or added there."""
     axis = normalize_axis("scatter", dim, input.ndim)
     src = value if src is None else src
-    if reduce not in (None, "add"):
-        raise NotImplementedError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    if reduce not in (None, "add", "multiply"):
+        raise RuntimeError(f"scatter: reduce argument must be either add or multiply, got {reduce!r}")
     if not isinstance(src, Tensor):
         src = input.new_full(index.shape, src)
+    check_scatter("scatter", input, index, src)
+    if input.ndim == 0:
+        return reshape(scatter(reshape(input, 1), 0, reshape(index, -1), reshape(src, -1), reduce=reduce), ())
     src = src[tuple(slice(d) for d in index.shape)]
     if reduce == "add":
         return indexing.scatter_add(input, index, src, axis=axis)
+    if reduce == "multiply":
+        return scattering.scatter_reduce(input, index, src, axis=axis, reduce="prod")
     if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
-        raise IndexError(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
+        raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
     places = np.indices(index.shape, sparse=True)
     steps = np.cumprod((1, *input.shape[:0:-1]))[::-1]
@@ -171,14 +183,6 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     positions = index * int(steps[axis]) + Tensor(np.broadcast_to(others, index.shape).astype(np.int64))
     count = int(np.prod(input.shape))
     return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(count,))
-
-
-def index_fill(input, dim, index, value):
-    """A copy of input with the slices at index along dim filled with a number."""
-    result = input.clone()
-    axis = normalize_axis("index_fill", dim, input.ndim)
-    result[(slice(None),) * axis + (index,)] = value
-    return result
 
 
 def meshgrid(*tensors, indexing="ij"):
@@ -241,11 +245,12 @@ def is_floating_point(input):
 
 
 METHODS = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
-    diagonal diag scatter index_fill scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
+    addcmul addcdiv frac logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
+    diagonal diag scatter scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
-    addcmul addcdiv frac erfc logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
-    repeat_interleave select diagonal diag scatter index_fill meshgrid result_type can_cast is_floating_point
+    addcmul addcdiv frac logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
+    repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
     finfo iinfo
 """)
+INPLACE = str.split("frac logit hypot nan_to_num")

@@ -248,7 +248,10 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
         check_placement("arange", placement)
     if end is None:
         start, end = 0, start
-    start, end, step = plain(start), plain(end), plain(step)
+    # A bool counts as the number it is.
+    start, end, step = (int(v) if isinstance(v, bool) else v for v in map(plain, (start, end, step)))
+    if not all(np.isfinite(v) for v in (start, end)):
+        raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:
@@ -282,6 +285,8 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
 def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("eye", placement)
+    if n < 0 or m is not None and m < 0:
+        raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
     return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
 
 
@@ -355,3 +360,4 @@ PUBLIC = str.split("""
     tensor as_tensor from_numpy full zeros ones empty full_like zeros_like ones_like empty_like arange linspace eye rand
     randn rand_like randn_like randint randint_like randperm normal bernoulli asarray
 """)
+METHODS = ["bernoulli"]

@@ -68,7 +68,7 @@ def _binary(op, name):
 
 
 _UNARY = str.split("""
-    neg abs sign floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
+    neg abs floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
     erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not silu
 """)
 _BINARY = str.split("""
@@ -197,6 +197,12 @@ def where(condition, input=None, other=None):
 
 def clamp(input, min=None, max=None):
     """Limit to [min, max]; either may be None, a number or a tensor."""
+    if input.dtype is bool_:
+        # Extremes of bools are logic, which clamp's arithmetic refuses.
+        bounds = ((GENERATED["maximum"], min), (GENERATED["minimum"], max))
+        for extreme, bound in bounds:
+            input = input if bound is None else extreme(input, bound)
+        return input
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if max is None:
@@ -269,7 +275,21 @@ def gather(input, dim, index):
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 
+def check_scatter(name, input, index, src):
+    """OpError unless the three tensors of a scatter fit in type and dimensions."""
+    if input.dtype is not src.dtype:
+        raise OpError(
+            f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name}, {src.dtype.name}"
+        )
+    if index.numel() and input.ndim and index.ndim != max(input.ndim, 1):
+        raise OpError(
+            f"{name}(): Index tensor must have the same number of dimensions as self tensor, got {index.shape} and "
+            f"{input.shape}"
+        )
+
+
 def scatter_add(input, dim, index, src):
+    check_scatter("scatter_add", input, index, src)
     if src.shape != index.shape and src.ndim == index.ndim:
         # Only the corner of src that the index has is added.
         src = src[tuple(slice(d) for d in index.shape)]
@@ -279,16 +299,20 @@ def scatter_add(input, dim, index, src):
 def index_select(input, dim, index):
     if index.ndim > 1:
         raise OpError(f"index_select: Index is supposed to be a vector, got shape {index.shape}")
-    return indexing.index_select(input, index, axis=normalize_axis("index_select", dim, input.ndim))
+    axis = normalize_axis("index_select", dim, input.ndim)
+    if input.ndim == 0:
+        return reshape(indexing.index_select(reshape(input, 1), reshape(index, -1), axis=0), ())
+    return indexing.index_select(input, index if index.ndim else reshape(index, 1), axis=axis)
 
 
 def index_add(input, dim, index, source, *, alpha=1):
+    axis = normalize_axis("index_add", dim, input.ndim)
     source = source if alpha == 1 else source * alpha
-    return indexing.index_add(input, index, source, axis=normalize_axis("index_add", dim, input.ndim))
-
-
-def take_along_dim(input, indices, dim):
-    return gather(input, dim, indices)
+    if input.ndim == 0:
+        return reshape(index_add(reshape(input, 1), 0, reshape(index, -1), reshape(source, -1)), ())
+    if index.ndim == 0:
+        index, source = reshape(index, 1), source if source.ndim == input.ndim else reshape(source, 1)
+    return indexing.index_add(input, index, source, axis=axis)
 
 
 def nonzero(input, *, as_tuple=False):
@@ -299,14 +323,12 @@ def nonzero(input, *, as_tuple=False):
     return Tensor(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))
 
 
-def masked_select(input, mask):
-    return input[mask]
-
-
 def masked_fill(input, mask, value):
     """input with `value` where the bool tensor `mask` holds."""
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got shape {value.shape}")
     return spelling.masked_fill(input, mask, operand(value))
 
 
@@ -331,7 +353,13 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    return Tensor(np.isclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    """Whether |input - other| <= atol + rtol * |other|, element by element."""
+    if input.dtype is not other.dtype:
+        raise OpError(f"isclose: dtypes do not match: {input.dtype.name} and {other.dtype.name}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
+    with np.errstate(all="ignore"):
+        return Tensor(np.asarray(np.isclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan)))
 
 
 def equal(input, other):
@@ -352,7 +380,12 @@ PUBLIC = [
     *str.split("""
         absolute negative multiply subtract true_divide divide arcsin arccos arctan arctan2 add sub div square pow
         round atan2 where clamp clamp_min clamp_max clip lerp matmul mm bmm mv dot outer addmm gather scatter_add
-        index_select index_add take_along_dim nonzero masked_select masked_fill tril triu allclose isclose equal
+        index_select index_add nonzero masked_fill tril triu allclose isclose equal
         is_tensor numel clone
     """),
 ]
+INPLACE = str.split("""
+    acos asin atan cosh sinh tan exp2 log2 log10 atan2 arctan2 arccos arcsin arctan logical_and logical_or logical_xor
+    logical_not eq ne lt le gt ge absolute negative multiply subtract divide true_divide tril triu addmm clip
+    bitwise_not log1p expm1 neg abs erf rsqrt round
+""")

@@ -4,12 +4,13 @@ import weakref
 
 import numpy as np
 
-from . import composed, reducing, shaping, tensor_methods
 from . import functions as f
+from . import inplace, reducing, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor, plain
+from .families import FAMILIES
 from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
@@ -23,10 +24,10 @@ _METHODS = str.split("""
     atan2 bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min
     clip clone cos cosh div divide dot eq equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod
     gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
-    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill masked_select matmul max maximum
-    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero norm outer permute pow
-    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sign sin sinh
-    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t take_along_dim tan tanh tile
+    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul max maximum
+    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero outer permute pow
+    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sin sinh
+    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t tan tanh tile
     transpose tril triu true_divide trunc unbind unflatten unsqueeze var
 """)
 
@@ -40,6 +41,8 @@ _OPERATORS = {
     "and": "bitwise_and",
     "or": "bitwise_or",
     "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
 }
 # 1 + x is x + 1, in the graph too.
 _COMMUTATIVE = ("add", "mul", "and", "or", "xor")
@@ -64,7 +67,9 @@ def _attach_operators():
         setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
         setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], python_name not in _COMMUTATIVE))
     # As PyTorch computes it, so that values and graphs are the same: two roundings where 2 / x would have one.
-    Tensor.__rtruediv__ = lambda self, other: arithmetic.mul(arithmetic.reciprocal(self), f.operand(other))
+    Tensor.__rtruediv__ = Tensor.__rdiv__ = lambda self, other: arithmetic.mul(
+        arithmetic.reciprocal(self), f.operand(other)
+    )
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
     Tensor.__hash__ = object.__hash__
@@ -75,19 +80,23 @@ def _attach_operators():
     Tensor.__pow__ = lambda self, other: f.pow(self, other)
     Tensor.__rpow__ = lambda self, other: f.pow(other, self)
     Tensor.__matmul__ = lambda self, other: f.matmul(self, other)
+    Tensor.__rmatmul__ = lambda self, other: f.matmul(f.operand(other), self)
     Tensor.__getitem__ = getitem
     Tensor.__setitem__ = setitem
 
 
 # --- in place -------------------------------------------------------------------------------------------------------
 _INPLACE_UNARY = str.split("""
-    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sign sin sqrt tanh trunc
+    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sin sqrt tanh trunc
 """)
-_INPLACE_BINARY = str.split("mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor")
+_INPLACE_BINARY = str.split("""
+    mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
+""")
 # What a statement like `x %= 2` calls.
 _INPLACE_OPERATORS = {
     "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ifloordiv": "floor_divide_",
     "imod": "remainder_", "ipow": "pow_", "iand": "bitwise_and_", "ior": "bitwise_or_", "ixor": "bitwise_xor_",
+    "ilshift": "bitwise_left_shift_", "irshift": "bitwise_right_shift_",
 }  # fmt: skip
 
 
@@ -134,11 +143,15 @@ def _fill_(self, value):
 
 
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     draw = random.uniform(self.shape, self.dtype, generator)
     return _copy_(self, draw * (high - low) + low)
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return _copy_(self, random.normal(self.shape, self.dtype, generator) * std + mean)
 
 
@@ -398,7 +411,9 @@ def _attach_autograd():
     Tensor.data = property(_detach, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
-    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
+    Tensor.mT = Tensor.mH = property(lambda self: shaping.transpose(self, -1, -2))
+    Tensor.H = property(shaping.t)
+    Tensor.adjoint = lambda self: self.mT
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)
@@ -409,8 +424,9 @@ def _attach_autograd():
 
 def attach():
     """Give Tensor its methods."""
-    for name in composed.METHODS:
-        setattr(Tensor, name, getattr(composed, name))
+    for module in FAMILIES:
+        for name in getattr(module, "METHODS", ()):
+            setattr(Tensor, name, getattr(module, name))
     for name in _METHODS:
         home = next(module for module in (f, reducing, shaping) if hasattr(module, name))
         setattr(Tensor, name, getattr(home, name))
@@ -420,6 +436,7 @@ def attach():
     _attach_reading()
     _attach_autograd()
     tensor_methods.attach()
+    inplace.attach(FAMILIES)
 
 
 attach()

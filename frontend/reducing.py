@@ -24,7 +24,9 @@ def _reduce(op, name):
         if dtype is not None:
             input = to_dtype(input, dtype)
         dim = dim if axis is None else axis
-        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim or keepdims))
+        result = op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim or keepdims))
+        # A sum of integers is int64 unless told otherwise.
+        return result if dtype is None else to_dtype(result, dtype)
 
     function.__name__ = name
     function.__doc__ = f"{name} over the dimensions `dim` (an int, a tuple, or None for all)."
@@ -66,6 +68,7 @@ def _deviation(op, name):
             dim, unbiased = None, dim
         if unbiased is not None:
             correction = int(unbiased)
+        correction = 1 if correction is None else correction
         dim, keepdim = dim if axis is None else axis, bool(keepdim or keepdims)
         return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=keepdim, correction=correction)
 
@@ -183,5 +186,5 @@ def log_softmax(input, dim=None, dtype=None, *, axis=None):
 
 
 PUBLIC = str.split("""
-    sum mean prod amax amin any all logsumexp var std norm max min argmax argmin softmax log_softmax
+    sum mean prod amax amin any all logsumexp var std max min argmax argmin softmax log_softmax
 """)

@@ -81,6 +81,8 @@ def broadcast_tensors(*tensors):
 
 def squeeze(input, dim=None, *, axis=None):
     dim = dim if axis is None else axis
+    if isinstance(dim, tuple) and not dim:
+        return view.reshape(input, shape=input.shape)
     return view.squeeze(input, axes=normalize_axes("squeeze", dim, input.ndim))
 
 
@@ -113,8 +115,12 @@ def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
     moved = source if isinstance(source, (list, tuple)) else [source]
     places = destination if isinstance(destination, (list, tuple)) else [destination]
+    if len(moved) != len(places):
+        raise OpError(f"movedim: source {source} should contain the same number of dims as destination {destination}")
     moved = [normalize_axis("movedim", d, input.ndim) for d in moved]
     places = [normalize_axis("movedim", d, input.ndim) for d in places]
+    if len(set(moved)) < len(moved) or len(set(places)) < len(places):
+        raise OpError(f"movedim: repeated dim in source {source} or destination {destination}")
     order = [k for k in range(input.ndim) if k not in moved]
     for place, dim in sorted(zip(places, moved)):
         order.insert(place, dim)
@@ -130,6 +136,11 @@ def cat(tensors, dim=0, *, axis=None):
     tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")
+    for k, x in enumerate(tensors):
+        if not hasattr(x, "apply_op"):
+            raise TypeError(f"cat: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")
+        if not x.shape:
+            raise RuntimeError(f"cat: zero-dimensional tensor (at position {k}) cannot be concatenated")
     kept = [x for x in tensors if x.shape != (0,)] or tensors
     if len(kept) < len(tensors):
         # What is skipped counts for the type.
@@ -158,6 +169,8 @@ def stack(tensors, dim=0, *, axis=None):
 def hstack(tensors):
     """Side by side: along the second dimension, vectors along the first."""
     tensors = [x if x.ndim else reshape(x, 1) for x in tensors]
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
     return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
@@ -167,7 +180,16 @@ def vstack(tensors):
 
 
 def narrow(input, dim, start, length):
+    if input.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     axis = normalize_axis("narrow", dim, input.ndim)
+    if hasattr(start, "dtype") and (start.ndim or start.dtype.category != 1):
+        raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor, got {start.dtype.name}{start.shape}")
+    if length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+    if not -input.shape[axis] <= start <= input.shape[axis]:
+        size = input.shape[axis]
+        raise IndexError(f"narrow: start out of range (expected to be in range of [{-size}, {size}], but got {start})")
     start = int(start) + (input.shape[axis] if start < 0 else 0)
     if not 0 <= start <= start + length <= input.shape[axis]:
         raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")
@@ -223,9 +245,16 @@ def flip(input, *numbers, dims=None):
 
 def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
-    if dims is None:
+    if dims is None or dims == ():
+        if isinstance(shifts, (list, tuple)):
+            if len(shifts) != 1:
+                raise RuntimeError(f"roll: `shifts` {tuple(shifts)} and dims {dims} must align")
+            shifts = shifts[0]
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    pairs = zip(shifts, dims) if isinstance(dims, (list, tuple)) else [(shifts, dims)]
+    shifts, dims = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (shifts, dims))
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"roll: shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
+    pairs = zip(shifts, dims)
     for shift, dim in pairs:
         axis = normalize_axis("roll", dim, input.ndim)
         size = input.shape[axis]

@@ -39,7 +39,8 @@ def test_forward(name, dtype):
     for sample in op.samples():
         ours = call(op, operands_of(sample, dtype), sample.attributes)
         theirs = torch_call(torch, op, theirs_of(sample, dtype), sample.attributes)
-        assert_equal_to_torch(ours, theirs, TOLERANCE[dtype], TOLERANCE[dtype])
+        allowed = max(TOLERANCE[dtype], op.tolerance or 0)
+        assert_equal_to_torch(ours, theirs, allowed, allowed)
 
 
 def gradients(ours, inputs, theirs, their_inputs, seed, create_graph):
@@ -70,20 +71,20 @@ def test_gradients(name):
         for a, b in zip(first, their_first):
             assert (a is None) == (b is None)
             if a is not None:
-                assert_equal_to_torch(a, b, 1e-10, 1e-12)
+                assert_equal_to_torch(a, b, op.tolerance or 1e-10, 1e-12)
         for a, b in zip(first, their_first):
             if a is None or not b.requires_grad:
                 assert a is None or not a.requires_grad or zero_second(a, inputs), name
                 continue
             if not a.requires_grad:
                 zeros = torch.autograd.grad(b, their_inputs, torch.ones_like(b), allow_unused=True, retain_graph=True)
-                assert all(z is None or not z.any() for z in zeros), name
+                assert all(z is None or not z.numel() or z.abs().max() < 1e-12 for z in zeros), name
                 continue
             second, their_second = gradients(a, inputs, b, their_inputs, 1, True)
             for c, d, x in zip(second, their_second, inputs):
                 c = weft.zeros_like(x) if c is None else c
                 d = torch.zeros(x.shape, dtype=torch.float64) if d is None else d
-                assert_equal_to_torch(c, d, 1e-9, 1e-11)
+                assert_equal_to_torch(c, d, op.tolerance or 1e-9, 1e-11)
 
 
 def zero_second(gradient, inputs):

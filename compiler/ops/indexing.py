@@ -10,7 +10,7 @@ from .comparison import cast, eq
 from .kinds import composite, elementwise
 from .samples import Sample
 from .source import arange, zeros_like
-from .table import Meta, Op, OpError, register
+from .table import Meta, Op, OpError, OutOfRange, register
 from .view import expand, reshape
 
 
@@ -20,10 +20,10 @@ def _require_index(name, index):
 
 
 def check_range(name, index, size):
-    """IndexError if an index is outside [0, size)."""
+    """OutOfRange if an index is outside [0, size)."""
     if index.size and (index.min() < 0 or index.max() >= size):
         bad = index[(index < 0) | (index >= size)].reshape(-1)[0]
-        raise IndexError(f"{name}: index {int(bad)} is out of bounds for a dimension of size {size}")
+        raise OutOfRange(f"{name}: index {int(bad)} is out of bounds for a dimension of size {size}")
 
 
 def _first_is_float(position):

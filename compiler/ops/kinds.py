@@ -84,6 +84,29 @@ def alias(name, decompose, **facts):
     return register(Op(name, "composite", infer, decompose=decompose, **facts))
 
 
+def library(name, infer, evaluate, **facts):
+    """An op computed by `evaluate` alone, with NumPy: it has no kernel, so a compiled call runs it eagerly.
+
+    `infer` is (operands, attributes) -> Meta. Operands reach `evaluate` as arrays of the types they have.
+    """
+    reason = "computed by NumPy: it has no generated kernel"
+    return register(
+        Op(
+            name,
+            "library",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            evaluate,
+            extra={"eager_only": lambda dtypes, attributes: reason},
+            **facts,
+        )
+    )
+
+
+def like_first(operands, attributes):
+    """The shape rule of a result like the first operand."""
+    return Meta(operands[0].shape, operands[0].dtype)
+
+
 class _Probe:
     """A value that has only a shape and a type: decompositions run on it to find theirs."""
 

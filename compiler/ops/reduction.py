@@ -25,7 +25,7 @@ from .arithmetic import div, mul
 from .comparison import eq, where
 from .samples import Sample
 from .source import full_like
-from .table import Meta, Op, OpError, register
+from .table import Meta, Op, OutOfRange, register
 from .view import cat, expand, permute, reshape, slice_
 
 
@@ -73,7 +73,7 @@ def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=No
         axes = attributes["axes"]
         assert axes == normalize_axes(name, axes, len(x.shape)) or axes == (), (name, axes)
         if isinstance(lower, Combine) and lower.identity is None and 0 in [x.shape[a] for a in axes]:
-            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axes}, and {name} has no identity")
+            raise OutOfRange(f"{name}: shape {x.shape} has no elements along dim {axes}, and {name} has no identity")
         return Meta(reduced_shape(x.shape, axes, attributes["keepdim"]), result_dtype(x.dtype))
 
     return register(
@@ -112,8 +112,8 @@ sum_ = _reduction(
 )
 
 
-def _shift(x, axis, distance):
-    """x moved along axis by `distance` places, with ones coming in."""
+def shift(x, axis, distance, fill=1):
+    """x moved along axis by `distance` places, with the number `fill` coming in."""
     size = x.shape[axis]
     span = max(size - abs(distance), 0)
 
@@ -121,7 +121,7 @@ def _shift(x, axis, distance):
         return tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
 
     shape = tuple(min(abs(distance), size) if k == axis else d for k, d in enumerate(x.shape))
-    ones = full_like(slice_(x, spec=spec(0, shape[axis])), 1)
+    ones = full_like(slice_(x, spec=spec(0, shape[axis])), fill)
     if distance > 0:
         return cat(ones, slice_(x, spec=spec(0, span)), axis=axis)
     return cat(slice_(x, spec=spec(size - span, span)), ones, axis=axis)
@@ -132,11 +132,11 @@ def _product_of_others(x, axis):
 
     Not out / x: that is wrong where x is 0, and its derivative wrong where one other element is 0.
     """
-    before, after = _shift(x, axis, 1), _shift(x, axis, -1)
+    before, after = shift(x, axis, 1), shift(x, axis, -1)
     distance = 1
     while distance < x.shape[axis]:
-        before = mul(before, _shift(before, axis, distance))
-        after = mul(after, _shift(after, axis, -distance))
+        before = mul(before, shift(before, axis, distance))
+        after = mul(after, shift(after, axis, -distance))
         distance *= 2
     return mul(before, after)
 
@@ -229,7 +229,7 @@ def _arg(name, evaluate, predicate):
     def infer(operands, attributes, default_float):
         x, axis = operands[0], attributes["axis"]
         if x.shape[axis] == 0:
-            raise OpError(f"{name}: shape {x.shape} has no elements along dim {axis}")
+            raise OutOfRange(f"{name}: shape {x.shape} has no elements along dim {axis}")
         return Meta(reduced_shape(x.shape, (axis,), False), dtypes.int64)
 
     # `lower` is the comparison by which a later element replaces the best one so far: the first of equals wins, and

@@ -164,7 +164,7 @@ def _triangle(name, keep):
         rows, columns = x.shape[-2:]
         row = x.apply_op(arange, (diagonal, 1), {"shape": (rows,), "dtype": dtypes.int64})
         column = x.apply_op(arange, (0, 1), {"shape": (columns,), "dtype": dtypes.int64})
-        return where(keep(column, reshape(row, shape=(rows, 1))), x, 0)
+        return where(keep(column, reshape(row, shape=(rows, 1))), x, False)
 
     return alias(
         name,

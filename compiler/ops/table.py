@@ -12,7 +12,9 @@ An entry holds every fact about one op, in this order:
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use
-    oracle      the PyTorch function the tests compare with
+    oracle      the PyTorch function the tests compare with: its name under `torch.`, or where the spellings differ a
+                function (torch, *operands, **attributes) -> tensor
+    tolerance   how far PyTorch's own result is off, where that is more than the tests allow
 
 Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
 """
@@ -43,9 +45,14 @@ class OpError(ValueError, RuntimeError):
     """Operands that an op cannot take. Also a RuntimeError, which is what PyTorch raises."""
 
 
+class OutOfRange(OpError, IndexError):
+    """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
+
+
 @dataclass(eq=False, slots=True)
 class Op:
-    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite."""
+    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite,
+    library."""
 
     name: str
     kind: str
@@ -57,7 +64,7 @@ class Op:
     node_name: str = ""
     compute_dtype: object = None
     samples: object = None
-    oracle: str = ""
+    oracle: str | object = ""
     tolerance: float | None = None
     doc: str = ""
     extra: dict = field(default_factory=dict)

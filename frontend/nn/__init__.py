@@ -9,6 +9,8 @@
 """
 
 from ..absent import attribute_of
+from ..inplace import inplace_form
+from ..runtime.tensor import Tensor as _Tensor
 from . import functional, init, utils
 from .activation import (
     CELU,
@@ -34,6 +36,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
+from .families import FAMILIES, INPLACE, METHODS, TOP_LEVEL
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
@@ -51,9 +54,19 @@ from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
 from .parallel import DataParallel
 from .parameter import Parameter
 
+for _module in FAMILIES:
+    globals().update({name: getattr(_module, name) for name in getattr(_module, "LAYERS", ())})
+    for _name in getattr(_module, "FUNCTIONS", ()):
+        setattr(functional, _name, getattr(_module, _name))
+for _name in METHODS:
+    setattr(_Tensor, _name, getattr(functional, _name))
+for _name in INPLACE:
+    setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
 __getattr__ = attribute_of(__name__)
 
 __all__ = [
+    *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),
+    "TOP_LEVEL",
     "CELU",
     "ELU",
     "GELU",

@@ -16,6 +16,9 @@ from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural
 from ..compiler.ops import reduction as reductions
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..creation import arange
+from ..ordering import bincount, unique
+from ..products import pdist as pdist
+from ..reductions import renorm
 from ..runtime import random
 from ..runtime.modes import no_grad
 from .loss_functions import (
@@ -54,6 +57,10 @@ def relu6(input, inplace=False):
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x cut to [min_val, max_val]. At the ends themselves the gradient is 0; that of clamp is 1."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
+    if not input.dtype.is_floating_point:
+        return arithmetic.clamp(input, int(min_val), int(max_val))
     low, high = float(min_val), float(max_val)
     return comparison.where(input <= low, low, comparison.where(input >= high, high, input))
 
@@ -65,7 +72,9 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     """leaky_relu with a learned slope: one, or one per channel (dimension 1)."""
-    if weight.shape != (1,) and len(input.shape) > 1:
+    if not input.shape and weight.shape not in ((), (1,)):
+        raise RuntimeError(f"prelu: Not allow zero-dim input tensor with {weight.shape[0]} slopes; give it a dimension")
+    if weight.shape not in ((), (1,)) and len(input.shape) > 1:
         weight = weight.reshape((weight.shape[0],) + (1,) * (len(input.shape) - 2))
     return comparison.where(input > 0, input, input * weight)
 
@@ -183,20 +192,42 @@ def _softmax_axis(name, x, dim):
 # --- linear maps and lookups ----------------------------------------------------------------------------------------
 def linear(input, weight, bias=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
+    if not input.dtype.is_floating_point and input.dtype is weight.dtype:
+        # Products of integers, as NumPy computes them.
+        product = contraction.matmul(input, contraction.swap_last(weight))
+        return product if bias is None else product + bias
     if bias is None:
         return contraction.linear(input, weight)
     return contraction.linear(input, weight, bias)
 
 
-def embedding(input, weight, padding_idx=None):
-    """Rows of weight at integer positions. The row `padding_idx` gets no gradient."""
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """Rows of weight at integer positions. The row `padding_idx` gets no gradient.
+
+    max_norm: rows that are read are first scaled down in place to that norm. scale_grad_by_freq: gradients of rows are
+    divided by how often they are read. `sparse` has no effect: gradients are dense.
+    """
+    if len(weight.shape) != 2:
+        raise RuntimeError(f"embedding: 'weight' must be 2-D, got shape {weight.shape}")
+    if max_norm is not None:
+        _limit_rows(weight, input, max_norm, norm_type)
     rows = indexing.embedding(weight, input)
+    if scale_grad_by_freq:
+        counts = bincount(input.reshape((-1,)), minlength=weight.shape[0])[input].reshape((*input.shape, 1))
+        rows = rows.detach() + (rows - rows.detach()) / counts
     if padding_idx is None:
         return rows
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise AssertionError(f"embedding: padding_idx {padding_idx} must be within num_embeddings {weight.shape[0]}")
     padded = input.reshape((*input.shape, 1)) == padding_idx % weight.shape[0]
     return comparison.where(padded, rows.detach(), rows)
+
+
+def _limit_rows(weight, index, max_norm, norm_type):
+    """Rows at the index scaled down in place to the norm."""
+    rows = unique(index)
+    with no_grad():
+        weight[rows] = renorm(weight[rows].detach(), norm_type, 0, max_norm)
 
 
 def one_hot(input, num_classes=-1):
@@ -382,6 +413,7 @@ __all__ = [
     "normalize",
     "one_hot",
     "pairwise_distance",
+    "pdist",
     "prelu",
     "relu",
     "relu6",

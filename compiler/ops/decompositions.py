@@ -1,0 +1,401 @@
+"""Decompositions of matrices: QR, LU, eigenvalues and singular values.
+
+An op has one result, so the factors are flattened and laid side by side in the last dimension (`unpack` parts them);
+their cotangents arrive side by side too, zeros for those that nothing depends on. Such zeros stay zeros where vectors
+have no derivative (between equal values), so that values alone always have one.
+"""
+
+from math import prod
+
+import numpy as np
+
+from .. import dtypes
+from . import samples
+from .arithmetic import add, div, mul, sub
+from .comparison import eq, logical_or, where
+from .contraction import matmul, swap_last
+from .indexing import gather
+from .kinds import library
+from .linear_algebra import (
+    _checked,
+    _matrices,
+    columns,
+    diagonal_matrix,
+    diagonal_part,
+    identity,
+    require_matrices,
+    rows,
+    solve_triangular,
+)
+from .samples import Sample
+from .spelling import tril, triu
+from .table import Meta, OpError
+from .view import cat, expand, reshape, slice_
+
+
+def unpack(packed, shapes):
+    """The factors, of these shapes each, as views."""
+    start, parts, batch = 0, [], packed.shape[:-1]
+    for shape in shapes:
+        size = prod(shape)
+        spec = (*((0, 1, d) for d in batch), (start, 1, size))
+        parts.append(reshape(slice_(packed, spec=spec), shape=(*batch, *shape)))
+        start += size
+    return parts
+
+
+def _pack(*arrays, n_batch):
+    return np.concatenate([a.reshape(*a.shape[:n_batch], prod(a.shape[n_batch:])) for a in arrays], -1)
+
+
+def _packed(name, shapes, square=False):
+    """The shape rule: `shapes` gives those of the factors of an m by n matrix."""
+
+    def infer(operands, attributes):
+        require_matrices(name, operands[0], square)
+        *batch, m, n = operands[0].shape
+        return Meta((*batch, sum(prod(s) for s in shapes(m, n, **attributes))), operands[0].dtype)
+
+    return infer
+
+
+def _evaluated(name, function):
+    def evaluate(x, **attributes):
+        return _pack(*function(x, **attributes), n_batch=x.ndim - 2)
+
+    return _checked(name, evaluate)
+
+
+# --- QR ---------------------------------------------------------------------------------------------------------------
+def qr_shapes(m, n, mode):
+    k = m if mode == "complete" else min(m, n)
+    return (m, k), (k, n)
+
+
+def _solve_right(g, r):
+    """G R^-T for an upper triangle R."""
+    return swap_last(solve_triangular(r, swap_last(g), upper=True, unit=False))
+
+
+def _qr_square(gq, gr, q, r):
+    """m >= n: (gQ + Q copy(R gR^T - gQ^T Q)) R^-T, where copy mirrors the lower triangle (Walter and Lehmann 2012)."""
+    inner = sub(matmul(r, swap_last(gr)), matmul(swap_last(gq), q))
+    lower = tril(inner, diagonal=-1)
+    mirrored = add(add(lower, swap_last(lower)), diagonal_part(inner))
+    return _solve_right(add(gq, matmul(q, mirrored)), r)
+
+
+def _qr_vjp(g, out, x, mode):
+    m, n = x.shape[-2:]
+    if mode == "complete" and m > n:
+        raise OpError("linalg.qr: the derivative is not implemented when mode='complete' and nrows > ncols")
+    (gq, gr), (q, r) = unpack(g, qr_shapes(m, n, mode)), unpack(out, qr_shapes(m, n, mode))
+    if m >= n:
+        return _qr_square(gq, gr, q, r)
+    # A = [X | Y], R = [U | V] with Y = Q V. (What a rule reads may not depend on the shape: Y is not taken from A.)
+    u, gu, gv = columns(r, 0, m), columns(gr, 0, m), columns(gr, m, n - m)
+    y = matmul(q, columns(r, m, n - m))
+    gx = _qr_square(add(gq, matmul(y, swap_last(gv))), gu, q, u)
+    return cat(gx, matmul(q, gv), axis=len(x.shape) - 1)
+
+
+qr = library(
+    "linalg_qr",
+    _packed("linalg.qr", qr_shapes),
+    _evaluated("qr", lambda x, mode: np.linalg.qr(x, mode=mode)),
+    vjp=(_qr_vjp,),
+    samples=lambda: [Sample(_matrices(k, s), {"mode": "reduced"}) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
+    oracle=lambda torch, x, mode: _torch_pack(torch, x, torch.linalg.qr(x, mode)),
+)
+
+
+def _torch_pack(torch, x, factors):
+    return torch.cat([f.flatten(x.ndim - 2) for f in factors], -1)
+
+
+# --- eigenvalues of symmetric matrices --------------------------------------------------------------------------------
+def eigh_shapes(m, n, upper):
+    return (n,), (n, n)
+
+
+def _evaluate_eigh(x, upper):
+    return np.linalg.eigh(x, "U" if upper else "L")
+
+
+def _over_gaps(x, values):
+    """x[i, j] / (w_j - w_i), 0 where x is 0."""
+    n, batch = values.shape[-1], values.shape[:-1]
+    gaps = sub(reshape(values, shape=(*batch, 1, n)), reshape(values, shape=(*batch, n, 1)))
+    nothing = logical_or(eq(x, 0.0), eq(identity(values, n), 1.0))
+    return where(nothing, 0.0, div(x, where(nothing, 1.0, gaps)))
+
+
+def _eigh_vjp(g, out, x, upper):
+    """V (diag(gw) + (V^T gV) / (w_j - w_i)) V^T, made symmetric."""
+    n = x.shape[-1]
+    (gw, gv), (w, v) = unpack(g, eigh_shapes(n, n, upper)), unpack(out, eigh_shapes(n, n, upper))
+    inner = add(diagonal_matrix(gw), _over_gaps(matmul(swap_last(v), gv), w))
+    whole = matmul(matmul(v, inner), swap_last(v))
+    return mul(add(whole, swap_last(whole)), 0.5)
+
+
+def _symmetric(seed, shape):
+    x = samples.numbers(seed, shape, -0.25, 0.25) + np.diag(np.arange(1.0, shape[-1] + 1))
+    return x + x.swapaxes(-1, -2)
+
+
+def _symmetric_samples():
+    return [Sample((_symmetric(k, s),), {"upper": False}) for k, s in enumerate(((3, 3), (2, 2, 2)))]
+
+
+eigh = library(
+    "linalg_eigh",
+    _packed("linalg.eigh", eigh_shapes, square=True),
+    _evaluated("eigh", _evaluate_eigh),
+    vjp=(_eigh_vjp,),
+    samples=_symmetric_samples,
+    oracle=lambda torch, x, upper: _torch_pack(torch, x, _torch_eigh(torch, x)),
+)
+
+
+def _torch_eigh(torch, x):
+    """PyTorch's factors with NumPy's signs."""
+    w, v = torch.linalg.eigh(x)
+    ours = torch.tensor(np.linalg.eigh(x.detach().numpy())[1])
+    return w, v * torch.sign((v.detach() * ours).sum(-2))[..., None, :]
+
+
+def _values_like(name, square):
+    def infer(operands, attributes):
+        require_matrices(name, operands[0], square)
+        *batch, m, n = operands[0].shape
+        return Meta((*batch, min(m, n)), operands[0].dtype)
+
+    return infer
+
+
+def _eigenvalues_vjp(g, out, x, upper):
+    """V diag(g) V^T"""
+    n = x.shape[-1]
+    _, v = unpack(eigh(x, upper=upper), eigh_shapes(n, n, upper))
+    return matmul(mul(v, reshape(g, shape=(*g.shape[:-1], 1, n))), swap_last(v))
+
+
+eigenvalues = library(
+    "linalg_eigvalsh",
+    _values_like("linalg.eigvalsh", True),
+    _checked("eigvalsh", lambda x, upper: np.linalg.eigvalsh(x, "U" if upper else "L")),
+    vjp=(_eigenvalues_vjp,),
+    node_name="LinalgEighBackward0",
+    samples=_symmetric_samples,
+    oracle=lambda torch, x, upper: torch.linalg.eigvalsh(x),
+)
+
+
+# --- singular values --------------------------------------------------------------------------------------------------
+def svd_shapes(m, n, full):
+    k = min(m, n)
+    return ((m, m), (k,), (n, n)) if full else ((m, k), (k,), (k, n))
+
+
+def _skew_part(x):
+    return sub(x, swap_last(x))
+
+
+def _outer_space(g, u):
+    """(I - U U^T) G"""
+    return sub(g, matmul(u, matmul(swap_last(u), g)))
+
+
+def _svd_vjp(g, out, x, full):
+    """Townsend, "Differentiating the singular value decomposition" (2016)."""
+    m, n = x.shape[-2:]
+    if full and m != n and 0 not in x.shape:
+        raise OpError("linalg.svd: the derivative needs full_matrices=False, got full_matrices=True")
+    (gu, gs, gvh), (u, s, vh) = unpack(g, svd_shapes(m, n, full)), unpack(out, svd_shapes(m, n, full))
+    k = min(m, n)
+    gu, u, gvh, vh = columns(gu, 0, k), columns(u, 0, k), rows(gvh, 0, k), rows(vh, 0, k)
+    gv, v = swap_last(gvh), swap_last(vh)
+    row, column = (reshape(s, shape=(*s.shape[:-1], *shape)) for shape in ((1, k), (k, 1)))
+    left = mul(_over_gaps(_skew_part(matmul(swap_last(u), gu)), mul(s, s)), row)
+    right = mul(column, _over_gaps(_skew_part(matmul(vh, gv)), mul(s, s)))
+    inner = add(add(left, right), diagonal_matrix(gs))
+    result = matmul(matmul(u, inner), vh)
+    if m > n:
+        result = add(result, matmul(_outer_space(div(gu, row), u), vh))
+    if n > m:
+        result = add(result, matmul(u, swap_last(_outer_space(div(gv, row), v))))
+    return result
+
+
+svd = library(
+    "linalg_svd",
+    _packed("linalg.svd", svd_shapes),
+    _evaluated("svd", lambda x, full: np.linalg.svd(x, full_matrices=full)),
+    vjp=(_svd_vjp,),
+    samples=lambda: [Sample((_spread(k, s),), {"full": False}) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
+    # The vectors' signs are free: what is compared does not depend on them (see test_linalg.py).
+    oracle=lambda torch, x, full: _torch_pack(torch, x, _torch_svd(torch, x, full)),
+)
+
+
+def _spread(seed, shape):
+    """A matrix with singular values that are far apart."""
+    return samples.numbers(seed, shape, -0.25, 0.25) + np.eye(*shape[-2:]) * np.arange(1.0, shape[-1] + 1)
+
+
+def _torch_svd(torch, x, full):
+    """PyTorch's factors with NumPy's signs."""
+    u, s, vh = torch.linalg.svd(x, full_matrices=full)
+    ours = torch.tensor(np.linalg.svd(x.detach().numpy(), full_matrices=full)[0])
+    signs = torch.sign((u.detach() * ours).sum(-2))
+    return u * signs[..., None, :], s, vh * signs[..., :, None]
+
+
+def _singular_values_vjp(g, out, x):
+    """U diag(g) V^T"""
+    m, n = x.shape[-2:]
+    u, _, vh = unpack(svd(x, full=False), svd_shapes(m, n, False))
+    return matmul(mul(u, reshape(g, shape=(*g.shape[:-1], 1, min(m, n)))), vh)
+
+
+singular_values = library(
+    "linalg_svdvals",
+    _values_like("linalg.svdvals", False),
+    _checked("svdvals", lambda x: np.linalg.svd(x, compute_uv=False)),
+    vjp=(_singular_values_vjp,),
+    node_name="LinalgSvdBackward0",
+    samples=lambda: [Sample(s.operands) for s in svd.samples()],
+    oracle="linalg.svdvals",
+)
+
+
+# --- LU ---------------------------------------------------------------------------------------------------------------
+def _lu(x, pivot):
+    """(compact factors, row exchanges counted from 1) by elimination, column after column."""
+    a, (m, n) = np.array(x), x.shape[-2:]
+    k, flat = min(m, n), np.array(x).reshape(prod(x.shape[:-2]), m, n)
+    exchanged = np.empty((len(flat), k), np.int32)
+    every = np.arange(len(flat))
+    with np.errstate(all="ignore"):
+        for j in range(k):
+            chosen = np.abs(flat[:, j:, j]).argmax(1) + j if pivot else np.full(len(flat), j)
+            exchanged[:, j] = chosen + 1
+            flat[every, j], flat[every, chosen] = flat[every, chosen], flat[every, j].copy()
+            divisor = flat[:, j, j, None]
+            flat[:, j + 1 :, j] = np.where(divisor == 0, flat[:, j + 1 :, j], flat[:, j + 1 :, j] / divisor)
+            flat[:, j + 1 :, j + 1 :] -= flat[:, j + 1 :, j, None] * flat[:, j, None, j + 1 :]
+    return flat.reshape(a.shape), exchanged.reshape(*x.shape[:-2], k)
+
+
+def _lu_infer(operands, attributes):
+    require_matrices("linalg.lu_factor", operands[0])
+    return Meta(operands[0].shape, operands[0].dtype)
+
+
+def _pivots_infer(operands, attributes):
+    require_matrices("linalg.lu_factor", operands[0])
+    return Meta((*operands[0].shape[:-2], min(operands[0].shape[-2:])), dtypes.int32)
+
+
+def lower_factor(compact):
+    """L of the compact form: ones on its diagonal."""
+    m, n = compact.shape[-2:]
+    k = min(m, n)
+    return _plus_identity(tril(columns(compact, 0, k), diagonal=-1))
+
+
+def _plus_identity(x):
+    """x with ones on its diagonal, where it has zeros."""
+    m, k = x.shape[-2:]
+    square = add(rows(x, 0, k), identity(x, k))
+    return square if m == k else cat(square, rows(x, k, m - k), axis=len(x.shape) - 2)
+
+
+def upper_factor(compact):
+    """U of the compact form."""
+    m, n = compact.shape[-2:]
+    return triu(rows(compact, 0, min(m, n)), diagonal=0)
+
+
+def _lu_vjp(g, out, x, pivot):
+    """P L^-T (tril(L^T gL - gU2 U2^T, -1) + triu(gU U^T - L2^T gL2)) U^-T, where L2 and U2 are what is not square."""
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    low, up = lower_factor(out), upper_factor(out)
+    gl, gu = tril(columns(g, 0, k), diagonal=-1), triu(rows(g, 0, k), diagonal=0)
+    low1, up1, gl1, gu1 = rows(low, 0, k), columns(up, 0, k), rows(gl, 0, k), columns(gu, 0, k)
+    of_low, of_up = matmul(swap_last(low1), gl1), matmul(gu1, swap_last(up1))
+    axis = len(x.shape) - 1
+    if n > k:
+        of_low = sub(of_low, matmul(columns(gu, k, n - k), swap_last(columns(up, k, n - k))))
+    if m > k:
+        of_up = sub(of_up, matmul(swap_last(rows(low, k, m - k)), rows(gl, k, m - k)))
+    inner = add(tril(of_low, diagonal=-1), triu(of_up, diagonal=0))
+    result = _solve_left(low1, _solve_right(inner, up1))
+    if n > k:
+        result = cat(result, _solve_left(low1, columns(gu, k, n - k)), axis=axis)
+    if m > k:
+        result = cat(result, _solve_right(rows(gl, k, m - k), up1), axis=axis - 1)
+    return exchange_rows(result, lu_order(lu_pivots(x, pivot=pivot), rows=m, inverse=True))
+
+
+def _solve_left(low, b):
+    """L^-T B for a lower triangle with ones on its diagonal."""
+    return solve_triangular(swap_last(low), b, upper=True, unit=True)
+
+
+def _evaluate_order(pivots, rows, inverse):
+    """The order that the exchanges leave the rows in (or the order that undoes it)."""
+    flat = pivots.reshape(prod(pivots.shape[:-1]), pivots.shape[-1])
+    order = np.tile(np.arange(rows), (len(flat), 1))
+    every = np.arange(len(flat))
+    for k in range(pivots.shape[-1]):
+        other = flat[:, k] - 1
+        order[every, k], order[every, other] = order[every, other], order[every, k].copy()
+    order = np.argsort(order, 1) if inverse else order
+    return order.reshape(*pivots.shape[:-1], rows)
+
+
+lu_order = library(
+    "lu_order",
+    lambda operands, attributes: Meta((*operands[0].shape[:-1], attributes["rows"]), dtypes.int64),
+    _evaluate_order,
+    vjp=(None,),
+    samples=lambda: [Sample((np.array([2, 3, 3], np.int32),), {"rows": 3, "inverse": i}) for i in (False, True)],
+    oracle=lambda torch, pivots, rows, inverse: _torch_order(torch, pivots, rows, inverse),
+)
+
+
+def _torch_order(torch, pivots, rows, inverse):
+    permutation = torch.lu_unpack(torch.eye(rows), pivots)[0]
+    return (permutation if inverse else permutation.mT).argmax(-1)
+
+
+def exchange_rows(x, order):
+    """The rows of matrices in another order."""
+    index = reshape(order, shape=(*order.shape, 1))
+    return gather(x, expand(index, shape=x.shape), axis=len(x.shape) - 2)
+
+
+def _lu_samples():
+    return [Sample(_matrices(k, s), {"pivot": True}) for k, s in enumerate(((3, 3), (2, 4), (4, 2), (2, 2, 2)))]
+
+
+lu_compact = library(
+    "lu_compact",
+    _lu_infer,
+    lambda x, pivot: _lu(x, pivot)[0],
+    vjp=(_lu_vjp,),
+    node_name="LinalgLuFactorExBackward0",
+    samples=_lu_samples,
+    oracle=lambda torch, x, pivot: torch.linalg.lu_factor(x, pivot=pivot).LU,
+)
+lu_pivots = library(
+    "lu_pivots",
+    _pivots_infer,
+    lambda x, pivot: _lu(x, pivot)[1],
+    vjp=(None,),
+    samples=_lu_samples,
+    oracle=lambda torch, x, pivot: torch.linalg.lu_factor(x.detach(), pivot=pivot).pivots,
+)

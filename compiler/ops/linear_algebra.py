@@ -1,0 +1,368 @@
+"""Linear algebra by LAPACK, through NumPy: batches of matrices in the last two dimensions.
+
+Derivatives are written with these ops and the matrix product, so they hold to any order; G is the cotangent. Sources:
+Giles, "An extended collection of matrix derivative results" (2008); Golub and Pereyra (1973) for the pseudo-inverse;
+Higham, "Functions of Matrices" (2008), 10.6 for the exponential. Entries with several results are in decompositions.py.
+"""
+
+import numpy as np
+
+from .. import dtypes
+from ..shapes import broadcast_shapes
+from . import samples
+from .arithmetic import add, mul, neg, sub
+from .comparison import cast, eq
+from .contraction import matmul, swap_last
+from .kinds import library, like_first, require_floating
+from .reduction import sum_
+from .samples import Sample
+from .source import arange, full_like
+from .spelling import tril, triu
+from .table import Meta, OpError
+from .view import cat, expand, reshape, slice_
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that a decomposition or a solver cannot take: singular, or not positive definite."""
+
+
+# --- shapes and matrices ----------------------------------------------------------------------------------------------
+def require_matrices(name, x, square=False):
+    require_floating(name, x)
+    if len(x.shape) < 2:
+        raise OpError(f"{name}: The input tensor A must have at least 2 dimensions, got shape {tuple(x.shape)}")
+    if square and x.shape[-1] != x.shape[-2]:
+        raise OpError(f"{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]}")
+
+
+def _square(name):
+    def infer(operands, attributes):
+        require_matrices(name, operands[0], square=True)
+        return like_first(operands, attributes)
+
+    return infer
+
+
+def _number_of(name, dtype=None):
+    def infer(operands, attributes):
+        require_matrices(name, operands[0], square=True)
+        return Meta(operands[0].shape[:-2], operands[0].dtype)
+
+    return infer
+
+
+def columns(x, start, length):
+    """Columns of matrices, as a view."""
+    lead = [(0, 1, d) for d in x.shape[:-1]]
+    return slice_(x, spec=(*lead, (start, 1, length)))
+
+
+def rows(x, start, length):
+    """Rows of matrices, as a view."""
+    lead = [(0, 1, d) for d in x.shape[:-2]]
+    return slice_(x, spec=(*lead, (start, 1, length), (0, 1, x.shape[-1])))
+
+
+def scaled(number, matrix):
+    """Every matrix times its number."""
+    return mul(reshape(number, shape=(*number.shape, 1, 1)), matrix)
+
+
+def diagonal_matrix(vector):
+    """Matrices with the last dimension on their diagonal."""
+    n = vector.shape[-1]
+    return mul(identity(vector, n), reshape(vector, shape=(*vector.shape[:-1], n, 1)))
+
+
+def identity(like, n):
+    """(n, n), of like's type."""
+    positions = like.apply_op(arange, (0, 1), {"shape": (n,), "dtype": dtypes.int64})
+    return cast(eq(positions, reshape(positions, shape=(n, 1))), dtype=like.dtype)
+
+
+def trace_of_product(x, y):
+    """tr(x^T y), the sum of the products of the elements."""
+    product = mul(x, y)
+    return sum_(product, axes=(len(product.shape) - 2, len(product.shape) - 1), keepdim=False)
+
+
+def _checked(name, function):
+    """The NumPy function, whose error says what is wrong with which op."""
+
+    def evaluate(*arrays, **attributes):
+        try:
+            with np.errstate(all="ignore"):
+                return function(*arrays, **attributes)
+        except np.linalg.LinAlgError as error:
+            raise LinAlgError(f"linalg.{name}: {_REASONS.get(str(error), error)}") from None
+
+    return evaluate
+
+
+_REASONS = {
+    "Singular matrix": "The solver failed because the input matrix is singular.",
+    "Matrix is not positive definite": (
+        "The factorization could not be completed because the input is not positive-definite; "
+        "add a small multiple of the identity, or check the matrix"
+    ),
+}
+
+
+def _matrices(seed, *shapes, low=-1.0, high=1.0):
+    """Matrices near the identity, so that they are well conditioned."""
+    made = []
+    for k, shape in enumerate(shapes):
+        values = samples.numbers(seed + k, shape, low, high)
+        made.append(values + 3 * np.eye(*shape[-2:]))
+    return tuple(made)
+
+
+def _samples(*shapes, **attributes):
+    return lambda: [Sample(_matrices(k, s), attributes) for k, s in enumerate(shapes)]
+
+
+# --- inverse and determinant ------------------------------------------------------------------------------------------
+inv = library(
+    "linalg_inv",
+    _square("linalg.inv"),
+    _checked("inv", np.linalg.inv),
+    vjp=(lambda g, out, x: neg(matmul(matmul(swap_last(out), g), swap_last(out))),),
+    node_name="LinalgInvExBackward0",
+    samples=_samples((3, 3), (2, 2, 2), (0, 0)),
+    oracle="linalg.inv",
+)
+
+
+def _evaluate_cofactors(x):
+    """det(x) inv(x)^T from the singular values, so that it is right for singular matrices too."""
+    u, s, v = np.linalg.svd(x)
+    n = s.shape[-1]
+    others = np.where(np.eye(n, dtype=bool), x.dtype.type(1), s[..., None, :]).prod(-1)
+    turned = np.linalg.det(u) * np.linalg.det(v)
+    return turned[..., None, None] * ((u * others[..., None, :]) @ v) if x.size else x
+
+
+def _cofactors_vjp(g, out, x):
+    """C = det(x) x^-T: tr(G^T C) x^-T - x^-T G^T C, for invertible x."""
+    inverse = swap_last(inv(x))
+    return sub(scaled(trace_of_product(g, out), inverse), matmul(matmul(inverse, swap_last(g)), out))
+
+
+cofactors = library(
+    "cofactors",
+    _square("linalg.det"),
+    _checked("det", _evaluate_cofactors),
+    vjp=(_cofactors_vjp,),
+    samples=_samples((3, 3), (2, 2, 2)),
+    oracle=lambda torch, x: torch.linalg.det(x)[..., None, None] * torch.linalg.inv(x).mT,
+)
+det = library(
+    "linalg_det",
+    _number_of("linalg.det"),
+    _checked("det", lambda x: np.asarray(np.linalg.det(x), x.dtype)),
+    vjp=(lambda g, out, x: scaled(g, cofactors(x)),),
+    samples=_samples((3, 3), (2, 2, 2), (0, 0)),
+    oracle="linalg.det",
+)
+log_abs_det = library(
+    "log_abs_det",
+    _number_of("linalg.slogdet"),
+    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[1], x.dtype)),
+    vjp=(lambda g, out, x: scaled(g, swap_last(inv(x))),),
+    node_name="LinalgSlogdetBackward0",
+    samples=_samples((3, 3), (2, 2, 2)),
+    oracle=lambda torch, x: torch.linalg.slogdet(x).logabsdet,
+)
+sign_det = library(
+    "sign_det",
+    _number_of("linalg.slogdet"),
+    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[0], x.dtype)),
+    vjp=(None,),
+    samples=_samples((3, 3), (2, 2, 2)),
+    oracle=lambda torch, x: torch.linalg.slogdet(x.detach()).sign,
+)
+
+
+# --- solvers ----------------------------------------------------------------------------------------------------------
+def _solve_infer(name):
+    def infer(operands, attributes):
+        a, b = operands
+        require_matrices(name, a, square=True)
+        if len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
+            raise OpError(f"{name}: Incompatible shapes of A and B for the equation AX = B: {a.shape} and {b.shape}")
+        if a.dtype is not b.dtype:
+            raise OpError(f"{name}: Expected A and B to have the same dtype, got {a.dtype.name} and {b.dtype.name}")
+        batch = broadcast_shapes(name, [a.shape[:-2], b.shape[:-2]])
+        return Meta((*batch, *b.shape[-2:]), b.dtype)
+
+    return infer
+
+
+def _solution_pairs(**attributes):
+    return [
+        Sample((_matrices(k, a)[0], samples.numbers(k + 9, b)), attributes)
+        for k, (a, b) in enumerate((((3, 3), (3, 2)), ((2, 2, 2), (2, 3)), ((2, 2), (3, 2, 1))))
+    ]
+
+
+def _evaluate_solve(a, b):
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return np.linalg.solve(a, np.broadcast_to(b, (*batch, *b.shape[-2:])))
+
+
+solve = library(
+    "linalg_solve",
+    _solve_infer("linalg.solve"),
+    _checked("solve", _evaluate_solve),
+    vjp=(
+        lambda g, out, a, b: neg(matmul(solve(swap_last(a), g), swap_last(out))),
+        lambda g, out, a, b: solve(swap_last(a), g),
+    ),
+    node_name="LinalgSolveExBackward0",
+    samples=_solution_pairs,
+    oracle="linalg.solve",
+)
+
+
+def _evaluate_triangular(a, b, upper, unit):
+    """Substitution, row by row."""
+    n, batch = a.shape[-1], np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    # In rows, whatever b is: the order of additions is the memory's.
+    a, x = np.ascontiguousarray(a), np.array(np.broadcast_to(b, (*batch, *b.shape[-2:])), order="C")
+    for k in reversed(range(n)) if upper else range(n):
+        known = slice(k + 1, n) if upper else slice(0, k)
+        x[..., k, :] -= (a[..., k, None, known] @ x[..., known, :])[..., 0, :]
+        if not unit:
+            x[..., k, :] /= a[..., k, k, None]
+    return x
+
+
+def _triangle(x, upper, unit):
+    """The part of a cotangent that the solver has read."""
+    return triu(x, diagonal=int(unit)) if upper else tril(x, diagonal=-int(unit))
+
+
+def _transposed_solve(a, g, upper, unit):
+    return solve_triangular(swap_last(a), g, upper=not upper, unit=unit)
+
+
+solve_triangular = library(
+    "solve_triangular",
+    _solve_infer("linalg.solve_triangular"),
+    _checked("solve_triangular", _evaluate_triangular),
+    vjp=(
+        lambda g, out, a, b, upper, unit: _triangle(
+            neg(matmul(_transposed_solve(a, g, upper, unit), swap_last(out))), upper, unit
+        ),
+        lambda g, out, a, b, upper, unit: _transposed_solve(a, g, upper, unit),
+    ),
+    node_name="LinalgSolveTriangularBackward0",
+    samples=lambda: [s for u in (False, True) for t in (False, True) for s in _solution_pairs(upper=u, unit=t)],
+    oracle=lambda torch, a, b, upper, unit: torch.linalg.solve_triangular(a, b, upper=upper, unitriangular=unit),
+)
+
+
+# --- Cholesky ---------------------------------------------------------------------------------------------------------
+def _halved(x):
+    """The lower triangle with half of the diagonal."""
+    return sub(tril(x, diagonal=0), mul(diagonal_part(x), 0.5))
+
+
+def diagonal_part(x):
+    """The matrix without what is off its diagonal."""
+    return mul(x, identity(x, x.shape[-1]))
+
+
+def _cholesky_vjp(g, out, x):
+    """L^-T P L^-1 with P = half(L^T G), made symmetric."""
+    inner = _halved(matmul(swap_last(out), tril(g, diagonal=0)))
+    left = _transposed_solve(out, inner, False, False)
+    whole = swap_last(_transposed_solve(out, swap_last(left), False, False))
+    return mul(add(whole, swap_last(whole)), 0.5)
+
+
+def _positive_definite(seed, shape):
+    x = _matrices(seed, shape)[0]
+    return x @ x.swapaxes(-1, -2)
+
+
+cholesky = library(
+    "linalg_cholesky",
+    _square("linalg.cholesky"),
+    _checked("cholesky", np.linalg.cholesky),
+    vjp=(_cholesky_vjp,),
+    node_name="LinalgCholeskyExBackward0",
+    samples=lambda: [Sample((_positive_definite(k, s),)) for k, s in enumerate(((3, 3), (2, 2, 2)))],
+    # Of the symmetric part, which is all that a derivative by elements can mean.
+    oracle=lambda torch, x: torch.linalg.cholesky((x + x.mT) / 2),
+)
+
+
+# --- pseudo-inverse and exponential -----------------------------------------------------------------------------------
+def _pinv_infer(operands, attributes):
+    require_matrices("linalg.pinv", operands[0])
+    shape = operands[0].shape
+    return Meta((*shape[:-2], shape[-1], shape[-2]), operands[0].dtype)
+
+
+def _evaluate_pinv(x, atol, rtol):
+    """Singular values not above max(atol, rtol * the largest) count as 0."""
+    u, s, v = np.linalg.svd(x, full_matrices=False)
+    limit = np.maximum(atol, rtol * s.max(-1, initial=0.0, keepdims=True))
+    inverse = np.where(s > limit, 1 / np.where(s > limit, s, 1), 0).astype(x.dtype)
+    return (v.swapaxes(-1, -2) * inverse[..., None, :]) @ u.swapaxes(-1, -2)
+
+
+def _pinv_vjp(g, out, x, atol, rtol):
+    """Golub and Pereyra, 4.12: -P^T G P^T + (G - A P G)^T ... written for the cotangent."""
+    p, pt, gt = out, swap_last(out), swap_last(g)
+    main = neg(matmul(matmul(pt, g), pt))
+    outside = sub(gt, matmul(x, matmul(p, gt)))
+    inside = sub(gt, matmul(matmul(gt, p), x))
+    return add(add(main, matmul(outside, matmul(p, pt))), matmul(matmul(pt, p), inside))
+
+
+pinv = library(
+    "linalg_pinv",
+    _pinv_infer,
+    _checked("pinv", _evaluate_pinv),
+    vjp=(_pinv_vjp,),
+    samples=_samples((3, 2), (2, 4), (2, 3, 3), atol=0.0, rtol=1e-15),
+    oracle=lambda torch, x, atol, rtol: torch.linalg.pinv(x, atol=atol, rtol=rtol),
+)
+
+
+def _evaluate_exponential(x):
+    """Scaling, Taylor's series and squaring."""
+    wide = x.astype(np.float64)
+    size = np.abs(wide).sum(-1).max(-1, initial=0.0)
+    squarings = np.maximum(0, np.ceil(np.log2(np.maximum(size, 1e-300)))).astype(int) + 2
+    term = total = np.broadcast_to(np.eye(x.shape[-1]), x.shape).copy()
+    step = wide / (2.0**squarings)[..., None, None]
+    for k in range(1, 15):
+        term = term @ step / k
+        total = total + term
+    for k in range(int(squarings.max(initial=0))):
+        total = np.where((k < squarings)[..., None, None], total @ total, total)
+    return total.astype(x.dtype)
+
+
+def _exponential_vjp(g, out, x):
+    """The upper right block of exp([[x^T, G], [0, x^T]])."""
+    turned, n = swap_last(x), x.shape[-1]
+    g = g if g.shape == x.shape else expand(g, shape=x.shape)
+    last = len(x.shape) - 1
+    top = cat(turned, g, axis=last)
+    bottom = cat(full_like(turned, 0), turned, axis=last)
+    return columns(rows(matrix_exp(cat(top, bottom, axis=last - 1)), 0, n), n, n)
+
+
+matrix_exp = library(
+    "matrix_exp",
+    _square("linalg.matrix_exp"),
+    _evaluate_exponential,
+    vjp=(_exponential_vjp,),
+    node_name="LinalgMatrixExpBackward0",
+    samples=_samples((3, 3), (2, 2, 2)),
+    oracle="linalg.matrix_exp",
+)

@@ -1,0 +1,351 @@
+"""Elementwise functions of two operands beyond arithmetic, and the few of one that belong to them.
+
+Most are composed of ops that have kernels. Whole-number functions and the incomplete gamma functions are NumPy's.
+"""
+
+import math
+
+import numpy as np
+
+from .. import dtypes
+from ..shapes import broadcast_shapes
+from . import samples
+from .arithmetic import add, div, maximum, minimum, mul, neg, sub
+from .comparison import cast, eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
+from .kinds import alias, arithmetic, elementwise, floating, integers_only, library
+from .samples import Sample
+from .source import zeros_like
+from .special import lgamma
+from .table import Meta, OpError
+from .transcendental import cos, exp, exp2, log, log1p, sin
+
+
+# --- signs and extremes -----------------------------------------------------------------------------------------------
+def is_negative(x):
+    """Whether the sign is minus, also of zero. The sign of a NaN is not told."""
+    zero = eq(x, 0)
+    return where(zero, lt(div(1.0, x), 0.0), lt(x, 0)) if x.dtype.is_floating_point else lt(x, 0)
+
+
+def _turned(value, x, y):
+    """The value where the signs of x and y agree, else its negative."""
+    return where(eq(is_negative(x), is_negative(y)), value, neg(value))
+
+
+# |x| with the sign of y, which has the same type.
+copysign = alias(
+    "copysign",
+    lambda x, y: _turned(x, x, y),
+    vjp=(
+        lambda g, out, x, y: where(eq(x, 0.0), 0.0, _turned(g, x, y)),
+        lambda g, out, x, y: zeros_like(out),
+    ),
+    samples=samples.binary(0.25, 2.0, -2.0, -0.5, number=False),
+    oracle="copysign",
+)
+
+
+def _ignoring_nan(name, extreme, wins):
+    """The extreme of two numbers, of a number and a NaN the number; the first of equal ones has the derivative."""
+
+    def first(x, y):
+        return logical_or(wins(x, y), isnan(y))
+
+    return alias(
+        name,
+        lambda x, y: where(isnan(x), y, where(isnan(y), x, extreme(x, y))),
+        vjp=(
+            lambda g, out, x, y: where(first(x, y), g, 0.0),
+            lambda g, out, x, y: where(first(x, y), 0.0, g),
+        ),
+        samples=samples.binary(number=False),
+        oracle=name,
+    )
+
+
+fmax = _ignoring_nan("fmax", maximum, ge)
+fmin = _ignoring_nan("fmin", minimum, le)
+
+
+# --- logarithms that are multiplied -----------------------------------------------------------------------------------
+def _times_log(x, y, logarithm):
+    """x logarithm(y), 0 where x is 0 and y no NaN."""
+    zero = logical_and(eq(x, 0.0), eq(y, y))
+    return where(zero, 0.0, mul(x, logarithm(where(zero, 1.0, y))))
+
+
+xlogy = alias(
+    "xlogy",
+    lambda x, y: _times_log(x, y, log),
+    vjp=(
+        lambda g, out, x, y: where(logical_and(eq(x, 0.0), le(y, 0.0)), 0.0, mul(g, log(y))),
+        lambda g, out, x, y: mul(g, div(x, y)),
+    ),
+    samples=samples.binary(0.25, 2.0, number=False),
+    oracle="xlogy",
+)
+xlog1py = alias(
+    "xlog1py",
+    lambda x, y: _times_log(x, y, log1p),
+    vjp=(
+        lambda g, out, x, y: where(logical_and(eq(x, 0.0), le(y, -1.0)), 0.0, mul(g, log1p(y))),
+        lambda g, out, x, y: mul(g, div(x, add(y, 1.0))),
+    ),
+    samples=samples.binary(0.25, 2.0, number=False),
+    oracle="special.xlog1py",
+)
+
+
+def _entr(x):
+    """-x log(x), 0 at 0, -inf below."""
+    positive = gt(x, 0.0)
+    return where(
+        positive, neg(mul(x, log(where(positive, x, 1.0)))), where(eq(x, 0.0), 0.0, where(lt(x, 0.0), -math.inf, x))
+    )
+
+
+entr = alias(
+    "entr",
+    _entr,
+    vjp=(lambda g, out, x: mul(g, sub(-1.0, log(x))),),
+    samples=samples.unary(0.25, 2.0),
+    oracle="special.entr",
+)
+
+
+def _sinc(x):
+    zero = eq(x, 0.0)
+    angle = mul(where(zero, 1.0, x), math.pi)
+    return where(zero, 1.0, div(sin(angle), angle))
+
+
+def _sinc_vjp(g, out, x):
+    """(cos(pi x) - sinc(x)) / x, 0 at 0."""
+    zero = eq(x, 0.0)
+    slope = div(sub(cos(mul(x, math.pi)), sinc(x)), where(zero, 1.0, x))
+    return where(zero, 0.0, mul(g, slope))
+
+
+sinc = alias("sinc", _sinc, vjp=(_sinc_vjp,), samples=samples.unary(0.25, 2.0), oracle="sinc")
+
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+def _shift(name, evaluate, lower):
+    """Shifts by 64 places or more leave nothing but the sign, as in PyTorch."""
+    return elementwise(
+        name,
+        2,
+        integers_only(name),
+        evaluate=evaluate,
+        lower=lower,
+        samples=lambda: [Sample((samples.integers(0, (2, 3)), samples.integers(1, (3,), 0, 5)))],
+        oracle=name,
+    )
+
+
+def _bits(x):
+    return x.dtype.itemsize * 8
+
+
+def _in_range(b, x, y):
+    """Whether y is a number of places that x has."""
+    return b.and_(b.cmp("ge", y, b.const(0, y.type)), b.cmp("lt", y, b.const(x.type.element_bytes * 8, y.type)))
+
+
+def _lower_left(b, x, y):
+    inside = _in_range(b, x, y)
+    zero = b.const(0, x.type)
+    return b.select(inside, b.shl(x, b.select(inside, y, zero)), zero)
+
+
+def _lower_right(b, x, y):
+    last = b.const(x.type.element_bytes * 8 - 1, x.type)
+    return b.ashr(x, b.select(_in_range(b, x, y), y, last))
+
+
+bitwise_left_shift = _shift(
+    "bitwise_left_shift",
+    lambda x, y: np.where((y >= 0) & (y < _bits(x)), np.left_shift(x, np.clip(y, 0, _bits(x) - 1)), x.dtype.type(0)),
+    _lower_left,
+)
+bitwise_right_shift = _shift(
+    "bitwise_right_shift",
+    lambda x, y: np.right_shift(x, np.where((y >= 0) & (y < _bits(x)), y, _bits(x) - 1)),
+    _lower_right,
+)
+
+
+# --- by NumPy ---------------------------------------------------------------------------------------------------------
+def _binary_meta(rule):
+    def infer(operands, attributes):
+        return Meta(broadcast_shapes("", [o.shape for o in operands]), rule(operands))
+
+    return infer
+
+
+def _common(operands):
+    return arithmetic(operands, dtypes.float32)[1]
+
+
+def _numpy_integers(name, function):
+    def common(operands):
+        dtype = _common(operands)
+        if dtype.category != 1:
+            raise OpError(f"{name}: needs integer operands, got {' and '.join(o.dtype.name for o in operands)}")
+        return dtype
+
+    return library(
+        name,
+        _binary_meta(common),
+        lambda x, y: function(*np.broadcast_arrays(x, y)).astype(np.result_type(x, y)),
+        vjp=(),
+        samples=lambda: [Sample((samples.integers(0, (2, 3)), samples.integers(1, (3,), -9, 10)))],
+        oracle=name,
+    )
+
+
+gcd, lcm = _numpy_integers("gcd", np.gcd), _numpy_integers("lcm", np.lcm)
+
+nextafter = library(
+    "nextafter",
+    _binary_meta(_common),
+    lambda x, y: np.nextafter(x, y).astype(np.result_type(x, y)),
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: zeros_like(out)),
+    samples=samples.binary(number=False),
+    oracle="nextafter",
+)
+
+
+def _evaluate_frexp(x, part):
+    mantissa, exponent = np.frexp(x)
+    return mantissa if part == "mantissa" else exponent.astype(np.int32)
+
+
+def _frexp_meta(operands, attributes):
+    if not operands[0].dtype.is_floating_point:
+        raise OpError(f"frexp() only supports floating-point dtypes, got {operands[0].dtype.name}")
+    return Meta(operands[0].shape, operands[0].dtype if attributes["part"] == "mantissa" else dtypes.int32)
+
+
+def _frexp_vjp(g, out, x, part):
+    """The mantissa is the number over a power of two."""
+    exponent = frexp(x, part="exponent")
+    return mul(g, exp2(neg(cast(exponent, dtype=g.dtype))))
+
+
+frexp = library(
+    "frexp",
+    _frexp_meta,
+    _evaluate_frexp,
+    vjp=(_frexp_vjp,),
+    samples=lambda: [Sample((samples.numbers(0, (2, 3), 0.6, 0.9),), {"part": p}) for p in ("mantissa", "exponent")],
+    oracle=lambda torch, x, part: getattr(torch.frexp(x), part),
+)
+
+
+# --- zeta and the incomplete gamma functions --------------------------------------------------------------------------
+def _float_meta(operands, attributes):
+    return Meta(broadcast_shapes("", [o.shape for o in operands]), floating(operands, dtypes.float32)[1])
+
+
+def _wide(function):
+    def evaluate(x, y):
+        with np.errstate(all="ignore"):
+            wide = function(*np.broadcast_arrays(np.float64(x), np.float64(y)))
+        return np.asarray(wide).astype(np.result_type(x, y))
+
+    return evaluate
+
+
+# (2k)! / B(2k), of Euler and Maclaurin's sum
+_ZETA = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
+    1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
+)  # fmt: skip
+
+
+def _zeta(x, q):
+    """The sum of (q + k)^-x over k >= 0: ten terms and those of negative q + k, then Euler and Maclaurin's sum."""
+    terms = 10 + int(np.max(np.where(np.isfinite(q) & (q < 0), np.minimum(-q, 1000.0), 0.0), initial=0.0))
+    total = np.sum([(q + k) ** -x for k in range(terms)], axis=0)
+    a = q + terms
+    tail = a ** (1 - x) / (x - 1) + 0.5 * a**-x
+    factor, power = x, a ** (-x - 1)
+    for k, c in enumerate(_ZETA):
+        tail = tail + factor * power / c
+        factor, power = factor * (x + 2 * k + 1) * (x + 2 * k + 2), power / (a * a)
+    total = np.where(np.isfinite(tail), total + tail, total)
+    pole = (x == 1) | ((q <= 0) & (q == np.floor(q)))
+    wrong = (x < 1) | ((q <= 0) & (q != np.floor(q)) & (x != np.floor(x))) | np.isnan(x) | np.isnan(q)
+    return np.where(wrong, np.nan, np.where(pole, np.inf, total))
+
+
+zeta = library(
+    "zeta",
+    _float_meta,
+    _wide(_zeta),
+    vjp=(None, lambda g, out, x, q: mul(g, mul(neg(x), zeta(add(x, 1.0), q)))),
+    samples=samples.binary(1.5, 4.0, 0.5, 3.0, number=False),
+    oracle="special.zeta",
+    tolerance=1e-7,
+)
+
+
+def _lgammas(a):
+    return np.vectorize(lambda v: math.lgamma(v) if v > 0 else math.inf, otypes=[float])(a) if a.size else a
+
+
+def _lower_gamma(a, x):
+    """P(a, x): the series for x < a + 1 (6.5.29), one less the continued fraction beyond (6.5.31)."""
+    scale = np.exp(a * np.log(x) - x - _lgammas(a))
+    term = total = 1 / a
+    for k in range(1, 500):
+        term = term * x / (a + k)
+        total = total + np.where(x < a + 1, term, 0)
+    return np.where(x < a + 1, scale * total, 1 - scale * _gamma_fraction(a, x))
+
+
+def _gamma_fraction(a, x):
+    """Lentz's method."""
+    b = x + 1 - a
+    c, d = np.full_like(b, 1e300), 1 / b
+    h = d
+    for k in range(1, 500):
+        an = -k * (k - a)
+        b = b + 2
+        d = 1 / (an * d + b)
+        c = b + an / c
+        h = h * d * c
+    return h
+
+
+def _gammainc(a, x):
+    result = np.where(x == 0, np.where(a == 0, np.nan, 0.0), np.where(np.isinf(x), 1.0, _lower_gamma(a, x)))
+    result = np.where((a == 0) & (x > 0), 1.0, np.where(np.isinf(a), np.where(np.isinf(x), np.nan, 0.0), result))
+    return np.where((a < 0) | (x < 0) | np.isnan(a) | np.isnan(x), np.nan, result)
+
+
+def _gammaincc(a, x):
+    scale = np.exp(a * np.log(x) - x - _lgammas(a))
+    far = (x >= a + 1) & np.isfinite(x) & (a > 0) & np.isfinite(a)
+    return np.where(far, scale * _gamma_fraction(a, x), 1 - _gammainc(a, x))
+
+
+def _gamma_density(a, x):
+    """x^(a - 1) exp(-x) / gamma(a)"""
+    return exp(sub(sub(mul(sub(a, 1.0), log(x)), x), lgamma(a)))
+
+
+def _incomplete(name, function, sign_of, oracle):
+    return library(
+        name,
+        _float_meta,
+        _wide(function),
+        vjp=(None, lambda g, out, a, x: mul(mul(g, sign_of), _gamma_density(a, x))),
+        samples=samples.binary(0.5, 3.0, 0.5, 4.0, number=False),
+        oracle=oracle,
+    )
+
+
+igamma = _incomplete("igamma", _gammainc, 1.0, "special.gammainc")
+igammac = _incomplete("igammac", _gammaincc, -1.0, "special.gammaincc")

@@ -1,0 +1,178 @@
+"""Scans: running sums, products and extremes along one axis, in order of the elements.
+
+All derivatives come from one recurrence, h[k] = b[k] + a[k] h[k - 1], whose own derivative is the same recurrence run
+the other way: so they are exact where a factor is 0, and may be differentiated again.
+"""
+
+import math
+
+import numpy as np
+
+from .. import dtypes
+from . import samples
+from .arithmetic import mul, sub
+from .comparison import eq, where
+from .kinds import library, like_first, require_floating
+from .reduction import shift
+from .samples import Sample
+from .spelling import flip
+from .table import Meta, OpError
+from .transcendental import exp
+
+_CASES = (((4,), 0), ((2, 3), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 0))
+
+
+def _axis_samples(low=-2.0, high=2.0):
+    return lambda: [Sample((samples.numbers(k, s, low, high),), {"axis": a}) for k, (s, a) in enumerate(_CASES)]
+
+
+def _wide(x):
+    """Floats accumulate in float64, as PyTorch's scans do."""
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _reversed(x, axis):
+    return flip(x, spec=tuple((d - 1, -1, d) if k == axis and d else (0, 1, d) for k, d in enumerate(x.shape)))
+
+
+def _accumulated(accumulate):
+    def evaluate(x, axis):
+        with np.errstate(all="ignore"):
+            return accumulate(_wide(x), axis).astype(x.dtype)
+
+    return evaluate
+
+
+cumsum = library(
+    "cumsum",
+    like_first,
+    _accumulated(np.cumsum),
+    vjp=(lambda g, out, x, axis: _reversed(cumsum(_reversed(g, axis), axis=axis), axis),),
+    samples=_axis_samples(),
+    oracle="cumsum",
+)
+
+
+# --- h[k] = b[k] + a[k] h[k - 1] ------------------------------------------------------------------------------------
+def _recurrence_infer(operands, attributes):
+    a, b = operands
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        raise OpError(f"recurrence: factors {a.dtype.name}{a.shape} and terms {b.dtype.name}{b.shape} must be alike")
+    require_floating("recurrence", b)
+    return Meta(b.shape, b.dtype)
+
+
+def _evaluate_recurrence(a, b, axis):
+    a, b = np.moveaxis(_wide(a), axis, 0), np.moveaxis(_wide(b), axis, 0)
+    h = b.copy()
+    with np.errstate(all="ignore"):
+        for k in range(1, len(h)):
+            h[k] += a[k] * h[k - 1]
+    return np.moveaxis(h, 0, axis)
+
+
+def _suffix(factors, terms, axis):
+    """h[k] = terms[k] + factors[k + 1] h[k + 1]: the recurrence of cotangents."""
+    backward = recurrence(_reversed(shift(factors, axis, -1), axis), _reversed(terms, axis), axis=axis)
+    return _reversed(backward, axis)
+
+
+def _evaluate_typed(a, b, axis):
+    return _evaluate_recurrence(a, b, axis).astype(b.dtype)
+
+
+recurrence = library(
+    "recurrence",
+    _recurrence_infer,
+    _evaluate_typed,
+    vjp=(
+        lambda g, out, a, b, axis: mul(_suffix(a, g, axis), shift(out, axis, 1, 0)),
+        lambda g, out, a, b, axis: _suffix(a, g, axis),
+    ),
+    samples=lambda: [
+        Sample((samples.numbers(k, s), samples.numbers(k + 9, s)), {"axis": a}) for k, (s, a) in enumerate(_CASES)
+    ],
+    oracle=lambda torch, a, b, axis: _torch_recurrence(torch, a, b, axis),
+)
+
+
+def _torch_recurrence(torch, a, b, axis):
+    parts = []
+    for x, y in zip(a.unbind(axis), b.unbind(axis)):
+        parts.append(y + x * parts[-1] if parts else y + 0 * x)
+    return torch.stack(parts, axis) if parts else a + b
+
+
+# prod_{j <= k} x[j] has the derivative prod_{j < i} x[j] * (g[i] + x[i + 1] g[i + 1] + x[i + 1] x[i + 2] g[i + 2] ...)
+cumprod = library(
+    "cumprod",
+    like_first,
+    _accumulated(np.cumprod),
+    vjp=(lambda g, out, x, axis: mul(shift(out, axis, 1), _suffix(x, g, axis)),),
+    samples=_axis_samples(0.5, 1.5),
+    oracle="cumprod",
+)
+
+
+def _logcumsumexp_infer(operands, attributes):
+    require_floating("logcumsumexp", operands[0])
+    return like_first(operands, attributes)
+
+
+def _logcumsumexp_vjp(g, out, x, axis):
+    """The sum over k >= i of g[k] exp(x[i] - out[k]); out never falls, so no factor is above 1."""
+    # The first factor multiplies nothing.
+    falling = _exp_difference(shift(out, axis, 1, -math.inf), out)
+    return mul(_exp_difference(x, out), _suffix(falling, g, axis))
+
+
+def _exp_difference(x, y):
+    """exp(x - y), for equal infinities 1."""
+    return exp(where(eq(x, y), 0.0, sub(x, y)))
+
+
+logcumsumexp = library(
+    "logcumsumexp",
+    _logcumsumexp_infer,
+    _accumulated(np.logaddexp.accumulate),
+    vjp=(_logcumsumexp_vjp,),
+    samples=_axis_samples(),
+    oracle="logcumsumexp",
+)
+
+
+# --- positions of running extremes ------------------------------------------------------------------------------------
+def _positions(accumulate, reaches):
+    """int64 positions of the extremes so far: the last of equals; a NaN is the extreme from there on."""
+
+    def evaluate(x, axis):
+        if x.ndim == 0 or not x.size:
+            return np.zeros(x.shape, np.int64)
+        best = accumulate(x, axis)
+        taken = reaches(x, best) | (x != x)
+        steps = np.arange(x.shape[axis]).reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+        return np.maximum.accumulate(np.where(taken, steps, 0), axis)
+
+    return evaluate
+
+
+def _position_scan(name, accumulate, reaches, oracle):
+    return library(
+        name,
+        lambda operands, attributes: Meta(operands[0].shape, dtypes.int64),
+        _positions(accumulate, reaches),
+        samples=_axis_samples(),
+        vjp=(None,),
+        oracle=oracle,
+    )
+
+
+cummax_index = _position_scan(
+    "cummax_index",
+    np.maximum.accumulate,
+    np.greater_equal,
+    lambda torch, x, axis: torch.cummax(x, axis).indices,
+)
+cummin_index = _position_scan(
+    "cummin_index", np.minimum.accumulate, np.less_equal, lambda torch, x, axis: torch.cummin(x, axis).indices
+)

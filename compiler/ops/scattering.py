@@ -1,0 +1,74 @@
+"""Scatter with a product or an extreme: many elements meet at one position and are combined in order of the index."""
+
+import numpy as np
+
+from . import samples
+from .arithmetic import div, mul
+from .comparison import cast, eq, where
+from .indexing import _scatter_add_infer, check_range, gather, scatter_add
+from .kinds import library
+from .samples import Sample
+
+_UFUNCS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def _evaluate(x, index, part, axis, reduce):
+    check_range("scatter_reduce", index, x.shape[axis])
+    result = np.array(x)
+    where = list(np.indices(index.shape, sparse=True))
+    where[axis] = index
+    with np.errstate(all="ignore"):
+        _UFUNCS[reduce].at(result, tuple(where), part)
+    return result
+
+
+def _counted(base, index, hits, axis, own):
+    """How many of the elements that meet at each position are hits; `own` are those of the base."""
+    return scatter_add(cast(own, dtype=base.dtype), index, cast(hits, dtype=base.dtype), axis=axis)
+
+
+def _extreme_shares(g, out, x, index, part, axis):
+    """The cotangent shared evenly by all that equal the extreme: (of x, of part)."""
+    own, hits = eq(x, out), eq(part, gather(out, index, axis=axis))
+    share = div(g, _counted(x, index, hits, axis, own))
+    return where(own, share, 0.0), where(hits, gather(share, index, axis=axis), 0.0)
+
+
+def _product_shares(g, out, x, index, part, axis):
+    """The cotangent times the product of the others: of a zero, that is the product of the rest if it is the only one.
+
+    Of the other elements it is the whole product divided by the element, whose derivative is right also where it is 0.
+    """
+    own, hits = eq(x, 0.0), eq(part, 0.0)
+    whole, whole_part = where(own, 1.0, x), where(hits, 1.0, part)
+    rest = scatter_reduce(whole, index, whole_part, axis=axis, reduce="prod")
+    rest = where(eq(_counted(x, index, hits, axis, own), 1.0), mul(g, rest), 0.0)
+    product = mul(g, out)
+    of_part = where(hits, gather(rest, index, axis=axis), div(gather(product, index, axis=axis), whole_part))
+    return where(own, rest, div(product, whole)), of_part
+
+
+def _shares(g, out, x, index, part, axis, reduce):
+    if reduce == "prod":
+        return _product_shares(g, out, x, index, part, axis)
+    return _extreme_shares(g, out, x, index, part, axis)
+
+
+scatter_reduce = library(
+    "scatter_reduce",
+    lambda operands, attributes: _scatter_add_infer(operands, attributes, None),
+    _evaluate,
+    vjp=(
+        lambda g, out, x, index, part, axis, reduce: _shares(g, out, x, index, part, axis, reduce)[0],
+        None,
+        lambda g, out, x, index, part, axis, reduce: _shares(g, out, x, index, part, axis, reduce)[1],
+    ),
+    samples=lambda: [
+        Sample(
+            (samples.numbers(0, (3, 4)), samples.integers(1, (3, 6), 0, 4), samples.numbers(2, (3, 6))),
+            {"axis": 1, "reduce": r},
+        )
+        for r in ("prod", "amax", "amin")
+    ],
+    oracle=lambda torch, x, index, part, axis, reduce: x.scatter_reduce(axis, index, part, reduce),
+)

@@ -1,0 +1,31 @@
+"""The modules of functions, in the order their names are given: each lists its `PUBLIC` names, and if it has some the
+names of its `METHODS` and of those with an in-place form (`INPLACE`)."""
+
+from . import (
+    arranging,
+    composed,
+    copies,
+    creation,
+    draws,
+    functions,
+    matrices,
+    ordering,
+    placement,
+    placing,
+    pointwise,
+    products,
+    reducing,
+    reductions,
+    scans,
+    settings,
+    shaping,
+    spectral_windows,
+    tensor_methods,
+    tensor_types,
+)
+
+FAMILIES = (
+    *(creation, functions, reducing, shaping, composed),
+    *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, draws, copies, spectral_windows),
+    *(placement, settings, tensor_methods, tensor_types),
+)

@@ -1,0 +1,17 @@
+"""The modules whose functions (`FUNCTIONS`) nn.functional has, and whose layers (`LAYERS`) nn has.
+
+TOP_LEVEL are the names of functions of networks that weft has too, as PyTorch does at its top level; METHODS those that
+tensors have, and INPLACE those that have a form that writes into its input.
+"""
+
+from . import bags, grids, group_normalization, margin_loss, margin_losses, padding, thresholds, windows
+
+FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
+TOP_LEVEL = str.split("""
+    alpha_dropout batch_norm bilinear binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd
+    cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm
+    hardshrink hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss pairwise_distance pdist
+    pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
+""")
+METHODS = str.split("prelu hardshrink")
+INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")

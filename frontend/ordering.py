@@ -1,0 +1,390 @@
+"""Sorting, ranks, quantiles, counting and sets. What has two results returns `(values, indices)` with those names."""
+
+import math
+
+import numpy as np
+
+from .compiler import dtypes
+from .compiler.ops import arithmetic, comparison, ordering
+from .compiler.ops.table import OpError
+from .compiler.shapes import normalize_axis
+from .creation import as_tensor
+from .functions import to_dtype, where
+from .results import result_type
+from .runtime import random
+from .runtime.tensor import Tensor
+from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
+
+_Sort, _Topk, _Kthvalue, _Median, _Nanmedian, _Mode = (
+    result_type(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median", "nanmedian", "mode")
+)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+def argsort(input, dim=-1, descending=False, *, stable=False):
+    """Positions that sort the elements along dim; equal elements keep their order."""
+    axis = normalize_axis("argsort", dim, input.ndim)
+    return ordering.argsort(input, axis=axis, descending=bool(descending))
+
+
+def _along(input, index, axis, of):
+    return ordering.ordered(input, index, axis=axis, of=of)
+
+
+def sort(input, dim=-1, descending=False, *, stable=False):
+    """(values, indices) sorted along dim; NaN counts as the largest, equal elements keep their order."""
+    index = argsort(input, dim, descending)
+    return _Sort(_along(input, index, normalize_axis("sort", dim, input.ndim), "sort"), index)
+
+
+def msort(input):
+    """Sorted along the first dimension."""
+    return sort(input, 0).values
+
+
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """(values, indices) of the k largest (or smallest) elements along dim, in order."""
+    axis, k = normalize_axis("topk", dim, input.ndim), int(k)
+    size = input.shape[axis] if input.ndim else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"topk: selected index k out of range: k is {k}, dimension {dim} has size {size}")
+    index = ordering.argsort(input, axis=axis, descending=bool(largest))
+    index = narrow(index, axis, 0, k) if input.ndim else index
+    return _Topk(_along(input, index, axis, "topk"), index)
+
+
+def _picked(made, input, index, axis, keepdim):
+    """(values, indices) at one position of every row."""
+    if input.ndim == 0:
+        return made(input * 1 if input.dtype.category else input.clone(), index)
+    column = unsqueeze(index, axis)
+    values = _along(input, column, axis, made.of)
+    return made(values, column) if keepdim else made(squeeze(values, axis), index)
+
+
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """(values, indices) of the k-th smallest element along dim, counted from 1."""
+    axis = normalize_axis("kthvalue", dim, input.ndim)
+    size = input.shape[axis] if input.ndim else 1
+    if input.ndim and not size:
+        raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
+    if not 1 <= k <= size:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}: k is {k}, size {size}")
+    order = ordering.argsort(input, axis=axis, descending=False)
+    index = squeeze(narrow(order, axis, k - 1, 1), axis) if input.ndim else order
+    return _picked(_Kthvalue, input, index, axis, keepdim)
+
+
+def _median(made, ignore_nan):
+    def function(input, dim=None, keepdim=False):
+        if dim is None:
+            if not input.numel():
+                missing = math.nan if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
+                return as_tensor(np.asarray(missing, input.dtype.numpy)) + input.sum().to(input.dtype)
+            return function(flatten(input), 0).values
+        axis = normalize_axis(made.of, dim, input.ndim)
+        index = ordering.median_index(input, axis=axis, ignore_nan=ignore_nan)
+        return _picked(made, input, index, axis, keepdim)
+
+    function.__name__ = made.of
+    function.__doc__ = f"""The {made.of}, the lower one of two in the middle; along dim (values, indices)."""
+    return function
+
+
+median, nanmedian = _median(_Median, False), _median(_Nanmedian, True)
+
+
+def mode(input, dim=-1, keepdim=False):
+    """(values, indices) of the most frequent element along dim, the smallest of several."""
+    axis = normalize_axis("mode", dim, input.ndim)
+    return _picked(_Mode, input, ordering.mode_index(input, axis=axis), axis, keepdim)
+
+
+# --- quantiles --------------------------------------------------------------------------------------------------------
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    """The q-th quantiles along dim (of all elements, if None), for a number q or a vector; NaN where there is a NaN."""
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    """Like quantile, ignoring NaN."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+
+
+def _check_quantile(name, input, q, interpolation):
+    if not input.dtype.is_floating_point:
+        raise OpError(f"{name}() input tensor must be either float or double dtype, got {input.dtype.name}")
+    if q.ndim > 1:
+        raise OpError(f"{name}() q must be a scalar or 1D tensor, got shape {q.shape}")
+    if q.dtype is not input.dtype:
+        raise OpError(f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype.name}")
+    if interpolation not in _INTERPOLATIONS:
+        raise RuntimeError(f"{name}() interpolation must be one of {_INTERPOLATIONS}, got {interpolation!r}")
+
+
+def _quantile(name, input, q, dim, keepdim, interpolation):
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
+        q = as_tensor(float(q), dtype=input.dtype if input.dtype.is_floating_point else None)
+    _check_quantile(name, input, q, interpolation)
+    if not input.numel():
+        raise RuntimeError(f"{name}() input tensor must be non-empty, got shape {input.shape}")
+    axis = None if dim is None else normalize_axis(name, dim, input.ndim)
+    rows = reshape(input, 1, -1) if axis is None or input.ndim == 0 else movedim(input, axis, -1)
+    values = _ranked(sort(rows).values, reshape(q, -1), interpolation, name == "nanquantile")
+    return _quantile_shaped(values, input, q, axis, keepdim)
+
+
+def _quantile_shaped(values, input, q, axis, keepdim):
+    """(..., q) with q moved to the front, or dropped."""
+    if axis is None or input.ndim == 0:
+        kept = (1,) * input.ndim if keepdim else ()
+    else:
+        kept = tuple(1 if k == axis else d for k, d in enumerate(input.shape) if keepdim or k != axis)
+    values = movedim(values, -1, 0)
+    return reshape(values, (values.shape[0], *kept) if q.ndim else kept)
+
+
+def _ranked(rows, q, interpolation, ignore_nan):
+    """Elements of sorted rows at the ranks q (n - 1), interpolated."""
+    nans = comparison.isnan(rows)
+    count = rows.shape[-1] - nans.sum(-1, keepdim=True)
+    last = to_dtype(arithmetic.maximum(count - 1, 0), rows.dtype)
+    # A row with a NaN gives its last element, which is one.
+    rank = q * last if ignore_nan else where(nans.any(-1, keepdim=True), float(rows.shape[-1] - 1), q * last)
+    rank = {"lower": arithmetic.floor, "higher": arithmetic.ceil, "nearest": arithmetic.round_}.get(
+        interpolation, lambda r: r
+    )(rank)
+    below = arithmetic.floor(rank)
+    low = _along(rows, to_dtype(below, dtypes.int64), rows.ndim - 1, "gather")
+    if interpolation not in ("linear", "midpoint"):
+        return low
+    high = _along(rows, to_dtype(arithmetic.ceil(rank), dtypes.int64), rows.ndim - 1, "gather")
+    weight = rank - below if interpolation == "linear" else 0.5
+    return low + weight * (high - low)
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+def _values(x):
+    """The numbers now: results whose shape they decide cannot wait."""
+    return x.detach().array
+
+
+def bincount(input, weights=None, minlength=0):
+    """How often each number 0, 1, 2 ... occurs in a vector of integers, or the sum of its weights."""
+    if input.ndim != 1 or input.dtype.category > 1 or minlength < 0:
+        raise OpError(
+            f"bincount: only 1-d non-negative integral inputs and a non-negative minlength, got {input.dtype.name}"
+            f"{input.shape} and minlength {minlength}"
+        )
+    values = _values(input)
+    if values.size and values.min() < 0:
+        raise OpError(f"bincount: input must have no negative elements, its smallest is {values.min()}")
+    if weights is not None and weights.shape != input.shape:
+        raise OpError(f"bincount: input {input.shape} and weights {weights.shape} should have the same length")
+    counts = np.bincount(values, None if weights is None else _values(weights), minlength)
+    wanted = np.int64 if weights is None else np.float32 if weights.dtype is dtypes.float32 else np.float64
+    return Tensor(counts.astype(wanted))
+
+
+def histc(input, bins=100, min=0, max=0):
+    """Counts of the elements in equal bins from min to max (of the extremes, if both are equal)."""
+    edges = _histogram_range("histc", input, bins, min, max)
+    values = _values(input)
+    return Tensor(_binned(values, bins, *edges).astype(input.dtype.numpy))
+
+
+def _histogram_range(name, input, bins, low, high):
+    if bins <= 0:
+        raise RuntimeError(f"{name}: bins must be > 0, but got {bins}")
+    if low == high:
+        values = _values(input)
+        low, high = (values.min(), values.max()) if values.size else (0, 0)
+        low, high = (low - 1, high + 1) if low == high else (low, high)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"{name}: max must be larger than min, got {low} and {high}")
+    return float(low), float(high)
+
+
+_Histogram = result_type("histogram", "hist", "bin_edges")
+_Histogramdd = result_type("histogramdd", "hist", "bin_edges")
+
+
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
+    values = _values(input).reshape(-1)
+    edges = _edges("histogram", values, bins, range, input.dtype)
+    weights = None if weight is None else _values(weight).reshape(-1)
+    hist, edges = np.histogram(values, edges, weights=weights, density=density)
+    return _Histogram(*(Tensor(np.asarray(part, input.dtype.numpy)) for part in (hist, edges)))
+
+
+def _edges(name, values, bins, range, dtype):
+    if isinstance(bins, Tensor):
+        return _values(bins)
+    if bins <= 0:
+        raise RuntimeError(f"{name}(): bins must be > 0, but got {bins}")
+    low, high = (values.min(), values.max()) if range is None and values.size else range or (0.0, 1.0)
+    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
+        raise RuntimeError(f"{name}(): range of [{low}, {high}] is not finite and rising")
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return np.linspace(low, high, bins + 1, dtype=dtype.numpy)
+
+
+def histogramdd(input, bins, *, range=None, weight=None, density=False):
+    """(hist, bin_edges) of points, one a row of the last dimension: bins are numbers, or edges, of each dimension."""
+    points = _values(input).reshape(-1, input.shape[-1])
+    count = points.shape[1]
+    bins = list(bins) if isinstance(bins, (list, tuple)) else [bins] * count
+    if len(bins) != count:
+        raise RuntimeError(
+            f"histogramdd(): the size of bins must be equal to the innermost dimension: {len(bins)}, {count}"
+        )
+    ranges = [None] * count if range is None else list(zip(range[::2], range[1::2]))
+    edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
+    weights = None if weight is None else _values(weight).reshape(-1)
+    hist, edges = np.histogramdd(points, edges, weights=weights, density=density)
+    made = tuple(Tensor(np.asarray(e, input.dtype.numpy)) for e in edges)
+    return _Histogramdd(Tensor(np.asarray(hist, input.dtype.numpy)), made)
+
+
+def _binned(values, bins, low, high):
+    values = values.reshape(-1)
+    kept = values[(values >= low) & (values <= high)]
+    positions = ((kept - low) * (bins / (high - low))).astype(np.int64)
+    return np.bincount(np.minimum(positions, bins - 1), minlength=bins)
+
+
+# --- sets -------------------------------------------------------------------------------------------------------------
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements (slices along dim) in order; with them, if asked, where each input went and how many."""
+    values, axis = _values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
+    _check_unique_axis("unique", values, axis)
+    found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    inverse = inverse.reshape(values.shape if axis is None else -1)
+    return _chosen(found, inverse, counts, return_inverse, return_counts)
+
+
+def _check_unique_axis(name, values, axis):
+    others = () if axis is None else values.shape[:axis] + values.shape[axis + 1 :]
+    if 0 in others and values.shape[axis] == 0:
+        raise RuntimeError(f"{name}: There are 0 sized dimensions, and they aren't selected: {values.shape}")
+
+
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The input without repetitions of the element (the slice along dim) before."""
+    values = _values(input)
+    axis = None if dim is None else normalize_axis("unique_consecutive", dim, input.ndim)
+    rows = values.reshape(-1) if axis is None else np.moveaxis(values, axis, 0)
+    new = np.ones(len(rows), bool)
+    if len(rows) > 1:
+        new[1:] = (rows[1:] != rows[:-1]).reshape(len(rows) - 1, -1).any(1)
+    starts = np.flatnonzero(new)
+    inverse, counts = np.cumsum(new) - 1, np.diff(np.append(starts, len(rows)))
+    found = rows[starts] if axis is None else np.moveaxis(rows[starts], 0, axis)
+    inverse = inverse.reshape(values.shape) if axis is None else inverse
+    return _chosen(found, inverse, counts, return_inverse, return_counts)
+
+
+def _chosen(found, inverse, counts, return_inverse, return_counts):
+    result = [Tensor(np.ascontiguousarray(found))]
+    if return_inverse:
+        result.append(Tensor(np.asarray(inverse, np.int64)))
+    if return_counts:
+        result.append(Tensor(np.asarray(counts, np.int64)))
+    return tuple(result) if len(result) > 1 else result[0]
+
+
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    """Whether each element is one of test_elements."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise TypeError(f"isin(): needs a Tensor among its arguments, got {elements!r} and {test_elements!r}")
+    arrays = [_values(x) if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements)]
+    return Tensor(np.asarray(np.isin(*arrays, invert=invert)))
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """Where each number of input would enter the sorted rows: before equal ones, or with side="right" behind them."""
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side!r}")
+    if side == "left" and right:
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    if sorter is not None:
+        _check_sorter(sorted_sequence, sorter)
+        sorted_sequence = ordering.ordered(sorted_sequence, sorter, axis=sorted_sequence.ndim - 1, of="gather")
+    if not isinstance(input, Tensor):
+        input = as_tensor(input, dtype=sorted_sequence.dtype)
+    if sorted_sequence.dtype is not input.dtype:
+        raise OpError(
+            f"searchsorted(): boundary tensor and input value tensor should have same dtype, but got boundary tensor "
+            f"of {sorted_sequence.dtype.name} and input value tensor of {input.dtype.name}"
+        )
+    return ordering.searchsorted(sorted_sequence, input, right=right or side == "right", narrow=bool(out_int32))
+
+
+def _check_sorter(sequence, sorter):
+    if sorter.shape != sequence.shape or sorter.dtype is not dtypes.int64:
+        raise OpError(
+            f"searchsorted(): boundary {sequence.shape} and sorter must have the same size, and the sorter type int64; "
+            f"got {sorter.dtype.name}{sorter.shape}"
+        )
+    values = _values(sorter)
+    if values.size and (values.min() < 0 or values.max() >= sequence.shape[-1]):
+        raise OpError("searchsorted(): sorter index out of range")
+
+
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    """The number of the interval between boundaries that each element falls in."""
+    if boundaries.ndim != 1:
+        raise OpError(f"bucketize: boundaries tensor must be 1 dimension, but got shape {boundaries.shape}")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# --- draws ------------------------------------------------------------------------------------------------------------
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """Positions drawn with the probabilities of each row, num_samples of them."""
+    weights = _checked_weights(input, num_samples, replacement)
+    shape = (*input.shape[:-1], num_samples if replacement else input.shape[-1])
+    draws = _values(random.uniform(shape, dtypes.float64, generator))
+    if replacement:
+        totals = np.cumsum(weights, -1)
+        drawn = (draws[..., None] * totals[..., None, -1:] >= totals[..., None, :]).sum(-1)
+        last = weights.shape[-1] - 1 - np.argmax(weights[..., ::-1] > 0, -1)
+        return Tensor(np.minimum(drawn, last[..., None]).astype(np.int64))
+    # The largest of log(u) / weight, one after the other: Efraimidis and Spirakis (2006).
+    with np.errstate(divide="ignore"):
+        keys = np.log1p(-draws) / weights
+    return Tensor(np.argsort(-keys, -1, kind="stable")[..., :num_samples].astype(np.int64))
+
+
+def _checked_weights(input, num_samples, replacement):
+    if input.ndim not in (1, 2):
+        raise OpError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {input.shape}")
+    if not input.dtype.is_floating_point:
+        raise OpError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype.name}")
+    if num_samples <= 0:
+        raise RuntimeError(f"cannot sample n_sample <= 0 samples, got {num_samples}")
+    weights = _values(input).astype(np.float64)
+    if not replacement and num_samples > weights.shape[-1]:
+        raise RuntimeError(f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples}")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if weights.size and (weights.sum(-1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    return weights
+
+
+METHODS = str.split("""
+    argsort sort msort topk kthvalue median nanmedian mode quantile nanquantile bincount histc unique unique_consecutive
+    multinomial histogram
+""")
+PUBLIC = [*METHODS, *str.split("isin searchsorted bucketize histogramdd")]

@@ -1,0 +1,221 @@
+"""Elementwise functions in PyTorch's spelling, beyond those that functions.py makes from the table."""
+
+import math
+
+from .compiler import dtypes
+from .compiler.ops import arithmetic, bessel, comparison, pointwise, special
+from .compiler.ops.table import OpError
+from .creation import as_tensor, full_like
+from .functions import GENERATED, operand, pow, sub, to_dtype, where
+from .results import result_type
+from .runtime.modes import state
+from .runtime.tensor import Tensor
+
+
+# --- made from the table ----------------------------------------------------------------------------------------------
+def _unary(op, name):
+    def function(input):
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+        return op(input)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{name}, element by element."
+    return function
+
+
+def tensors(name, input, other):
+    """Both operands as tensors, a number having the other's type unless it needs a higher one."""
+    input, other = operand(input), operand(other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        return input, other
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
+    like = input if isinstance(input, Tensor) else other
+    return tuple(x if isinstance(x, Tensor) else _number_like(x, like) for x in (input, other))
+
+
+def _number_like(number, like):
+    if isinstance(number, float) and not like.dtype.is_floating_point:
+        return as_tensor(number)
+    if like.dtype is dtypes.bool_ and not isinstance(number, bool):
+        return as_tensor(number)
+    return as_tensor(number, dtype=like.dtype)
+
+
+def alike(input, other, floating=False):
+    """Both converted to the type that arithmetic on them gives (a floating one, if asked)."""
+    operands = (input, other)
+    dtype = dtypes.result_type(operands, state.default_dtype)
+    if floating and not dtype.is_floating_point:
+        dtype = state.default_dtype
+    return tuple(to_dtype(x, dtype) for x in operands)
+
+
+# PyTorch takes a number for the second operand, or for either.
+_NUMBERS = {"copysign": 1, "xlogy": 2, "xlog1py": 2, "zeta": 2, "bitwise_left_shift": 2, "bitwise_right_shift": 2}
+
+
+def require_tensors(name, *operands):
+    """TypeError for a number where PyTorch takes only tensors."""
+    for k, x in enumerate(operands):
+        if not isinstance(x, Tensor):
+            which = ("input", "other")[k]
+            raise TypeError(f"{name}(): argument '{which}' (position {k + 1}) must be Tensor, not {type(x).__name__}")
+
+
+def _binary(op, name, floating):
+    numbers = _NUMBERS.get(name, 0)
+
+    def function(input, other):
+        require_tensors(name, *(input, other)[: 2 - numbers])
+        return op(*alike(*tensors(name, input, other), floating))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{name}, element by element. Operands broadcast."
+    return function
+
+
+_UNARY = {
+    **{name: getattr(special, name) for name in ["acosh", "asinh", "atanh", "lgamma", "digamma", "erfinv", "erfc"]},
+    "i0": bessel.i0,
+    "sinc": pointwise.sinc,
+}
+_FLOATING = ["xlogy", "xlog1py", "copysign", "zeta", "igamma", "igammac"]
+_SAME = ["fmax", "fmin", "gcd", "lcm", "nextafter", "bitwise_left_shift", "bitwise_right_shift"]
+GENERATED_HERE = {
+    **{name: _unary(op, name) for name, op in _UNARY.items()},
+    **{name: _binary(getattr(pointwise, name), name, True) for name in _FLOATING},
+    **{name: _binary(getattr(pointwise, name), name, False) for name in _SAME},
+}
+globals().update(GENERATED_HERE)
+arccosh, arcsinh, arctanh = (GENERATED_HERE[n] for n in ("acosh", "asinh", "atanh"))
+fix = GENERATED["trunc"]
+greater, greater_equal, less, less_equal, not_equal = (GENERATED[n] for n in ("gt", "ge", "lt", "le", "ne"))
+
+
+# --- signs ------------------------------------------------------------------------------------------------------------
+def sign(input):
+    """-1, 0 or 1; of a bool itself."""
+    return arithmetic.sign(input) if input.dtype is not dtypes.bool_ else input.clone()
+
+
+sgn = sign
+
+
+def signbit(input):
+    """Whether the sign is minus, also of -0.0."""
+    if input.dtype is dtypes.bool_:
+        return input & False
+    return pointwise.is_negative(input)
+
+
+def positive(input):
+    """The tensor itself."""
+    if input.dtype is dtypes.bool_:
+        raise OpError("positive: The `+` operator, on a bool tensor is not supported; convert with .int() first")
+    return input
+
+
+def isposinf(input):
+    """Whether each element is +inf."""
+    return comparison.eq(input, math.inf) if input.dtype.is_floating_point else comparison.ne(input, input)
+
+
+def isneginf(input):
+    """Whether each element is -inf."""
+    return comparison.eq(input, -math.inf) if input.dtype.is_floating_point else comparison.ne(input, input)
+
+
+def isreal(input):
+    """True: there are no complex numbers."""
+    return comparison.eq(input, input) | True
+
+
+def heaviside(input, values):
+    """0 below 0, 1 above, and `values` at 0."""
+    require_tensors("heaviside", input, values)
+    if input.dtype is not values.dtype:
+        raise OpError(f"heaviside: cannot be of different dtypes: {input.dtype.name} and {values.dtype.name}")
+    return where(input == 0, values, to_dtype(input > 0, input.dtype)).detach()
+
+
+# --- scales and powers ------------------------------------------------------------------------------------------------
+def deg2rad(input):
+    """Degrees as radians."""
+    return input * (math.pi / 180.0)
+
+
+def rad2deg(input):
+    """Radians as degrees."""
+    return input * (180.0 / math.pi)
+
+
+def float_power(input, exponent):
+    """input ** exponent in float64."""
+    wide = [to_dtype(x, dtypes.float64) if isinstance(x, Tensor) else float(x) for x in (input, exponent)]
+    return pow(*wide)
+
+
+def ldexp(input, other):
+    """input * 2 ** other."""
+    require_tensors("ldexp", input, other)
+    return input * pow(2.0, other)
+
+
+_Frexp = result_type("frexp", "mantissa", "exponent")
+
+
+def frexp(input):
+    """(mantissa, exponent): input = mantissa * 2 ** exponent with the mantissa in [0.5, 1)."""
+    return _Frexp(pointwise.frexp(input, part="mantissa"), pointwise.frexp(input, part="exponent"))
+
+
+def logaddexp2(input, other):
+    """log2(2 ** input + 2 ** other) without overflow."""
+    require_tensors("logaddexp2", input, other)
+    input, other = alike(input, other)
+    difference = where(input == other, 0.0, input - other)
+    return arithmetic.maximum(input, other) + (-difference.abs()).exp2().log1p() * (1.0 / math.log(2.0))
+
+
+def rsub(input, other, *, alpha=1):
+    """other - alpha * input."""
+    require_tensors("rsub", input)
+    input, other = operand(input), operand(other)
+    return sub(other, input if alpha == 1 else input * alpha)
+
+
+# --- gamma ------------------------------------------------------------------------------------------------------------
+def polygamma(n, input):
+    """The n-th derivative of digamma."""
+    if isinstance(n, Tensor):
+        n, input = input, n  # the method's order: x.polygamma(n)
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
+    return special.polygamma(input, n=int(n)) if n else special.digamma(input)
+
+
+def mvlgamma(input, p):
+    """The logarithm of the multivariate gamma function of dimension p."""
+    if p < 1:
+        raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
+    if input.dtype is dtypes.bool_:
+        raise OpError("mvlgamma: not implemented for bool")
+    input = input if input.dtype.is_floating_point else to_dtype(input, state.default_dtype)
+    total = full_like(input, p * (p - 1) / 4.0 * math.log(math.pi))
+    for k in range(p):
+        total = total + special.lgamma(input - 0.5 * k)
+    return total
+
+
+METHODS = [
+    *(name for name in GENERATED_HERE if name not in ("xlog1py", "zeta")),
+    *str.split("""
+        arccosh arcsinh arctanh fix greater greater_equal less less_equal not_equal sign sgn signbit positive isposinf
+        isneginf isreal heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma mvlgamma
+    """),
+]
+_NOT_INPLACE = str.split("fmax fmin positive isposinf isneginf isreal signbit frexp")
+INPLACE = [name for name in METHODS if name not in _NOT_INPLACE]
+PUBLIC = [*(name for name in METHODS), "rsub"]

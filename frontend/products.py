@@ -1,0 +1,397 @@
+"""Products of matrices, vectors and tensors of any number of dimensions: einsum, tensordot, kron, distances."""
+
+import builtins
+import string
+from math import prod
+
+import numpy as np
+
+from .compiler.dtypes import bool_
+from .compiler.ops import contraction
+from .compiler.ops.table import OpError
+from .compiler.shapes import broadcast_shapes, normalize_axis
+from .creation import zeros
+from .functions import bmm, clamp_min, matmul, mm, mv, outer, to_dtype
+from .reducing import amax, mean, norm, sum
+from .runtime.tensor import Tensor
+from .shaping import cat, expand, permute, reshape, unsqueeze
+
+
+# --- einsum -----------------------------------------------------------------------------------------------------------
+def einsum(equation, *operands):
+    """Sums of products over letters: einsum("ij,jk->ik", a, b) is a @ b; also with lists of numbers for letters.
+
+    Letters that repeat in one operand take its diagonal, "..." stands for the dimensions without a letter, and without
+    "->" the letters that occur once are kept, in the order of the alphabet.
+    """
+    if not isinstance(equation, str):
+        equation, operands = _equation_of((equation, *operands))
+    elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    terms, output = _parsed(equation, operands)
+    labelled = [_reduced_diagonals(term, x) for term, x in zip(terms, operands)]
+    while len(labelled) > 1:
+        (left, x), (right, y), *rest = labelled
+        needed = set(output).union(*(term for term, _ in rest))
+        labelled = [_contracted(left, x, right, y, needed), *rest]
+    return _finished(*labelled[0], output)
+
+
+def _equation_of(arguments):
+    """einsum(a, [0, 1], b, [1, 2], [0, 2]) as an equation and operands."""
+    operands, terms = arguments[0::2], arguments[1::2]
+    output = None
+    if len(arguments) % 2:
+        operands, output = operands[:-1], arguments[-1]
+
+    def spelled(numbers):
+        return "".join("..." if n is Ellipsis else string.ascii_letters[n] for n in numbers)
+
+    for n in [n for term in (*terms, output or ()) for n in term]:
+        if n is not Ellipsis and not 0 <= n < 52:
+            raise ValueError(f"einsum(): expected subscripts in the range [0, 52), but got {n}")
+    equation = ",".join(map(spelled, terms))
+    return (equation if output is None else f"{equation}->{spelled(output)}"), operands
+
+
+def _parsed(equation, operands):
+    """Lists of labels, those that "..." stands for being numbers counted from the end."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not operands:
+        raise ValueError("einsum(): must provide at least one operand")
+    if len(terms) != len(operands):
+        raise OpError(f"einsum(): {equation!r} has {len(terms)} terms for {len(operands)} operands")
+    labels = [_labels(term, x.ndim, equation) for term, x in zip(terms, operands)]
+    hidden = sorted({n for term in labels for n in term if isinstance(n, int)})
+    if not arrow:
+        flat = [n for term in labels for n in term]
+        return labels, hidden + sorted({n for n in flat if isinstance(n, str) and flat.count(n) == 1})
+    before, dots, after = output.partition("...")
+    wanted = [*before, *(hidden if dots else ()), *after]
+    _check_output(wanted, labels, equation)
+    return labels, wanted
+
+
+def _labels(term, ndim, equation):
+    before, dots, after = term.partition("...")
+    letters = before + after
+    if any(c not in string.ascii_letters for c in letters):
+        raise OpError(f"einsum(): {equation!r}: subscripts must be in [a-zA-Z], found {letters!r}")
+    if len(letters) > ndim or len(letters) < ndim and not dots:
+        raise OpError(
+            f"einsum(): the number of subscripts in {term!r} does not match the number of dimensions ({ndim}) of its "
+            "operand, and no ellipsis was given"
+        )
+    return [*before, *range(len(letters) - ndim, 0), *after]
+
+
+def _check_output(wanted, labels, equation):
+    known = {n for term in labels for n in term}
+    for n in wanted:
+        if n not in known:
+            raise OpError(f"einsum(): output subscript {n} in {equation!r} does not appear in any input operand")
+        if wanted.count(n) > 1:
+            raise OpError(f"einsum(): output subscript {n} appears more than once in the output of {equation!r}")
+
+
+def _reduced_diagonals(labels, x):
+    """Each label once: the diagonal where it came twice."""
+    labels = list(labels)
+    for n in list(dict.fromkeys(labels)):
+        while labels.count(n) > 1:
+            first = labels.index(n)
+            second = labels.index(n, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise OpError(f"einsum(): subscript {n} is repeated for dimensions of sizes {x.shape}")
+            x = x.diagonal(0, first, second)
+            labels = [m for k, m in enumerate(labels) if k not in (first, second)] + [n]
+    return labels, x
+
+
+def _contracted(left, x, right, y, needed):
+    """The product of two operands, summed over the labels that nobody needs any more."""
+    left, x = _summed(left, x, needed.union(right))
+    right, y = _summed(right, y, needed.union(left))
+    for n in set(left) & set(right):
+        a, b = x.shape[left.index(n)], y.shape[right.index(n)]
+        if a != b and 1 not in (a, b):
+            raise OpError(f"einsum(): operands do not broadcast: subscript {n} has sizes {a} and {b}")
+    summed = [n for n in left if n in right and n not in needed]
+    batch = [n for n in left if n in right and n in needed]
+    rows, columns = [n for n in left if n not in right], [n for n in right if n not in left]
+    sizes = {n: d for labels, z in ((left, x), (right, y)) for n, d in zip(labels, z.shape) if d != 1}
+    x = _as_matrices(x, left, [batch, rows, summed], sizes)
+    y = _as_matrices(y, right, [batch, summed, columns], sizes)
+    shape = tuple(sizes.get(n, 1) for n in (*batch, *rows, *columns))
+    product = contraction.bmm(x, y) if summed else x * y
+    return [*batch, *rows, *columns], reshape(product, shape)
+
+
+def _as_matrices(x, labels, groups, sizes):
+    """(batch, first group, second group), each group as one dimension, broadcast to its sizes."""
+    order = [n for group in groups for n in group]
+    x = expand(permute(x, [labels.index(n) for n in order]), tuple(sizes.get(n, 1) for n in order))
+    return reshape(x, tuple(prod(sizes.get(n, 1) for n in group) for group in groups))
+
+
+def _summed(labels, x, needed):
+    gone = [k for k, n in enumerate(labels) if n not in needed]
+    return [n for n in labels if n in needed], sum(x, tuple(gone)) if gone else x
+
+
+def _finished(labels, x, output):
+    labels, x = _summed(labels, x, set(output))
+    return permute(x, [labels.index(n) for n in output])
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+def tensordot(a, b, dims=2):
+    """Sums of products over the last `dims` dimensions of a and the first of b, or over the lists (of a, of b)."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        dims = (range(a.ndim - dims, a.ndim), range(dims))
+    of_a, of_b = ([normalize_axis("tensordot", d, x.ndim) for d in part] for part, x in zip(dims, (a, b)))
+    if len(of_a) != len(of_b):
+        raise RuntimeError(f"tensordot: both dimension lists should have same length, got {of_a} and {of_b}")
+    left, right = _letters(a.ndim), [-1 - n for n in _letters(b.ndim)]
+    for m, n in zip(of_a, of_b):
+        if a.shape[m] != b.shape[n] and 1 not in (a.shape[m], b.shape[n]):
+            raise OpError(f"tensordot: contracted dimensions need to match: {a.shape[m]} against {b.shape[n]}")
+        right[n] = m
+    kept = [n for n in left if n not in of_a] + [n for n in right if n < 0]
+    return _finished(*_contracted(left, a, right, b, set(kept)), kept)
+
+
+def _letters(ndim):
+    return list(range(ndim))
+
+
+def kron(input, other):
+    """The Kronecker product: every element of input times the whole of other."""
+    ndim = max(input.ndim, other.ndim)
+    left, right = ((1,) * (ndim - x.ndim) + x.shape for x in (input, other))
+    spread = reshape(input, tuple(d for size in left for d in (size, 1)))
+    other = reshape(other, tuple(d for size in right for d in (1, size)))
+    return reshape(spread * other, tuple(m * n for m, n in zip(left, right)))
+
+
+def vdot(input, other):
+    """The dot product of two vectors."""
+    return _vectors("vdot", input, other)
+
+
+def _vectors(name, input, other):
+    if input.ndim != 1 or other.ndim != 1:
+        raise OpError(f"{name}: 1D tensors expected, but got {input.ndim}D and {other.ndim}D tensors")
+    return matmul(input, other)
+
+
+def ger(input, vec2):
+    """The outer product of two vectors."""
+    return outer(input, vec2)
+
+
+def chain_matmul(*matrices):
+    """The product of matrices."""
+    return multi_dot(matrices[0] if len(matrices) == 1 and not isinstance(matrices[0], Tensor) else matrices)
+
+
+def multi_dot(tensors):
+    """The product of matrices (the first and last may be vectors), in the order that multiplies least."""
+    tensors = list(tensors)
+    if len(tensors) < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
+    first, last = tensors[0], tensors[-1]
+    tensors[0] = unsqueeze(first, 0) if first.ndim == 1 else first
+    tensors[-1] = unsqueeze(last, 1) if last.ndim == 1 else last
+    for k, x in enumerate(tensors):
+        if x.ndim != 2:
+            raise OpError(f"multi_dot(): tensor {k} must be 2D but got shape {x.shape}")
+    result = _chained(tensors)
+    shape = result.shape[first.ndim == 1 : 2 - (last.ndim == 1)]
+    return result if result.shape == shape else reshape(result, shape)
+
+
+def _chained(matrices):
+    """Dynamic programming over where the product is parted last."""
+    if len(matrices) == 1:
+        return matrices[0]
+    sizes = [x.shape[0] for x in matrices] + [matrices[-1].shape[1]]
+    n = len(matrices)
+    cost, cut = {(k, k): 0 for k in range(n)}, {}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            options = {k: cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j)}
+            cut[i, j] = builtins.min(options, key=options.get)
+            cost[i, j] = options[cut[i, j]]
+
+    def product(i, j):
+        return matrices[i] if i == j else mm(product(i, cut[i, j]), product(cut[i, j] + 1, j))
+
+    return product(0, n - 1)
+
+
+# --- a product added to a tensor --------------------------------------------------------------------------------------
+def _scaled_sum(input, product, beta, alpha):
+    """beta * input + alpha * product; where beta is 0, whatever input holds is dropped."""
+    if not input.dtype.is_floating_point:
+        # PyTorch converts the two numbers to the type of the tensor.
+        beta, alpha = (bool(n) if input.dtype is bool_ else int(n) for n in (beta, alpha))
+    product = product if alpha == 1 else product * alpha
+    broadcast_shapes("add", [input.shape, product.shape])
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def _check_sum(name, input, shape):
+    if len(input.shape) > len(shape) or any(a not in (1, b) for a, b in zip(input.shape[::-1], shape[::-1])):
+        raise OpError(f"{name}: the tensor of shape {input.shape} cannot be expanded to that of the product, {shape}")
+
+
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * (batch1 @ batch2), matrix by matrix."""
+    product = bmm(batch1, batch2)
+    _check_sum("baddbmm", input, product.shape)
+    return _scaled_sum(input, product, beta, alpha)
+
+
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * the sum of the products of all pairs of matrices."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+        raise OpError(f"addbmm: batch1 and batch2 must be 3D of one batch size, got {batch1.shape} and {batch2.shape}")
+    # The sum over the batch is part of the product.
+    left = reshape(permute(batch1, 1, 0, 2), batch1.shape[1], -1) if batch1.numel() else None
+    right = reshape(batch2, -1, batch2.shape[2]) if batch2.numel() else None
+    product = sum(bmm(batch1, batch2), 0) if left is None or right is None else mm(left, right)
+    _check_sum("addbmm", input, product.shape)
+    return _scaled_sum(input, product, beta, alpha)
+
+
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """beta * input + alpha * (mat @ vec)."""
+    product = mv(mat, vec)
+    _check_sum("addmv", input, product.shape)
+    return _scaled_sum(input, product, beta, alpha)
+
+
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """beta * input + alpha * the outer product of the vectors."""
+    if vec1.ndim != 1 or vec2.ndim != 1:
+        raise OpError(f"addr: Expected 1-D arguments vec1 and vec2, got shapes {vec1.shape} and {vec2.shape}")
+    product = outer(vec1, vec2)
+    _check_sum("addr", input, product.shape)
+    return _scaled_sum(input, product, beta, alpha)
+
+
+# --- distances and covariance -----------------------------------------------------------------------------------------
+def cross(input, other, dim=None):
+    """The vector product along dim (None: the first dimension of size 3)."""
+    if dim is None:
+        dim = next((k for k, d in enumerate(input.shape) if d == 3), None)
+        if dim is None:
+            raise OpError(f"cross: no dimension of size 3 in input of shape {input.shape}")
+    if input.ndim != other.ndim:
+        raise OpError(f"cross: inputs must have the same number of dimensions, got {input.shape} and {other.shape}")
+    axis = normalize_axis("cross", dim, input.ndim)
+    if input.shape[axis] != 3 or other.shape[axis] != 3:
+        raise OpError(f"cross: inputs dimension {dim} must have length 3, got {input.shape} and {other.shape}")
+
+    def turned(x, by):
+        return cat([x.narrow(axis, by, 3 - by), x.narrow(axis, 0, by)], axis)
+
+    broadcast_shapes("cross", [input.shape, other.shape])
+    return turned(input, 1) * turned(other, 2) - turned(input, 2) * turned(other, 1)
+
+
+def dist(input, other, p=2):
+    """The p-norm of input - other."""
+    return norm(input - other, p)
+
+
+def cdist(x1, x2, p=2.0, compute_mode=None):
+    """The p-norms of the differences of all pairs of rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
+    for name, x in (("x1", x1), ("x2", x2)):
+        if x.ndim < 2:
+            raise OpError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
+    if x1.shape[-1] != x2.shape[-1]:
+        raise OpError(f"cdist: X1 and X2 must have the same number of columns, got {x1.shape} and {x2.shape}")
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values, got {p}")
+    broadcast_shapes("cdist", [x1.shape[:-2], x2.shape[:-2]])
+    return _lengths(unsqueeze(x1, -2) - unsqueeze(x2, -3), p)
+
+
+def _lengths(difference, p):
+    """p-norms of the last dimension, with the gradient 0 where the difference is."""
+    if difference.shape[-1] == 0:
+        return zeros(difference.shape[:-1], dtype=difference.dtype) + sum(difference, -1)
+    if p == float("inf"):
+        return amax(difference.abs(), -1)
+    return norm(difference, p, -1)
+
+
+def pdist(input, p=2.0):
+    """The p-norms of the differences of all pairs of rows (i, j), i < j, as a vector."""
+    if input.ndim != 2:
+        raise OpError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    first, second = np.triu_indices(input.shape[0], 1)
+    return _lengths(input.index_select(0, Tensor(first)) - input.index_select(0, Tensor(second)), p)
+
+
+def cov(input, *, correction=1, fweights=None, aweights=None):
+    """Covariances of the rows (variables) over the columns (observations), with counts and weights of the columns."""
+    if input.ndim > 2:
+        raise OpError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim}")
+    x = reshape(input, 1, -1) if input.ndim < 2 else input
+    x = x if x.dtype.is_floating_point else x * 1.0
+    weights = _observation_weights(x, fweights, aweights)
+    if weights is None:
+        total = x.shape[1]
+        centre, divisor = mean(x, 1, True), max(total - correction, 0)
+        centred = x - centre
+        result = mm(centred, centred.t()) / divisor
+    else:
+        total = sum(weights)
+        centred = x - sum(x * weights, 1, True) / total
+        spent = 1 if aweights is None else sum(weights * aweights) / total
+        divisor = clamp_min(total - correction * spent, 0)
+        result = mm(centred, (centred * weights).t()) / divisor
+    return reshape(result, ()) if result.numel() == 1 else result
+
+
+def _observation_weights(x, fweights, aweights):
+    for name, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None and (w.ndim > 1 or w.numel() != x.shape[1]):
+            raise OpError(f"cov(): expected {name} to have {x.shape[1]} elements but got shape {w.shape}")
+        if w is not None and w.dtype.is_floating_point == (name == "fweights"):
+            raise OpError(f"cov(): fweights must be integers and aweights floating point, got {name} of {w.dtype.name}")
+        if w is not None and w.numel() and bool((w < 0).any()):
+            raise OpError(f"cov(): {name} cannot be negative")
+    if fweights is None and aweights is None:
+        return None
+    given = [w for w in (fweights, aweights) if w is not None]
+    return to_dtype(given[0] * given[1] if len(given) == 2 else given[0], x.dtype)
+
+
+def corrcoef(input):
+    """Correlation coefficients of the rows."""
+    if input.ndim > 2:
+        raise OpError(f"corrcoef(): expected input to have two or fewer dimensions but got {input.ndim}")
+    c = cov(input)
+    if c.ndim == 0:
+        return c / c
+    spread = c.diagonal().sqrt()
+    return (c / unsqueeze(spread, 1) / unsqueeze(spread, 0)).clamp(-1, 1)
+
+
+METHODS = str.split("kron vdot ger baddbmm addbmm addmv addr cross dist cov corrcoef")
+INPLACE = str.split("baddbmm addbmm addmv addr")
+PUBLIC = [*METHODS, *str.split("einsum tensordot chain_matmul cdist pdist")]

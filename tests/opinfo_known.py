@@ -1,0 +1,70 @@
+"""What of PyTorch's OpInfo samples weft does not pass, and why: ops that are absent, and kinds of checks per op."""
+
+ABSENT = {
+    **dict.fromkeys(
+        str.split("""
+            special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
+            special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0
+            special.scaled_modified_bessel_k1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+            special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
+            special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
+            special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+            special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
+        """),
+        "functions without a derivative in PyTorch, which no program for autograd calls",
+    ),
+    **dict.fromkeys(
+        str.split("linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve"), "NumPy has no such decomposition"
+    ),
+    "randint_like": "not there yet",
+    "slice": "x[a:b] under an internal name",
+}
+
+_NUMBERS = "functions of two arguments take a number for either of them: docs/differences.md"
+_OUT = "out= is a keyword of few functions"
+_FORMATS = "memory_format is not a keyword of conversions"
+_TRIANGLE = "PyTorch's derivative has elements in the triangle that is not read"
+_MEMORY = "as_strided is a copy, and about the elements of the tensor alone: docs/differences.md"
+_ROUNDED = "PyTorch's float32 result has fewer correct digits: docs/differences.md"
+_OVERWRITTEN = "PyTorch's derivative reaches elements that are overwritten"
+_EDGES = "edges that do not rise are refused; PyTorch counts with them"
+_ZEROS = "second derivatives of a product with several zeros are 0 here"
+
+KNOWN = {
+    **dict.fromkeys(
+        str.split("""
+            clamp_max clamp_min eq ge gt le lt ne maximum minimum logical_and logical_or logical_xor __rand__ __ror__
+            __rxor__ __radd__ __rmul__ atan2 fmod logaddexp hypot max min
+        """),
+        {"errors": _NUMBERS},
+    ),
+    **dict.fromkeys(
+        str.split("""
+            masked_select gather multinomial cat arange kthvalue aminmax index_select take bernoulli amax amin sort topk
+            histc linalg.lu_factor
+        """),
+        {"errors": _OUT},
+    ),
+    **dict.fromkeys(
+        str.split("double int bool float long to"),
+        {"forward": _FORMATS, "backward": _FORMATS, "second": _FORMATS, "compiled": _FORMATS},
+    ),
+    **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
+    **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
+    **dict.fromkeys(str.split("index_reduce scatter_reduce"), {"second": _ZEROS}),
+    **dict.fromkeys(
+        str.split("linspace logspace"), {"errors": "steps that are no integer, and ends that are vectors, are taken"}
+    ),
+    "as_strided": {"forward": _MEMORY, "backward": _MEMORY, "second": _MEMORY, "compiled": _MEMORY},
+    "as_strided_scatter": dict.fromkeys(
+        ("backward", "second"), "PyTorch's derivative reaches elements that are overwritten"
+    ),
+    "cov": {"second": "PyTorch rounds weights of float32 before their product"},
+    "histogramdd": dict.fromkeys(
+        ("forward", "compiled"), "edges that do not rise are refused; PyTorch counts with them"
+    ),
+    "linalg.pinv": dict.fromkeys(("backward", "second"), "hermitian: PyTorch's derivative is not made symmetric"),
+    "narrow_copy": {"errors": "a dimension out of range is an IndexError everywhere"},
+    "nn.functional.local_response_norm": {"forward": "PyTorch rounds means of integers"},
+    "sum_to_size": {"forward": "PyTorch sums to int64 where the size is () alone"},
+}
