@@ -27,8 +27,6 @@ def close_graph(frame, needed):
         frame.saved = []
         for vid in needed.differentiable:
             tensors[vid]._call_node = node
-    else:
-        frame.ends_freed = any(tensors[v]._meta.history for v in needed.live + needed.views)
 
 
 class FreedNode(BaseNode):

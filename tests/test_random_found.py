@@ -475,3 +475,35 @@ def test_new_data_for_a_result_keeps_its_history(compile):
         y.data = weft.ones(3)
         yield y
         yield error_of((y * y).sum().backward), w
+
+
+def _names(node):
+    """Names of a node and of those before it."""
+    return None if node is None else (node.name(), [_names(before) for before, _ in node.next_functions])
+
+
+@twin
+def test_graph_of_a_value_read_before_a_backward_inside(compile):
+    # The call had let go of its leaves, since no result of its end had a history: looking at the graph was a KeyError.
+    weight = leaf(3, 3)
+
+    def f(x):
+        loss = (x @ weight).square().sum()
+        loss.item()
+        loss.backward()
+        return loss
+
+    f = compile(f)
+    for _ in range(6):
+        loss = f(randn(2, 3))
+        yield _names(loss.grad_fn), loss
+
+
+@twin
+def test_graph_through_two_calls(compile):
+    # The call before was shown as one node; in a call whose results have graphs it is the op that made the value.
+    weight = leaf(3)
+    f, g = compile(lambda x: x * weight), compile(lambda x: x.sin().sum())
+    for _ in range(6):
+        y = f(randn(3))
+        yield _names(g(y).grad_fn), _names(f(y).grad_fn)
