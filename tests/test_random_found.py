@@ -507,3 +507,21 @@ def test_graph_through_two_calls(compile):
     for _ in range(6):
         y = f(randn(3))
         yield _names(g(y).grad_fn), _names(f(y).grad_fn)
+
+
+@twin
+def test_strided_value_in_memory_is_saved_for_a_backward(compile):
+    # Read in the middle of the call, it is an input with strides of the rest; what was saved of it is row-major, but
+    # the backward read it with those strides: wrong gradients.
+    weight = leaf(2, 3)
+
+    def f():
+        transposed = (weight * 1.0).t()
+        transposed.sum().item()
+        return (transposed * transposed.detach()).square().mean(), transposed
+
+    f = compile(f)
+    for _ in range(6):
+        loss, _ = f()
+        loss.backward()
+        yield weight.grad

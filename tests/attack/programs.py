@@ -14,7 +14,7 @@ import threading
 import weakref
 
 import numpy as np
-from attack.compare import assert_same, flat, peek, said, shared
+from attack.compare import assert_same, flat, n_alive, peek, said, shared
 
 import weft
 from weft import nn, optim, randn
@@ -169,9 +169,29 @@ class RandomAttack:
             lines += _indented("\n".join(self.function(k, parameters, first)))
         compiled = [f"f{k} = compile(f{k})" for k in range(self.n_functions)]
         last = ["yield kept, seen, w, v, s, u, n, base, list(model.parameters()), [w.grad, v.grad]"]
-        last += ["yield [sorted(map(str, o)) for o in optimizer.state.values()]", "yield list(optimizer.state.values())"]
+        last += [
+            "yield [sorted(map(str, o)) for o in optimizer.state.values()]",
+            "yield list(optimizer.state.values())",
+        ]
         lines += _indented("\n".join([*compiled, *self.calls(), *last]))
         return "\n".join(lines) + "\n" + FOOTER
+
+
+class RandomLoop(RandomAttack):
+    """The same call many times, with few changes: what is made ready after many calls, and what grows with them."""
+
+    n_turns, n_counted = 120, 40
+
+    def calls(self):
+        self.restless = 0.0
+        plan = self.plan()
+        events = {int(k): self.pick(fragments.SURGERY) for k in self.rng.integers(5, 75, int(self.rng.integers(0, 4)))}
+        changes = [f"if call == {k}:\n" + "\n".join(_indented(text)) for k, text in events.items()]
+        lines = [*changes, *self.call(plan), "if call == 79:", "    kept.clear(), seen.clear(), elsewhere.clear()"]
+        lines += [f"if call in (79, {79 + self.n_counted}):", "    counted.append(n_alive())"]
+        body = _indented("\n".join(lines))
+        growth = f"yield 'tensors more for a call', round((counted[1] - counted[0]) / {self.n_counted})"
+        return ["counted = []", f"for call in range({self.n_turns}):", *body, growth]
 
 
 def _indented(text):
