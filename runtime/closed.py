@@ -64,6 +64,7 @@ class CallNode(BaseNode):
         "externals",
         "versions",
         "kept",
+        "changed_leaves",
         "saved",
         "freed",
         "freed_steps",
@@ -78,6 +79,7 @@ class CallNode(BaseNode):
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
+        self.changed_leaves = {v: Saved(leaf) for v, leaf in frame.changed_leaves.items()}
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -151,7 +153,7 @@ class CallNode(BaseNode):
             self._check(roots.get(vid, vid))
 
     def _check(self, vid):
-        saved = self.kept.get(vid)
+        saved = self.kept.get(vid) or self.changed_leaves.get(vid)
         if saved is not None:
             _check_version(saved, "the backward of a compiled call")
         elif vid in self.externals and self.externals[vid]._version != self.versions[vid]:
@@ -219,7 +221,9 @@ class CallNode(BaseNode):
         """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
             steps = _leading_to(self.frame, self.needed.differentiable)
-            for vid in {k for step in steps for k in step.operands if k in self.externals}:
+            for vid in {k for step in steps for k in step.operands}.intersection(
+                {**self.externals, **self.changed_leaves}
+            ):
                 self._check(vid)
             before = state.frame, state.grad_enabled, state.default_dtype
             state.frame, state.default_dtype = None, self.frame.default_dtype
@@ -265,7 +269,7 @@ def _leading_to(frame, vids):
 
 
 def _run_again(frame, steps):
-    values = dict(frame.externals)
+    values = {**frame.externals, **frame.changed_leaves}
     for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]

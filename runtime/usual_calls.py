@@ -230,6 +230,9 @@ class ReplayedCall:
         frame.tensors, frame.saved, frame.graph_node, node.sequence = [], [], weakref.ref(node), self.sequence
         for vid, version in zip(outside.kept, kept):
             node.kept[vid].version = version
+        versions = dict(zip(map(id, outside.watched), watched))
+        for leaf in node.changed_leaves.values():
+            leaf.version = versions[id(leaf.tensor)]
         if self.freed:
             node.present = outside.needed.differentiable
             node.release()

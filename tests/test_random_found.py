@@ -525,3 +525,58 @@ def test_strided_value_in_memory_is_saved_for_a_backward(compile):
         loss, _ = f()
         loss.backward()
         yield weight.grad
+
+
+@twin
+def test_view_of_what_a_change_through_another_argument_reaches(compile):
+    # The change ran eagerly and the values it reached were forgotten, but not the views of those: no base was found.
+    def f(x, y):
+        row = y.unsqueeze(0)
+        x.t().add_(1.0)
+        seen = row.detach()
+        return seen, seen.sigmoid() * y.expand(2, *y.shape)
+
+    f, y = compile(f), randn(()).squeeze()
+    x, _ = f(randn(3, 2), y)
+    for _ in range(5):
+        x, product = f(x, y)
+        yield x, product, y
+
+
+@twin
+def test_leaf_that_the_call_has_stepped_and_somebody_changes_before_the_backward(compile):
+    # Versions of leaves that the call itself had changed were not compared: no error, and gradients of other numbers.
+    weight = leaf(2)
+    weight.grad = weft.ones(2)
+    optimizer = weft.optim.SGD([weight], lr=0.1)
+
+    def f(x):
+        optimizer.step()
+        return (x * weight * weight).sum()
+
+    f = compile(f)
+    for k in range(10):
+        loss = f(randn(3, 2))
+        if k in (0, 6):
+            with weft.no_grad():
+                weight.mul_(0.5)
+        yield error_of(loss.backward), weight
+
+
+@twin
+def test_graph_of_a_gradient_by_a_leaf_that_the_call_has_stepped(compile):
+    # To run again in eager mode, the new value of the leaf was taken for one without a history.
+    weight = leaf(2)
+    weight.grad = weft.ones(2)
+    optimizer = weft.optim.SGD([weight], lr=0.1)
+
+    def f(x):
+        optimizer.step()
+        return (x * weight**3).sum()
+
+    f = compile(f)
+    for _ in range(8):
+        weight.grad = weft.ones(2)
+        (gradient,) = weft.autograd.grad(f(randn(3, 2)), [weight], create_graph=True)
+        gradient.sum().backward()
+        yield gradient, weight

@@ -1,4 +1,4 @@
-"""Attack: random programs with surgery between and inside their calls, eager against compiled, for as long as one likes.
+"""Attack: random programs with surgery between and inside their calls, eager against compiled.
 
     python -m tests.attack --minutes 10            from a new seed
     python -m tests.attack --minutes 1 --seed 7    the programs of seed 7, 8, ...

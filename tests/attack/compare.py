@@ -1,12 +1,11 @@
 """Two runs of one program, undecorated and compiled, and the first thing in which they differ.
 
-A program is a generator of observations. Looking is not free of effects (asking for `grad_fn` makes nodes), so a program
-chooses how close it looks: what it yields is looked at in full, `peek` asks for values and flags alone and gives plain
-data.
+A program is a generator of observations. Looking is not free of effects (asking for `grad_fn` makes nodes), so a
+program chooses how close it looks: what it yields is looked at in full, `peek` asks for values and flags alone and
+gives plain data.
 """
 
 import gc
-import weakref
 
 import numpy as np
 from compiled_twin import look as look_roughly
@@ -24,8 +23,6 @@ def peek(x):
         return [peek(v) for v in x]
     if isinstance(x, dict):
         return {k: peek(v) for k, v in x.items()}
-    if isinstance(x, weakref.ref):
-        return "dead" if x() is None else "alive"
     return repr(x) if isinstance(x, (int, float, str, np.ndarray, type(None))) else type(x).__name__
 
 

@@ -170,7 +170,6 @@ class RandomAttack:
         compiled = [f"f{k} = compile(f{k})" for k in range(self.n_functions)]
         last = ["yield kept, seen, w, v, s, u, n, base, list(model.parameters()), [w.grad, v.grad]"]
         last += [
-            "yield [sorted(map(str, o)) for o in optimizer.state.values()]",
             "yield list(optimizer.state.values())",
         ]
         lines += _indented("\n".join([*compiled, *self.calls(), *last]))
@@ -187,8 +186,8 @@ class RandomLoop(RandomAttack):
         plan = self.plan()
         events = {int(k): self.pick(fragments.SURGERY) for k in self.rng.integers(5, 75, int(self.rng.integers(0, 4)))}
         changes = [f"if call == {k}:\n" + "\n".join(_indented(text)) for k, text in events.items()]
-        lines = [*changes, *self.call(plan), "if call == 79:", "    kept.clear(), seen.clear(), elsewhere.clear()"]
-        lines += [f"if call in (79, {79 + self.n_counted}):", "    counted.append(n_alive())"]
+        lines = [*changes, *self.call(plan), f"if call in (79, {79 + self.n_counted}):"]
+        lines += ["    kept.clear(), seen.clear(), elsewhere.clear()", "    counted.append(n_alive())"]
         body = _indented("\n".join(lines))
         growth = f"yield 'tensors more for a call', round((counted[1] - counted[0]) / {self.n_counted})"
         return ["counted = []", f"for call in range({self.n_turns}):", *body, growth]

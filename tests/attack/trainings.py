@@ -37,7 +37,7 @@ MORE_EVENTS = (
 OUTSIDE = (
     ("return loss", "result.backward()\noptimizer.step()\noptimizer.zero_grad()"),
     ("return loss, out", "result[0].backward()\noptimizer.step()\nmodel.zero_grad()"),
-    ("return {'loss': loss, 'out': out}", "(result['loss'] + result['out'].square().mean()).backward()\noptimizer.step()"),
+    ("return {'loss': loss, 'out': out}", "(result['loss'] + result['out'].mean()).backward()\noptimizer.step()"),
     ("return out", "F.mse_loss(result, y).backward()\noptimizer.step()\noptimizer.zero_grad()"),
     ("return loss", "result.backward()\nnn.utils.clip_grad_norm_(model.parameters(), 0.1)\noptimizer.step()"),
     ("loss.backward()\nreturn loss", "optimizer.step()\noptimizer.zero_grad()"),

@@ -9,13 +9,11 @@ import time
 
 from random_programs import RandomProgram
 from random_sharing import RandomSharing
-from random_training import RandomTraining
 
 from .compare import difference_in, n_errors
 from .minimise import minimised
 from .programs import RandomAttack, RandomLoop
 from .trainings import LongTraining
-
 
 N_TRIED = 5
 
@@ -51,7 +49,7 @@ def outcome(source):
 
 
 def attack(seed, folder):
-    """Whether the program of this seed does the same eager and compiled. If not, a smaller one that does not is kept."""
+    """Whether the program of this seed does the same in both modes. If not, a smaller one that does not is kept."""
     kind, source = source_of(seed)
     difference = outcome(source)
     if difference is None:
