@@ -64,7 +64,7 @@ class CallNode(BaseNode):
         "externals",
         "versions",
         "kept",
-        "changed_leaves",
+        "written",
         "saved",
         "freed",
         "freed_steps",
@@ -79,7 +79,7 @@ class CallNode(BaseNode):
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
-        self.changed_leaves = {v: Saved(leaf) for v, leaf in frame.changed_leaves.items()}
+        self.written = _written(frame, self.externals)
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -153,7 +153,7 @@ class CallNode(BaseNode):
             self._check(roots.get(vid, vid))
 
     def _check(self, vid):
-        saved = self.kept.get(vid) or self.changed_leaves.get(vid)
+        saved = self.kept.get(vid) or self.written.get(vid)
         if saved is not None:
             _check_version(saved, "the backward of a compiled call")
         elif vid in self.externals and self.externals[vid]._version != self.versions[vid]:
@@ -220,15 +220,16 @@ class CallNode(BaseNode):
     def _rerun(self):
         """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
-            steps = _leading_to(self.frame, self.needed.differentiable)
-            for vid in {k for step in steps for k in step.operands}.intersection(
-                {**self.externals, **self.changed_leaves}
-            ):
+            metas = self.frame.metas
+            written = {v: saved.tensor for v, saved in self.written.items() if not metas[v].history}
+            given = {**self.externals, **written}
+            steps = _leading_to(self.frame, self.needed.differentiable, given)
+            for vid in {k for step in steps for k in step.operands if k in given}:
                 self._check(vid)
             before = state.frame, state.grad_enabled, state.default_dtype
             state.frame, state.default_dtype = None, self.frame.default_dtype
             try:
-                self.rerun_values = _run_again(self.frame, steps)
+                self.rerun_values = _run_again(self.frame, steps, given)
             finally:
                 state.frame, state.grad_enabled, state.default_dtype = before
             for index in self.freed_steps:
@@ -258,18 +259,24 @@ def _kept(tensor):
     return Saved(alias)
 
 
-def _leading_to(frame, vids):
-    """The op steps that the values are computed by, in order."""
+def _written(frame, externals):
+    """number -> tensor from outside that holds the value since the call has changed it, with the version it has now."""
+    tensors = {new: externals[origin] for new, origin in frame.same.items() if origin in externals}
+    return {v: Saved(tensor) for v, tensor in {**tensors, **frame.changed_leaves}.items() if v not in frame.overwritten}
+
+
+def _leading_to(frame, vids, given):
+    """The op steps that the values are computed by from the given ones, in order."""
     wanted, steps = set(vids), []
     for step in reversed(frame.steps):
-        if frame_autograd.is_op(step) and step.first in wanted:
+        if frame_autograd.is_op(step) and step.first in wanted and step.first not in given:
             steps.append(step)
             wanted.update(step.operands)
     return steps[::-1]
 
 
-def _run_again(frame, steps):
-    values = {**frame.externals, **frame.changed_leaves}
+def _run_again(frame, steps, given):
+    values = dict(given)
     for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]

@@ -1,4 +1,4 @@
-"""The attack (tests/attack) for a few seconds, always of the same seeds; `python -m tests.attack` goes on for longer."""
+"""The attack (tests/attack) for a few seconds, the same seeds always; `python -m tests.attack` goes on for longer."""
 
 import subprocess
 import sys

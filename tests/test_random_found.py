@@ -580,3 +580,49 @@ def test_graph_of_a_gradient_by_a_leaf_that_the_call_has_stepped(compile):
         (gradient,) = weft.autograd.grad(f(randn(3, 2)), [weight], create_graph=True)
         gradient.sum().backward()
         yield gradient, weight
+
+
+def _changed_inside_and_outside(compile, change, n_calls=9):
+    """Backwards after calls that have changed what they read; some find it changed again since."""
+    weight, state = leaf(2), randn(2)
+
+    def f(x):
+        changed = change(x, state, weight)
+        return (x * weight * changed).sum()
+
+    f = compile(f)
+    for k in range(n_calls):
+        x = randn(2)
+        loss = f(x)
+        if k in (0, 6, 7):
+            with weft.no_grad():
+                [t.mul_(0.5) for t in (x, state, weight)]
+        yield error_of(loss.backward, create_graph=k == 5), weight
+        weight.grad = None
+
+
+# A value that a call has written into a tensor from outside was read there by a backward, whatever had happened to it
+# since: wrong gradients and no error. With create_graph there was an error where there should be none.
+@twin
+def test_backward_after_state_was_changed_inside_and_outside(compile):
+    yield from _changed_inside_and_outside(compile, lambda x, state, weight: state.add_(1.0))
+
+
+@twin
+def test_backward_after_an_argument_was_changed_inside_and_outside(compile):
+    yield from _changed_inside_and_outside(compile, lambda x, state, weight: x.add_(1.0))
+
+
+@twin
+def test_backward_after_a_view_of_changed_state_was_used(compile):
+    yield from _changed_inside_and_outside(compile, lambda x, state, weight: state.add_(1.0)[:])
+
+
+@twin
+def test_backward_after_a_leaf_was_changed_inside_and_outside(compile):
+    def change(x, state, weight):
+        with weft.no_grad():
+            weight.add_(1.0)
+        return weight
+
+    yield from _changed_inside_and_outside(compile, change)
