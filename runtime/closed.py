@@ -70,6 +70,7 @@ class CallNode(BaseNode):
         "freed_steps",
         "present",
         "rerun_values",
+        "has_left",
         "summed",
     )
 
@@ -87,6 +88,7 @@ class CallNode(BaseNode):
         self.freed_steps = set()
         self.present = ()
         self.rerun_values = None
+        self.has_left = False  # whether a result has got a node of its own
         # Positions of the edges whose contributions the call adds up itself.
         self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
 
@@ -97,6 +99,9 @@ class CallNode(BaseNode):
         return frame_autograd.StepNode(self.frame, self.needed.differentiable[index])
 
     def edge_for(self, vid):
+        if self.has_left and self.rerun_values is not None and vid in self.needed.differentiable:
+            # It may be computed from the result that has left, whose node has to see what comes from here.
+            return edge_of(self.rerun_values[vid])
         if vid in self.needed.differentiable:
             return Edge((self, self.needed.differentiable.index(vid)))
         # One for each use: cotangents of several results would be added up in one, and may have different shapes.
@@ -242,6 +247,7 @@ class CallNode(BaseNode):
             self.freed.use_nodes(tensor)
         tensor._node = self._rerun()[tensor._vid]._node
         tensor._frame = None
+        self.has_left = True
 
 
 def _build_backward(*arguments):

@@ -626,3 +626,23 @@ def test_backward_after_a_leaf_was_changed_inside_and_outside(compile):
         return weight
 
     yield from _changed_inside_and_outside(compile, change)
+
+
+@twin
+def test_hook_on_a_result_that_other_results_are_computed_from(compile):
+    # Only what came to the result from outside the call reached its hook and its .grad.
+    weight, v = leaf(2, 3), leaf(3)
+
+    def f(x):
+        hidden = x * weight
+        return hidden, hidden[0], (hidden * v).sum()
+
+    f = compile(f)
+    for k in range(10):
+        results = f(randn(2, 3))
+        if k % 2:
+            results[0].retain_grad()
+        else:
+            results[0].register_hook(lambda g: g * 3.0)
+        sum(r.sum() for r in results).backward()
+        yield results[0].grad if k % 2 else None, weight.grad, v.grad
