@@ -170,7 +170,9 @@ def _backward(joint, gradients, sources):
     for number in sorted(sources, key=lambda n: (order.index(sources[n][0]), sources[n][1])):
         value = joint.values[number]
         if number in needed:
-            values[number] = graph.input(value.shape, value.dtype, value.strides if value.op is INPUT else None)
+            # What the forward gives is row-major, a copy of an input with other strides too.
+            strides = value.strides if sources[number][0] == "input" else None
+            values[number] = graph.input(value.shape, value.dtype, strides)
             used.append(sources[number])
     for k, v in enumerate(joint.scalars()):
         if v.number in needed:

@@ -27,8 +27,6 @@ def close_graph(frame, needed):
         frame.saved = []
         for vid in needed.differentiable:
             tensors[vid]._call_node = node
-    else:
-        frame.ends_freed = any(tensors[v]._meta.history for v in needed.live + needed.views)
 
 
 class FreedNode(BaseNode):
@@ -66,11 +64,13 @@ class CallNode(BaseNode):
         "externals",
         "versions",
         "kept",
+        "written",
         "saved",
         "freed",
         "freed_steps",
         "present",
         "rerun_values",
+        "has_left",
         "summed",
     )
 
@@ -80,6 +80,7 @@ class CallNode(BaseNode):
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
+        self.written = _written(frame, self.externals)
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -87,6 +88,7 @@ class CallNode(BaseNode):
         self.freed_steps = set()
         self.present = ()
         self.rerun_values = None
+        self.has_left = False  # whether a result has got a node of its own
         # Positions of the edges whose contributions the call adds up itself.
         self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
 
@@ -97,6 +99,9 @@ class CallNode(BaseNode):
         return frame_autograd.StepNode(self.frame, self.needed.differentiable[index])
 
     def edge_for(self, vid):
+        if self.has_left and self.rerun_values is not None and vid in self.needed.differentiable:
+            # It may be computed from the result that has left, whose node has to see what comes from here.
+            return edge_of(self.rerun_values[vid])
         if vid in self.needed.differentiable:
             return Edge((self, self.needed.differentiable.index(vid)))
         # One for each use: cotangents of several results would be added up in one, and may have different shapes.
@@ -153,7 +158,7 @@ class CallNode(BaseNode):
             self._check(roots.get(vid, vid))
 
     def _check(self, vid):
-        saved = self.kept.get(vid)
+        saved = self.kept.get(vid) or self.written.get(vid)
         if saved is not None:
             _check_version(saved, "the backward of a compiled call")
         elif vid in self.externals and self.externals[vid]._version != self.versions[vid]:
@@ -220,13 +225,16 @@ class CallNode(BaseNode):
     def _rerun(self):
         """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
-            steps = _leading_to(self.frame, self.needed.differentiable)
-            for vid in {k for step in steps for k in step.operands if k in self.externals}:
+            metas = self.frame.metas
+            written = {v: saved.tensor for v, saved in self.written.items() if not metas[v].history}
+            given = {**self.externals, **written}
+            steps = _leading_to(self.frame, self.needed.differentiable, given)
+            for vid in {k for step in steps for k in step.operands if k in given}:
                 self._check(vid)
             before = state.frame, state.grad_enabled, state.default_dtype
             state.frame, state.default_dtype = None, self.frame.default_dtype
             try:
-                self.rerun_values = _run_again(self.frame, steps)
+                self.rerun_values = _run_again(self.frame, steps, given)
             finally:
                 state.frame, state.grad_enabled, state.default_dtype = before
             for index in self.freed_steps:
@@ -239,6 +247,7 @@ class CallNode(BaseNode):
             self.freed.use_nodes(tensor)
         tensor._node = self._rerun()[tensor._vid]._node
         tensor._frame = None
+        self.has_left = True
 
 
 def _build_backward(*arguments):
@@ -256,18 +265,24 @@ def _kept(tensor):
     return Saved(alias)
 
 
-def _leading_to(frame, vids):
-    """The op steps that the values are computed by, in order."""
+def _written(frame, externals):
+    """number -> tensor from outside that holds the value since the call has changed it, with the version it has now."""
+    tensors = {new: externals[origin] for new, origin in frame.same.items() if origin in externals}
+    return {v: Saved(tensor) for v, tensor in {**tensors, **frame.changed_leaves}.items() if v not in frame.overwritten}
+
+
+def _leading_to(frame, vids, given):
+    """The op steps that the values are computed by from the given ones, in order."""
     wanted, steps = set(vids), []
     for step in reversed(frame.steps):
-        if frame_autograd.is_op(step) and step.first in wanted:
+        if frame_autograd.is_op(step) and step.first in wanted and step.first not in given:
             steps.append(step)
             wanted.update(step.operands)
     return steps[::-1]
 
 
-def _run_again(frame, steps):
-    values = dict(frame.externals)
+def _run_again(frame, steps, given):
+    values = dict(given)
     for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]

@@ -448,6 +448,8 @@ class Frame(NothingAgain):
                 tensor._frame = None
         self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
         if self.graph_node is None:
+            # Computed now or in the middle of the call: its graph may still be asked for.
+            self.ends_freed = any(t._frame is self for t in left)
             # A result keeps its call alive; it must not keep the call's arguments alive with it.
             self.arrays = {}
             self.entered = [e for e in self.entered if e[1]._requires_grad] if self.ends_freed else []

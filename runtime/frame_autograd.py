@@ -13,7 +13,7 @@ from ..compiler.ops.table import Meta
 from . import engine
 from .gate import apply_inplace
 from .modes import state
-from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of
+from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of, shown
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
@@ -203,12 +203,12 @@ class StepNode(BaseNode):
         step = self.frame.step_of(self.vid)
         wanted = set(flows(self.frame, step))
         operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
-        return tuple((self._shown(k), 0) if k in wanted else (None, 0) for k in operands)
+        return tuple(self._shown(k) if k in wanted else (None, 0) for k in operands)
 
     def _shown(self, vid):
         if self.frame.metas[vid].history:
-            return StepNode(self.frame, vid)
-        return self.frame.edge_out(vid)[0]
+            return StepNode(self.frame, vid), 0
+        return shown(self.frame.edge_out(vid))
 
     def register_hook(self, hook):
         raise NotImplementedError(

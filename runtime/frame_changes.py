@@ -103,7 +103,7 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = group(frame, frame.identify(target)) | _neighbours(frame, target)
+    vids = group(frame, frame.identify(target)).union(*(group(frame, v) for v in _neighbours(frame, target)))
     result = frame.run_eagerly(reason, function, *args)
     frame.overwritten |= vids
     # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not

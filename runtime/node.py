@@ -48,7 +48,7 @@ class BaseNode:
     @property
     def next_functions(self):
         """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
-        return tuple((None, 0) if e is None else _shown(e) for e in self.edges)
+        return tuple((None, 0) if e is None else shown(e) for e in self.edges)
 
     def name(self):
         return type(self).__name__
@@ -69,7 +69,8 @@ class BaseNode:
         return f"<{self.name()} object at {hex(id(self))}>"
 
 
-def _shown(edge):
+def shown(edge):
+    """(node, index) as a user sees it: of a compiled call, the op that made the value."""
     node, index = edge
     stand_in = getattr(node, "shown", None)
     return (stand_in(index), 0) if stand_in else (node, index)
@@ -164,7 +165,7 @@ class Node(BaseNode):
     def next_functions(self):
         operands = [x.tensor if isinstance(x, Saved) else x for x in self.operands]
         edges = [self.edges[k] for k in listed(self.op, operands)]
-        return tuple((None, 0) if e is None else _shown(e) for e in edges)
+        return tuple((None, 0) if e is None else shown(e) for e in edges)
 
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""

@@ -230,6 +230,9 @@ class ReplayedCall:
         frame.tensors, frame.saved, frame.graph_node, node.sequence = [], [], weakref.ref(node), self.sequence
         for vid, version in zip(outside.kept, kept):
             node.kept[vid].version = version
+        versions = dict(zip(map(id, (*outside.watched, *self.inputs)), (*watched, *inside)))
+        for saved in node.written.values():
+            saved.version = versions[id(saved.tensor)]
         if self.freed:
             node.present = outside.needed.differentiable
             node.release()

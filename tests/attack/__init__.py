@@ -1,0 +1,23 @@
+"""Attack: random programs with surgery between and inside their calls, eager against compiled.
+
+    python -m tests.attack --minutes 10            from a new seed
+    python -m tests.attack --minutes 1 --seed 7    the programs of seed 7, 8, ...
+
+    fragments.py   what users write: statements, results, what is done with them, what changes between calls
+    programs.py    functions of a few tensors, called in turn
+    trainings.py   models that are trained
+    compare.py     two runs of a program, and the first thing in which they differ
+    minimise.py    a smaller program that differs too
+    worker.py      runs seeds, in a process of its own: a crash ends it and not the attack
+
+A program is Python source, and its own reproducer. What such runs have found stands in test_random_found.py and
+test_replayed_*.py.
+"""
+
+import sys
+from pathlib import Path
+
+# The generators and comparisons of the test-suite are modules beside this package.
+_TESTS = str(Path(__file__).parents[1])
+if _TESTS not in sys.path:
+    sys.path.append(_TESTS)

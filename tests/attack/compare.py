@@ -1,0 +1,149 @@
+"""Two runs of one program, undecorated and compiled, and the first thing in which they differ.
+
+A program is a generator of observations. Looking is not free of effects (asking for `grad_fn` makes nodes), so a
+program chooses how close it looks: what it yields is looked at in full, `peek` asks for values and flags alone and
+gives plain data.
+"""
+
+import gc
+
+import numpy as np
+from compiled_twin import look as look_roughly
+from compiled_twin import shown, undecorated
+
+import weft
+
+
+def peek(x):
+    """Values and flags of tensors in containers, without a question that makes nodes."""
+    if isinstance(x, weft.Tensor):
+        flags = x.requires_grad, x.is_leaf, x._version, _strides(x)
+        return ("peek", x.dtype.name, x.shape, flags, repr(x.tolist()))
+    if isinstance(x, (list, tuple)):
+        return [peek(v) for v in x]
+    if isinstance(x, dict):
+        return {k: peek(v) for k, v in x.items()}
+    return repr(x) if isinstance(x, (int, float, str, np.ndarray, type(None))) else type(x).__name__
+
+
+def look(x):
+    """All that can be asked of tensors in containers."""
+    if isinstance(x, weft.Tensor):
+        return (look_roughly(x), x._version, _strides(x), _graph(x.grad_fn, 3))
+    if isinstance(x, (list, tuple)):
+        return [look(v) for v in x]
+    if isinstance(x, dict):
+        return {k: look(v) for k, v in x.items()}
+    return look_roughly(x)
+
+
+def _strides(x):
+    """Of the axes along which there is more than one element: others may be anything."""
+    return [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1] if x.numel() else []
+
+
+def _graph(node, depth):
+    """Names of the nodes behind a tensor, a few steps deep."""
+    if node is None or depth == 0:
+        return None
+    return node.name(), [(_graph(before, depth - 1), k) for before, k in node.next_functions]
+
+
+def shared(x):
+    """Which of the tensors in containers share memory, in pairs."""
+    arrays = [t.detach().numpy() for t in flat(x)]
+    return [(i, k) for i, a in enumerate(arrays) for k, b in enumerate(arrays[:i]) if np.may_share_memory(a, b)]
+
+
+def flat(x):
+    """The tensors in containers, in order."""
+    if isinstance(x, weft.Tensor):
+        return [x]
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [t for v in x for t in flat(v)] if isinstance(x, (list, tuple)) else []
+
+
+def n_alive():
+    """How many tensors there are."""
+    gc.collect()
+    return sum(isinstance(x, weft.Tensor) for x in gc.get_objects())
+
+
+REFUSED = "RuntimeError, refused"
+_REFUSALS = "needed by the backward of a compiled call", "cannot be differentiated this way"
+
+
+def said(error):
+    """What a program shows of an error. A compiled call may refuse, in these words, to be run again in eager mode on
+    inputs that have changed: that is no wrong number, but what comes after cannot be compared."""
+    refused = isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSALS)
+    # Which of two errors comes first may differ; both are RuntimeErrors then.
+    return REFUSED if refused else "RuntimeError" if type(error).__name__ == "OpError" else type(error).__name__
+
+
+def observe(program, compile):
+    """What the program has shown; an error that it does not catch is the last of it."""
+    weft.manual_seed(7)
+    observations = []
+    try:
+        for x in program(compile):
+            observations.append(look(x))
+    except Exception as error:
+        observations.append(("raised", type(error).__name__))
+    finally:
+        weft.set_default_dtype(weft.float32)
+    return observations
+
+
+def first_difference(program):
+    """A text, or None if the program shows the same with and without compilation."""
+    with np.errstate(all="ignore"):
+        eager, compiled = observe(program, undecorated), observe(program, weft.compile)
+    for k, (a, b) in enumerate(zip(eager, compiled)):
+        if b == REFUSED and a != b:
+            if a != "RuntimeError":
+                return None
+        elif a != b:
+            place, a, b = _innermost(a, b)
+            return f"observation {k}{place}:\n eager    {_shown(a)}\n compiled {_shown(b)}"
+    return None if len(eager) == len(compiled) else f"{len(eager)} observations eager, {len(compiled)} compiled"
+
+
+def _innermost(a, b, place=""):
+    """Where two observations differ, and what is there."""
+    if type(a) is type(b) and isinstance(a, dict) and a.keys() == b.keys():
+        return next(_innermost(a[k], b[k], f"{place}[{k!r}]") for k in a if a[k] != b[k])
+    tensor = isinstance(a, tuple) and a[:1] in (("tensor",), ("peek",))
+    if type(a) is type(b) and isinstance(a, (list, tuple)) and len(a) == len(b) and not tensor:
+        return next(_innermost(x, y, f"{place}[{k}]") for k, (x, y) in enumerate(zip(a, b)) if x != y)
+    return place, a, b
+
+
+def _shown(seen):
+    if isinstance(seen, tuple) and seen[:1] == ("tensor",):
+        return shown(seen)
+    return [_shown(v) for v in seen] if isinstance(seen, list) else seen
+
+
+def difference_in(source):
+    """The first difference of a program given as source."""
+    return first_difference(_program_of(source))
+
+
+def _program_of(source):
+    namespace = {"__name__": "attacked"}
+    exec(compile(source, "<program>", "exec"), namespace)
+    return namespace["program"]
+
+
+def n_errors(source):
+    """How many calls of a program fail in eager mode."""
+    with np.errstate(all="ignore"):
+        return sum(isinstance(x, str) for x in observe(_program_of(source), undecorated))
+
+
+def assert_same(program):
+    """What a reproducer calls."""
+    difference = first_difference(program)
+    assert difference is None, difference

@@ -1,0 +1,72 @@
+"""Runs programs in a process of its own, one seed after the other, and says on its standard output how they went.
+
+run 17          begins with the program of seed 17
+same | differs  how it ended; what differs is a file in the folder of findings
+"""
+
+import sys
+import time
+
+from random_programs import RandomProgram
+from random_sharing import RandomSharing
+
+from .compare import difference_in, n_errors
+from .minimise import minimised
+from .programs import RandomAttack, RandomLoop
+from .trainings import LongTraining
+
+N_TRIED = 5
+
+
+def source_of(seed):
+    """(kind, source) of the program of a seed."""
+    kind = ("attack", "training", "loop", "sharing", "attack", "training", "attack", "program")[seed % 8]
+    made = {
+        "attack": lambda seed: _with_fewest_errors(RandomAttack, seed),
+        "loop": lambda seed: _with_fewest_errors(RandomLoop, seed),
+        "training": LongTraining,
+        "sharing": lambda seed: RandomSharing(seed, n_calls=24),
+        "program": lambda seed: RandomProgram(2 * seed + 1, 4 + seed % 12),
+    }
+    source = made[kind](seed).source
+    if "compiled_twin" in source:
+        source = source.replace("yield type(error).__name__", "yield said(error)")
+        source = source.replace("import weft\n", "from attack.compare import said\n\nimport weft\n", 1)
+    return kind, source
+
+
+def _with_fewest_errors(kind, seed):
+    """Calls that fail show little: of a few programs the one in which eager mode fails least."""
+    return min((kind(N_TRIED * seed + k) for k in range(N_TRIED)), key=lambda made: n_errors(made.source))
+
+
+def outcome(source):
+    """What differs, or None; an error that is no difference (of the comparison, of compiling) counts as one."""
+    try:
+        return difference_in(source)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def attack(seed, folder):
+    """Whether the program of this seed does the same in both modes. If not, a smaller one that does not is kept."""
+    kind, source = source_of(seed)
+    difference = outcome(source)
+    if difference is None:
+        return True
+    raised = difference.split(":")[0]
+    small = minimised(source, lambda text: (outcome(text) or "").split(" ")[0] == difference.split(" ")[0])
+    said = "".join(f"# {line}\n" for line in (outcome(small) or difference).split("\n"))
+    (folder / f"{kind}_{seed}.py").write_text(f"# {kind}, seed {seed}: {raised}\n{said}\n{small}")
+    (folder / f"{kind}_{seed}_whole.py").write_text(source)
+    return False
+
+
+def work(first, folder, seconds):
+    deadline = time.monotonic() + seconds
+    seed = first
+    while time.monotonic() < deadline:
+        print("run", seed, flush=True)
+        print("same" if attack(seed, folder) else "differs", flush=True)
+        seed += 1
+    sys.stdout.flush()

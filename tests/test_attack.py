@@ -1,0 +1,54 @@
+"""The attack (tests/attack) for a few seconds, the same seeds always; `python -m tests.attack` goes on for longer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attack.compare import difference_in
+from attack.minimise import minimised
+from attack.worker import outcome, source_of
+
+DIFFERENT = """
+import weft
+
+
+def program(compile):
+    kept, seen = [], []
+    a = weft.ones(3)
+    b = a * 2.0
+    for call in range(3):
+        b = b + a
+        if compile is weft.compile:
+            a = a * 3.0
+    kept.append(b)
+    yield a
+    yield seen
+"""
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_programs(first):
+    for seed in range(first, first + 8):
+        kind, source = source_of(seed)
+        difference = outcome(source)
+        assert difference is None, f"{kind}, seed {seed}: {difference}\n\n{source}"
+
+
+def test_programs_do_something():
+    sources = [source_of(seed)[1] for seed in range(64)]
+    for word in ("backward()", "no_grad", "kept.append", "_(", "grad(", "optimizer.step", "item()", "deepcopy", "y="):
+        assert sum(word in s for s in sources) >= 4, word
+
+
+def test_a_difference_is_found_and_made_small():
+    assert "observation 0" in difference_in(DIFFERENT)
+    small = minimised(DIFFERENT, lambda source: outcome(source) is not None)
+    assert "a = a * 3.0" in small and "kept" not in small and "b + a" not in small
+
+
+def test_from_the_command_line(tmp_path):
+    command = [sys.executable, "-m", "tests.attack", "--minutes", "0.02", "--seed", "7", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 7" in done.stdout and "0 not: []" in done.stdout
