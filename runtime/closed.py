@@ -208,8 +208,8 @@ class CallNode(BaseNode):
 
     # --- eager once more ------------------------------------------------------------------------------------------
     def _through_nodes(self, cotangents, sums, create_graph, reason):
-        if create_graph and not sums:
-            steps = _leading_to(self.frame, self.needed.differentiable)
+        if create_graph and not sums and not self.written:
+            steps = _leading_to(self.frame, self.needed.differentiable, self.externals)
             for vid in {k for step in steps for k in step.operands if k in self.externals}:
                 self._check(vid)
             found = closed_again.gradients(self, steps, cotangents)
