@@ -158,7 +158,7 @@ def stack(tensors, dim=0, *, axis=None):
 def hstack(tensors):
     """Side by side: along the second dimension, vectors along the first."""
     tensors = [x if x.ndim else reshape(x, 1) for x in tensors]
-    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+    return cat(tensors, 0 if tensors and tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors):
