@@ -134,11 +134,15 @@ def _fill_(self, value):
 
 
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     draw = random.uniform(self.shape, self.dtype, generator)
     return _copy_(self, draw * (high - low) + low)
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
+    if std < 0:
+        raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
     return _copy_(self, random.normal(self.shape, self.dtype, generator) * std + mean)
 
 
