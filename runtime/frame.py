@@ -37,6 +37,8 @@ class Frame(NothingAgain):
         self.owners = {}  # id of the array owning the memory -> numbers of the outside tensors living in it
         self.views = {}  # number of a base -> numbers of its views
         self.roots = {}  # number of a view -> number of its base
+        self.versioned = {}  # number of a .data, or of a view of one -> number of the .data, which has the version
+        self.rewritten = False  # whether memory was changed while values with another version showed it too
         self.overwritten = set()
         self.freed = set()  # steps whose saved values a backward has freed
         self.nodes = {}
@@ -182,11 +184,7 @@ class Frame(NothingAgain):
         return tensor
 
     def _note_view(self, tensor, operand):
-        root = self.roots.get(operand, operand)
-        self.roots[tensor._vid] = root
-        self.views.setdefault(root, []).append(tensor._vid)
-        base = self.tensors[root]
-        tensor._base = base if base._base is None else base._base
+        frame_views.note(self, tensor, operand)
 
     def _number(self, x):
         code = number_code(x)
@@ -304,6 +302,9 @@ class Frame(NothingAgain):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
+    def before_new_memory(self, tensor):
+        frame_changes.before_new_memory(self, tensor)
+
     def living_views(self, target):
         return frame_views.living_views(self, target)
 
@@ -393,6 +394,9 @@ class Frame(NothingAgain):
         needed = None
         try:
             self.closing = True
+            if self.rewritten and not self.hooked and frame_views.is_history_alive(self):
+                # What a backward reads may have changed since other values were computed from it: nodes do not mind.
+                frame_autograd.make_nodes(self)
             if self.hooked:
                 self.has_nodes_out = frame_nodes.end_nodes(self)
             needed = frame_flush.what_is_needed(self, closing=True)

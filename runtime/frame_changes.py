@@ -14,7 +14,8 @@ from ..compiler.autodiff import has_rule
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.view import clone
-from .frame_views import group
+from . import frame_autograd
+from .frame_views import group, read_by_any_backward, same_version
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
@@ -83,6 +84,7 @@ def _keep_old_value(op, target, operands, attributes):
 
 
 def _copy_into(target, new):
+    target.tell_readers()
     np.copyto(target.array, new.array, casting="unsafe")
     target.bump_version()
     return target
@@ -90,9 +92,11 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = group(frame, frame.identify(target)) | _neighbours(frame, target)
+    vids, same = _seen_by(frame, target)
+    if same != vids:
+        let_nodes_read(frame, vids - same)
     result = frame.run_eagerly(reason, function, *args)
-    frame.overwritten |= vids
+    frame.overwritten |= same
     # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
     # keep views alive that nobody else does.
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
@@ -105,12 +109,36 @@ def _inplace_eagerly(frame, reason, target, function, *args):
     return result
 
 
-def _neighbours(frame, target):
-    """Numbers of the tensors from outside that see the memory of one of them."""
-    if target._frame is frame or target._data is None:
-        return set()
-    array = target._data
-    return {v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)}
+def let_nodes_read(frame, vids):
+    """Before memory changes without a change of these values' version: what a backward reads of it is then, as in eager
+    mode, what is there when it runs. Nodes do just that, while a program may compute it again from something else."""
+    frame.rewritten = True
+    if not frame.hooked and not vids.isdisjoint(read_by_any_backward(frame)):
+        frame_autograd.make_nodes(frame)
+
+
+def before_new_memory(frame, tensor):
+    """A tensor is about to take over the memory of another (`x.data = value`): it comes in anew where it is used."""
+    if tensor._frame is frame or id(tensor) in frame.bound:
+        let_nodes_read(frame, {frame.identify(tensor)})
+    if tensor._frame is not frame:
+        frame.forget(tensor)
+
+
+def _seen_by(frame, target):
+    """(numbers of the values that an in-place change of the target is seen by, those whose version it bumps)."""
+    vid = frame.identify(target)
+    vids, same = group(frame, vid), same_version(frame, vid)
+    root, externals = frame.roots.get(vid, vid), frame.externals
+    if root not in externals:
+        return vids, same
+    array, storage = frame.arrays[root], externals[root]._storage
+    neighbours = [v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)]
+    for neighbour in neighbours:
+        vids = vids | group(frame, neighbour)
+        if vid not in frame.versioned and externals[neighbour]._storage is storage is not None:
+            same = same | same_version(frame, neighbour)
+    return vids, same
 
 
 def alias_reason(frame, target, vid):
@@ -122,6 +150,10 @@ def alias_reason(frame, target, vid):
                 continue
             if other in externals or is_held(tensors, other):
                 return "in-place change of a tensor that has living views (or is one)"
+        if frame.versioned:
+            others = group(frame, vid) - same_version(frame, vid)
+            if others and not others.isdisjoint(read_by_any_backward(frame)):
+                return "in-place change of memory that .data shows, and that a backward will read"
     if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
     storage = target._storage
@@ -178,7 +210,7 @@ def assign(frame, target, new, meta):
     target._meta = meta
     target._requires_grad = meta.requires_grad
     target.bump_version()
-    frame.overwritten |= group(frame, old)
+    frame.overwritten |= same_version(frame, old)
     frame.tensors[old] = None
     frame.tensors[new] = target
 
