@@ -302,6 +302,9 @@ class Frame(NothingAgain):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
+    def shown_by(self, view):
+        return frame_views.shown_by(self, view)
+
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 

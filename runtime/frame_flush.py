@@ -107,7 +107,7 @@ def _settle(frame, needed):
 def _share(frame, vid, tensor):
     """The tensor of a view has come into memory: it shares the version of its base, unless it is a .data."""
     if frame.versioned.get(vid) != vid:
-        tensor.share_storage(tensor._base)
+        tensor.share_storage(frame.shown_by(tensor))
         return
     root = frame.tensors[frame.roots[vid]]
     if root is not None:

@@ -27,6 +27,12 @@ def note(frame, tensor, operand):
     tensor._base = base if base._base is None else base._base
 
 
+def shown_by(frame, view):
+    """The tensor whose memory and version a view has. Not always its `_base`, which may have got other memory since."""
+    root = None if frame.closed else frame.versioned.get(view._vid, frame.roots.get(view._vid))
+    return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
+
+
 def group(frame, vid):
     """Numbers of the values that share memory with one of the call's."""
     root = frame.roots.get(vid, vid)

@@ -169,8 +169,8 @@ class Tensor:
         storage = self._storage
         if storage is not None:
             return storage.version
-        # A pending view gets its base's storage when it is computed.
-        return 0 if self._base is None else self._base._version
+        # A pending view gets the storage of what it shows when it is computed.
+        return 0 if self._base is None else self._frame.shown_by(self)._version
 
     def bump_version(self):
         storage = self._storage

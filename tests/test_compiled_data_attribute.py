@@ -234,6 +234,19 @@ def test_an_empty_view_has_the_version_of_its_base(compile):
 
 
 @twin
+def test_a_view_whose_base_has_got_other_memory(compile):
+    w = leaf(3, 2)
+    detached = w.detach()
+    w.data = randn(2)
+    look = compile(lambda x: (x[0]._version, x[0] * 2, x[1:]))
+    for _ in range(3):
+        detached.add_(1.0)
+        version, doubled, part = look(detached)
+        part.mul_(2.0)
+        yield version, doubled, versions(w, detached, part), detached, w
+
+
+@twin
 def test_a_detached_tensor_that_only_gave_its_memory(compile):
     # The call kept it, and so refused the change: "has live views".
     x, other, weight = randn(3), randn(3), leaf(3)
