@@ -92,13 +92,24 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
+    seen_by = _before_change(frame, target)
+    result = frame.run_eagerly(reason, function, *args)
+    _after_change(frame, target, *seen_by)
+    return result
+
+
+def _before_change(frame, target):
+    """What `_after_change` wants to know of a tensor that is about to be changed eagerly."""
     vids, same = _seen_by(frame, target)
     if same != vids:
         let_nodes_read(frame, vids - same)
-    result = frame.run_eagerly(reason, function, *args)
+    return vids, same
+
+
+def _after_change(frame, target, vids, same):
+    """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
+    keep views alive that nobody else does."""
     frame.overwritten |= same
-    # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
-    # keep views alive that nobody else does.
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
@@ -106,7 +117,6 @@ def _inplace_eagerly(frame, reason, target, function, *args):
             frame.bound.pop(id(tensor), None)
     for vid in vids:
         frame.tensors[vid] = None
-    return result
 
 
 def let_nodes_read(frame, vids):
@@ -261,7 +271,8 @@ def update(frame, rule, rows, numbers, flags):
     except TooManyPaths:
         reason = "too many paths"
     if reason is not None:
-        _update_eagerly(frame, reason, rule, rows, numbers, flags)
+        detail = UpdateDetail(rule, rows, numbers, flags) if step is None else step.detail
+        _update_eagerly(frame, reason, detail.targets, rule, rows, numbers, flags)
         return
     frame.numbers += map(float, numbers)
     frame.step = step
@@ -270,10 +281,13 @@ def update(frame, rule, rows, numbers, flags):
     _apply_update(frame, step, rows)
 
 
-def _update_eagerly(frame, reason, rule, rows, numbers, flags):
+def _update_eagerly(frame, reason, positions, rule, rows, numbers, flags):
     frame.forget_expected()
     for row in rows:
+        changed = [(row[k], *_before_change(frame, row[k])) for k in positions]
         frame.run_eagerly(reason, update_eagerly, rule, row, numbers, flags)
+        for change in changed:
+            _after_change(frame, *change)
         for x in row:
             if x._frame is frame:
                 frame.leave(x)

@@ -277,3 +277,21 @@ def test_values_that_lose_their_memory_to_data(compile):
         yield z, raised(z.backward) if x.requires_grad else None
         if k in (2, 3):
             x.requires_grad_(k == 3)
+
+
+@twin
+def test_an_optimizer_changes_memory_that_others_see(compile):
+    # It runs eagerly then, and the backward of what was saved before gave gradients at the new weights.
+    w = leaf(3)
+    seen = w.detach()
+    optimizer = optim.SGD([w], lr=0.1)
+
+    @compile
+    def step(x):
+        saved = (w * w * x).sum()
+        w.grad = x
+        optimizer.step()
+        return raised(saved.backward)
+
+    for _ in range(3):
+        yield step(randn(3)), w, seen
