@@ -129,6 +129,7 @@ def let_nodes_read(frame, vids):
 
 def before_new_memory(frame, tensor):
     """A tensor is about to take over the memory of another (`x.data = value`): it comes in anew where it is used."""
+    frame.note("a tensor takes over the memory of another: .data = value")
     if tensor._frame is frame or id(tensor) in frame.bound:
         let_nodes_read(frame, {frame.identify(tensor)})
     if tensor._frame is not frame:

@@ -20,6 +20,7 @@ def note(frame, tensor, operand):
     frame.views.setdefault(root, []).append(vid)
     if frame.step.op is data:
         frame.versioned[vid] = vid
+        tensor._base = None
         return
     if operand in frame.versioned:
         root = frame.versioned[vid] = frame.versioned[operand]

@@ -195,11 +195,12 @@ def _check_views(target):
 
 def _living_sharers(target):
     storage, frame = target._storage, state.frame
-    sharers = () if storage is None else storage.living_sharers()
-    if frame is None:
-        return [t for t in sharers if t is not target]
-    # A call keeps its own tensors, and says which of them somebody else does.
-    return [*(t for t in sharers if t is not target and t._frame is not frame), *frame.living_views(target)]
+    if storage is None:
+        sharers = []
+    else:
+        # A call keeps its own tensors, and says which of them somebody else does.
+        sharers = [t for t in storage.living_sharers() if t is not target and (frame is None or t._frame is not frame)]
+    return sharers if frame is None else [*sharers, *frame.living_views(target)]
 
 
 def _requires(x):

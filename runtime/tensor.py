@@ -19,7 +19,7 @@ from .modes import state
 from .size import size_of
 
 _new, _ndarray = object.__new__, np.ndarray
-_SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
+_SHARERS_CHECKED = 31  # every so many new ones, the dead are dropped from a list of weak references
 
 
 class LentMemory:
@@ -76,13 +76,15 @@ class Storage:
         return True
 
 
-# Nodes of finished calls, which will read memory: sequence number -> node.
-_readers = weakref.WeakValueDictionary()
+# Weak references to finished calls that will read memory.
+_readers = []
 
 
-def register_reader(node):
-    """node.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
-    _readers[node.sequence] = node
+def register_reader(call):
+    """call.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
+    if len(_readers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+        _readers[:] = [reference for reference in _readers if reference() is not None]
+    _readers.append(weakref.ref(call))
 
 
 class Tensor:
@@ -228,8 +230,9 @@ class Tensor:
     def tell_readers(self):
         """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
         if self._storage is not None and self._storage.changes is not None:
-            for reader in list(_readers.values()):
-                reader.before_silent_change(self)
+            for reader in [reference() for reference in _readers]:
+                if reader is not None:
+                    reader.before_silent_change(self)
 
     def silent_changes(self):
         """How often the memory was changed in place since it is known to have several versions, one of which counts

@@ -103,14 +103,69 @@ def test_weights_that_change_between_a_call_and_its_backward(compile):
         lambda: w.data.t().copy_(w.data),
     ]
     for change in changes:
-        for k in range(3):
+        for k in range(7):
             first, second = forward(randn(2, 3))
-            change()
-            (first.sum() if k == 0 else second).backward(retain_graph=True)
-            change()
-            (second if k == 0 else first.sum()).backward()
+            if k > 3:
+                change()
+            (first.sum() if k == 6 else second).backward(retain_graph=True)
+            if k > 4:
+                change()
+            (second if k == 6 else first.sum()).backward()
             yield first, second, w.grad, v.grad
             w.grad = v.grad = None
+
+
+@twin
+def test_weights_that_change_before_the_backward_of_a_loss(compile):
+    model = net()
+    forward = compile(lambda x, y: F.mse_loss(model(x), y))
+    losses = []
+    for k, (x, y) in enumerate(batches(count=12)):
+        losses.append(forward(x, y))
+        if k % 4 == 3:
+            model[0].weight.data.mul_(0.9)
+            model[2].bias.data = model[2].bias.data + 0.1
+        if k % 4 == 3 or k > 8:
+            sum(losses).backward()
+            losses.clear()
+        yield params(model), versions(*params(model))
+
+
+@twin
+def test_data_of_results(compile):
+    w = leaf(3)
+
+    @compile
+    def step(x):
+        y = (x * w).exp()
+        return y.data, y.data[1:], w.data[:2], y.sum().data, y
+
+    for k in range(7):
+        data, part, weights, total, y = step(randn(3))
+        part.mul_(2.0)
+        weights.add_(0.1)
+        data[0] = 5.0
+        yield data, part, weights, total, y, w, versions(data, part, weights, total, y, w)
+        if k > 4:
+            y.sum().backward()
+            yield w.grad
+
+
+@twin
+def test_gradients_penalised_and_cut_through_data(compile):
+    w = leaf(3)
+
+    @compile
+    def step(x):
+        loss = (x * w).square().sum()
+        loss.backward()
+        w.grad.data.clamp_(-0.1, 0.1)
+        w.data.sub_(w.grad.data)
+        w.grad.data.zero_()
+        return loss.data
+
+    for _ in range(6):
+        yield step(randn(3)), w, w.grad, versions(w)
 
 
 @twin
