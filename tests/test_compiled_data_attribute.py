@@ -350,3 +350,21 @@ def test_an_optimizer_changes_memory_that_others_see(compile):
 
     for _ in range(3):
         yield step(randn(3)), w, seen
+
+
+@twin
+def test_gradients_of_a_leaf_whose_memory_somebody_else_has_changed(compile):
+    # It comes in anew after the change; autograd.grad saw only what was computed from then on.
+    w = leaf(3)
+    seen = w.detach()
+
+    @compile
+    def step(again):
+        y = w.tanh().sum()
+        seen.add_(1.0)
+        if again:
+            y = y + (w * 2).sum()
+        return weft.autograd.grad(y, [w], allow_unused=True)
+
+    for again in (False, True, False, True):
+        yield step(again), w
