@@ -14,7 +14,7 @@ from .frame_again import NothingAgain
 from .gate import apply_eagerly
 from .modes import state
 from .node import edge_of
-from .recording import TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
+from .recording import TOO_LARGE, Flush, Operand, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor, pending_tensor
 
 
@@ -195,7 +195,7 @@ class Frame(NothingAgain):
 
     def _record(self, op, ids, operands, attributes, enabled, first_number):
         metas = [self.metas[k] if k >= 0 else number_meta(x) for k, x in zip(ids, operands)]
-        metas = [m if hasattr(m, "weak") else _Operand(m) for m in metas]
+        metas = [m if hasattr(m, "weak") else Operand(m) for m in metas]
         meta = op.infer(metas, attributes, state.default_dtype)
         requires = enabled and meta.dtype.is_floating_point and frame_autograd.differentiable(self, op, ids)
         value = ValueMeta(meta.shape, meta.dtype, requires, requires)
@@ -397,10 +397,7 @@ class Frame(NothingAgain):
         needed = None
         try:
             self.closing = True
-            if self.rewritten and not self.hooked and frame_views.is_history_alive(self):
-                # What a backward reads may have changed since other values were computed from it: nodes do not mind.
-                frame_autograd.make_nodes(self)
-            if self.hooked:
+            if self.hooked or self.rewritten:
                 self.has_nodes_out = frame_nodes.end_nodes(self)
             needed = frame_flush.what_is_needed(self, closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
@@ -491,17 +488,3 @@ class Frame(NothingAgain):
 
 def _number_of(entered):
     return entered[0]
-
-
-class _Operand:
-    """A ValueMeta as op rules want it."""
-
-    __slots__ = ("shape", "dtype")
-    weak = False
-
-    def __init__(self, meta):
-        self.shape, self.dtype = meta.shape, meta.dtype
-
-    @property
-    def ndim(self):
-        return len(self.shape)
