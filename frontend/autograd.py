@@ -41,18 +41,21 @@ class _Variable:
 Variable = _Variable()
 
 
-def _as_tuple(x):
-    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+def _as_tuple(given):
+    """One tensor, or what any iterable yields: a generator is walked here, and nowhere else."""
+    return (given,) if isinstance(given, Tensor) else tuple(given)
 
 
 def _cotangents(outputs, gradients):
     """One cotangent per output; ones for scalars."""
     _check_cotangents(outputs, gradients)
-    return [ones_like(out) if g is None else g for out, g in zip(outputs, gradients or (None,) * len(outputs))]
+    given = (None,) * len(outputs) if gradients is None else gradients
+    return [ones_like(out) if g is None else g for out, g in zip(outputs, given)]
 
 
 def _check_cotangents(outputs, gradients):
-    gradients = gradients if gradients else (None,) * len(outputs)
+    if gradients is None:
+        gradients = (None,) * len(outputs)
     if len(gradients) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
     for out, gradient in zip(outputs, gradients):
@@ -87,7 +90,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     outputs = _as_tuple(tensors)
     if inputs is not None:
         inputs = _not_empty(_as_tuple(inputs), "backward")
-    gradients = _as_tuple(grad_tensors) if grad_tensors is not None else None
+    gradients = None if grad_tensors is None else _as_tuple(grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
     if frame is not None:
@@ -152,7 +155,7 @@ def grad(
     if is_grads_batched:
         raise NotImplementedError("grad: is_grads_batched is not supported yet; call grad once per row")
     outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
-    gradients = _as_tuple(grad_outputs) if grad_outputs is not None else None
+    gradients = None if grad_outputs is None else _as_tuple(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
     found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
@@ -162,7 +165,7 @@ def grad(
     _check_cotangents(outputs, gradients)
     if frame is not None:
         found = frame.gradients(outputs, gradients, inputs, retain, create_graph)
-    elif outputs[0]._frame is not None:
+    elif outputs and outputs[0]._frame is not None:
         found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
     if found is None:
         wanted = [edge_of(x) for x in inputs]

@@ -16,8 +16,8 @@ from .printing import tensor_repr
 from .runtime import random
 from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
-from .runtime.node import Handle, edge_of
-from .runtime.tensor import Tensor, _apply
+from .runtime.node import Handle, edge_of, keep_output
+from .runtime.tensor import Tensor, _apply, is_same_memory
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
@@ -323,15 +323,27 @@ def _detach(self):
     return _apply(view.detach, (self,), {})
 
 
+def _data(self):
+    """The same memory without history; changes made through it do not count as changes of this tensor."""
+    return _apply(view.data, (self,), {})
+
+
 def _set_data(self, value):
-    """Replace the values; shape and dtype may change. Autograd does not see it."""
-    if self._frame is not None:
-        self._frame.leave(self)
-    elif state.frame is not None:
-        state.frame.forget(self)
-    self._data = value.array
-    self._storage = value._storage
-    self.bump_version()
+    """Take over the memory of another tensor; shape and dtype may change. Autograd does not see it."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}; use weft.tensor(...)")
+    if self._requires_grad and not value.dtype.is_floating_point:
+        raise RuntimeError(
+            "data set to a tensor that requires gradients must be floating point, "
+            f"but got {value.dtype.name}; convert it with .float() or .double() first"
+        )
+    if not is_same_memory(value.array, self._data):
+        if state.frame is not None:
+            state.frame.before_new_memory(self)
+        if self._frame is not None:
+            self._frame.leave(self)
+        keep_output(self)
+        self.replace_memory(value)
 
 
 def _register_hook(self, hook):
@@ -408,7 +420,7 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 
 def _attach_autograd():
     Tensor.detach, Tensor.backward = _detach, _backward
-    Tensor.data = property(_detach, _set_data)
+    Tensor.data = property(_data, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
     Tensor.mT = Tensor.mH = property(lambda self: shaping.transpose(self, -1, -2))

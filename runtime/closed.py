@@ -9,11 +9,12 @@ import weakref
 
 from . import closed_again, engine, frame_autograd
 from .description import describe
+from .frame_changes import owner_of
 from .gate import apply_eagerly
 from .modes import state
-from .node import BaseNode, Edge, Saved, _check_version, edge_of
+from .node import BaseNode, Edge, Node, Saved, _check_version, edge_of
 from .program import load_program
-from .tensor import Storage, Tensor
+from .tensor import Storage, Tensor, register_reader
 
 
 def close_graph(frame, needed):
@@ -27,6 +28,17 @@ def close_graph(frame, needed):
         frame.saved = []
         for vid in needed.differentiable:
             tensors[vid]._call_node = node
+
+
+RUN_AGAIN = (
+    "a compiled call cannot be differentiated this way: it would have to run again, but {reason}. Call the undecorated "
+    "function instead."
+)
+SILENT_CHANGE = (
+    "a tensor that the backward of a compiled call reads, {dtype}{shape}, was changed through .data after the call. "
+    "Eager mode would go on with what it finds there; a compiled call cannot, since it computes again what it has not "
+    "saved. Do the change after backward(), or call the undecorated function."
+)
 
 
 class FreedNode(BaseNode):
@@ -63,6 +75,9 @@ class CallNode(BaseNode):
         "n_outputs",
         "externals",
         "versions",
+        "changes",
+        "watched",
+        "settled",
         "kept",
         "written",
         "saved",
@@ -79,8 +94,14 @@ class CallNode(BaseNode):
         super().__init__(tuple(frame.edge_out(v) for v in meta["reached"]))
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
-        self.kept = {v: _kept(frame.tensors[v]) for v in meta["kept"]}
+        self.kept = {v: _kept(frame, v) for v in meta["kept"]}
         self.written = _written(frame, self.externals)
+        read = [*self.externals.items(), *((v, saved.tensor) for v, saved in self.kept.items())]
+        self.changes = {v: n for v, t in read if (n := t.silent_changes())}
+        roots = [frame.tensors[frame.roots[v]] for v in frame.versioned]
+        self.watched = [t.watch() for t in roots if t is not None and t._data is not None]
+        self.settled = False
+        register_reader(self)
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -123,6 +144,9 @@ class CallNode(BaseNode):
             create_graph = state.grad_enabled
         self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
         self._check_freed()
+        if self.settled:
+            reason = "backward after a change through .data of what the call has read"
+            return self._through_nodes(cotangents, sums, create_graph, reason)
         self._check_unchanged()
         if create_graph:
             return self._through_nodes(cotangents, sums, True, "backward with create_graph=True")
@@ -155,16 +179,22 @@ class CallNode(BaseNode):
         for vid, step in programs[key].items():
             if vid in overwritten:
                 frame_autograd.raise_overwritten(self.frame, vid, step)
-            self._check(roots.get(vid, vid))
+            self._check(roots.get(vid, vid), vid not in self.frame.versioned)
 
-    def _check(self, vid):
+    def _check(self, vid, has_version=True):
         saved = self.kept.get(vid) or self.written.get(vid)
-        if saved is not None:
-            _check_version(saved, "the backward of a compiled call")
-        elif vid in self.externals and self.externals[vid]._version != self.versions[vid]:
-            saved = Saved(self.externals[vid])
+        if saved is None:
+            tensor = self.externals.get(vid)
+            if tensor is None:
+                return
+            saved = Saved(tensor)
             saved.version = self.versions[vid]
+        if has_version:
             _check_version(saved, "the backward of a compiled call")
+        tensor = saved.tensor
+        replaced = vid in self.externals and self.frame.arrays.get(vid, tensor._data) is not tensor._data
+        if replaced or tensor.silent_changes() != self.changes.get(vid, 0):
+            raise RuntimeError(SILENT_CHANGE.format(dtype=tensor.dtype.name, shape=tensor.shape))
 
     def _program(self, continued):
         """The program for the results that got a cotangent and the sums that go on; None if there is none."""
@@ -200,15 +230,33 @@ class CallNode(BaseNode):
 
     def release(self):
         """Free what the backward of the results that just ran has used, as the nodes of eager mode would."""
-        self.freed_steps |= self._frees(self.present)
-        self.rerun_values = None
+        freed = self._frees(self.present) - self.freed_steps
+        self.freed_steps |= freed
+        if self.settled:
+            self._free(self.rerun_values, freed)
+        else:
+            self.rerun_values = None
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
-            self.saved, self.kept = None, {}
+            self.saved, self.kept, self.rerun_values = None, {}, None
             self.frame.arrays = {}
+
+    # --- memory that changes through .data ------------------------------------------------------------------------
+    def before_silent_change(self, tensor):
+        """The memory of a tensor is about to change without a version that tells. Eager nodes go on with what they find
+        there, so from now on this call has such nodes: what they have saved is computed before the change."""
+        owner = owner_of(tensor._data)
+        if self.settled or all(owner_of(array) != owner for array in self.frame.arrays.values()):
+            return
+        try:
+            self._rerun()
+        except RuntimeError:
+            # The check before a backward will tell what cannot be done.
+            return
+        self.settled = True
 
     # --- eager once more ------------------------------------------------------------------------------------------
     def _through_nodes(self, cotangents, sums, create_graph, reason):
-        if create_graph and not sums and not self.written:
+        if create_graph and not (sums or self.written or self.settled):
             steps = _leading_to(self.frame, self.needed.differentiable, self.externals)
             for vid in {k for step in steps for k in step.operands if k in self.externals}:
                 self._check(vid)
@@ -225,6 +273,8 @@ class CallNode(BaseNode):
     def _rerun(self):
         """The results and what they were computed from as eager tensors with their own nodes."""
         if self.rerun_values is None:
+            if self.frame.rewritten:
+                raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
             metas = self.frame.metas
             written = {v: saved.tensor for v, saved in self.written.items() if not metas[v].history}
             given = {**self.externals, **written}
@@ -234,20 +284,28 @@ class CallNode(BaseNode):
             before = state.frame, state.grad_enabled, state.default_dtype
             state.frame, state.default_dtype = None, self.frame.default_dtype
             try:
-                self.rerun_values = _run_again(self.frame, steps, given)
+                self.rerun_values = _run_again(self.frame, steps, given, self.kept)
             finally:
                 state.frame, state.grad_enabled, state.default_dtype = before
-            for index in self.freed_steps:
-                self.rerun_values[self.frame.steps[index].first]._node.release()
+            self._free(self.rerun_values, self.freed_steps)
         return self.rerun_values
+
+    def _free(self, values, indices):
+        for index in indices:
+            values[self.frame.steps[index].first]._node.release()
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""
         if tensor._vid not in self.needed.differentiable:
             self.freed.use_nodes(tensor)
-        tensor._node = self._rerun()[tensor._vid]._node
-        tensor._frame = None
+        values = self._rerun()
+        stand_in, values[tensor._vid] = values[tensor._vid], tensor
+        tensor._node, tensor._frame, tensor._call_node = stand_in._node, None, None
         self.has_left = True
+        # Eager nodes have saved the tensor itself, whose memory the user may replace.
+        for saved in [s for x in values.values() if isinstance(x._node, Node) for s in x._node.operands]:
+            if isinstance(saved, Saved) and saved.tensor is stand_in:
+                saved.tensor = tensor
 
 
 def _build_backward(*arguments):
@@ -256,8 +314,11 @@ def _build_backward(*arguments):
     return build_backward(*arguments)
 
 
-def _kept(tensor):
+def _kept(frame, vid):
     """A value that the backward reads where it is, with the version its memory has now."""
+    tensor = frame.tensors[vid]
+    if tensor is None:
+        return Saved(Tensor(frame.arrays[vid]))
     alias = Tensor(tensor._data)
     if tensor._storage is None:
         tensor._storage = Storage()
@@ -281,14 +342,24 @@ def _leading_to(frame, vids, given):
     return steps[::-1]
 
 
-def _run_again(frame, steps, given):
+def _run_again(frame, steps, given, kept):
     values = dict(given)
     for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
         state.grad_enabled = step.grad_enabled
         values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+        if step.first in kept and values[step.first]._base is None:
+            _take_memory(values[step.first], kept[step.first].tensor)
     return values
+
+
+def _take_memory(tensor, result):
+    """What is computed again takes the memory of the first result, which its user sees and may change."""
+    tensor._data, tensor._storage = result._data, result._storage
+    out = getattr(tensor._node, "out", None)
+    if out is not None:
+        out.tensor._data, out.tensor._storage, out.version = result._data, result._storage, result._version
 
 
 def _value(frame, values, vid):
@@ -296,8 +367,7 @@ def _value(frame, values, vid):
     if vid not in values:
         if vid not in frame.arrays:
             raise RuntimeError(
-                "a compiled call cannot be differentiated this way: it would have to run again, but a gradient or an "
-                "updated tensor it computed on the way is gone. Call the undecorated function instead."
+                RUN_AGAIN.format(reason="a gradient or an updated tensor it computed on the way is gone")
             )
         values[vid] = Tensor(frame.arrays[vid])
     return values[vid]

@@ -24,6 +24,8 @@ def gradients(node, steps, cotangents):
     frame = node.frame
     if state.frame is not None or _compile is None or node.rerun_values is not None or node.freed_steps:
         return None
+    if frame.rewritten:
+        return None
     made = {step.first for step in steps}
     read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)
     if any(v not in node.externals for v in read):

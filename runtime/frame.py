@@ -6,6 +6,8 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
+from operator import itemgetter
+
 from ..compiler.ops.kinds import number_meta
 from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_nodes, frame_views
 from .attributes import refusal, same_attributes
@@ -30,7 +32,7 @@ class Frame(NothingAgain):
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
         self.numbers = []
         self.bound = {}  # id of a tensor from outside -> its number
-        self.entered = []  # (number, tensor, version its memory had) of the tensors from outside
+        self.entered = []  # (number, tensor, version of its memory) of the tensors from outside
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
         self.outer_edges = {}  # number of a changed tensor from outside -> where its gradients went before
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor
@@ -39,6 +41,8 @@ class Frame(NothingAgain):
         self.owners = {}  # id of the array owning the memory -> numbers of the outside tensors living in it
         self.views = {}  # number of a base -> numbers of its views
         self.roots = {}  # number of a view -> number of its base
+        self.versioned = {}  # number of a .data, or of a view of one -> number of the .data, which has the version
+        self.rewritten = False  # whether memory was changed while values with another version showed it too
         self.overwritten = set()
         self.freed = set()  # steps whose saved values a backward has freed
         self.nodes = {}
@@ -57,7 +61,7 @@ class Frame(NothingAgain):
         self.uses_hooks = self.has_nodes_out = False  # whether the call has results with nodes of their own
         self.flushes = []  # where values were read before the end (recording.Flush)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
-        self.needed = None  # what the end of the call made the program compute
+        self.needed = None  # what was computed at the end
         self.noted = False  # whether anything was reported for explain
         self.n_arguments = 0
         self.expected = None  # expectation.py
@@ -69,7 +73,7 @@ class Frame(NothingAgain):
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
-        self.last_program, self.end_program = None, None  # the last one, and the one that ran at the end
+        self.last_program = self.end_program = None  # the last one, and the one that ran at the end
         self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
         self.remembered = []  # (function, arguments) that take back a change, see runtime/update.py
@@ -168,7 +172,7 @@ class Frame(NothingAgain):
         if self.expected is None:
             return
         expected, self.expected, self.met_expected = self.expected, None, None
-        self.entered = sorted([*self.entered, *expected.entered(self)], key=_number_of)
+        self.entered = sorted([*self.entered, *expected.entered(self)], key=itemgetter(0))
         met = self.step.metas_count()
         for vid, tensor in zip(expected.numbers, expected.tensors):
             if vid < met:
@@ -186,11 +190,7 @@ class Frame(NothingAgain):
         return tensor
 
     def _note_view(self, tensor, operand):
-        root = self.roots.get(operand, operand)
-        self.roots[tensor._vid] = root
-        self.views.setdefault(root, []).append(tensor._vid)
-        base = self.tensors[root]
-        tensor._base = base if base._base is None else base._base
+        frame_views.note(self, tensor, operand)
 
     def _number(self, x):
         code = number_code(x)
@@ -314,6 +314,12 @@ class Frame(NothingAgain):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
+    def shown_by(self, view):
+        return frame_views.shown_by(self, view)
+
+    def before_new_memory(self, tensor):
+        frame_changes.before_new_memory(self, tensor)
+
     def living_views(self, target):
         return frame_views.living_views(self, target)
 
@@ -403,7 +409,7 @@ class Frame(NothingAgain):
         needed = None
         try:
             self.closing = True
-            if self.hooked:
+            if self.hooked or self.rewritten:
                 self.has_nodes_out = frame_nodes.end_nodes(self)
             needed = frame_flush.what_is_needed(self, closing=True)
             self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
@@ -474,8 +480,7 @@ class Frame(NothingAgain):
         return False
 
     def gradients_outside(self, *_):
-        """The same for autograd.grad: its result or None."""
-        return None
+        return None  # what autograd.grad gives, likewise
 
     def recorded(self):
         return self  # a UsualFrame becomes a Frame
@@ -484,7 +489,7 @@ class Frame(NothingAgain):
         return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
 
     def before_gradient(self, tensor):
-        """A user is about to assign .grad: if the call fails, it is to be what it was."""
+        # If the call fails, .grad is to be what it was.
         self.changed_gradients.append(((tensor,), (tensor._grad,)))
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
@@ -492,7 +497,3 @@ class Frame(NothingAgain):
 
     def backward(self, outputs, gradients, retain_graph):
         frame_autograd.backward(self, outputs, gradients, retain_graph)
-
-
-def _number_of(entered):
-    return entered[0]

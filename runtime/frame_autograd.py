@@ -114,15 +114,22 @@ def readable_values(frame, vids):
 def node_for(frame, vid):
     """The autograd node of a recorded value. All steps before have nodes then, made in order: the engine's order of
     additions is the order of creation."""
-    # What leads through nodes and what leads through steps meets in the same values: from now on all gradients must
-    # pass through nodes, so that cotangents are complete before they are passed on.
+    make_nodes(frame)
+    return frame.nodes[vid]
+
+
+def make_nodes(frame):
+    """Nodes for all steps so far.
+
+    What leads through nodes and what leads through steps meets in the same values: from now on all gradients must pass
+    through nodes, so that cotangents are complete before they are passed on.
+    """
     frame.hooked = True
     for index in range(frame.n_with_nodes, len(frame.steps)):
         step = frame.steps[index]
         if is_op(step) and frame.metas[step.first].history:
             frame.nodes[step.first] = _make_node(frame, index, step)
     frame.n_with_nodes = len(frame.steps)
-    return frame.nodes[vid]
 
 
 def _make_node(frame, index, step):

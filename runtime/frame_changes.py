@@ -15,8 +15,9 @@ from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
+from . import frame_autograd
 from .attributes import refusal
-from .frame_views import group
+from .frame_views import group, read_by_any_backward, same_version
 from .gate import check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
@@ -96,6 +97,7 @@ def _keep_old_value(op, target, operands, attributes):
 
 
 def _copy_into(target, new):
+    target.tell_readers()
     np.copyto(target.array, new.array, casting="unsafe")
     target.bump_version()
     return target
@@ -103,11 +105,24 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    vids = group(frame, frame.identify(target)).union(*(group(frame, v) for v in _neighbours(frame, target)))
+    seen_by = _before_change(frame, target)
     result = frame.run_eagerly(reason, function, *args)
-    frame.overwritten |= vids
-    # Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
-    # keep views alive that nobody else does.
+    _after_change(frame, target, *seen_by)
+    return result
+
+
+def _before_change(frame, target):
+    """What `_after_change` wants to know of a tensor that is about to be changed eagerly."""
+    vids, same = _seen_by(frame, target)
+    if same != vids:
+        let_nodes_read(frame, vids - same)
+    return vids, same
+
+
+def _after_change(frame, target, vids, same):
+    """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
+    keep views alive that nobody else does."""
+    frame.overwritten |= same
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
@@ -115,15 +130,39 @@ def _inplace_eagerly(frame, reason, target, function, *args):
             frame.bound.pop(id(tensor), None)
     for vid in vids:
         frame.tensors[vid] = None
-    return result
 
 
-def _neighbours(frame, target):
-    """Numbers of the tensors from outside that see the memory of one of them."""
-    if target._frame is frame or target._data is None:
-        return set()
-    array = target._data
-    return {v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)}
+def let_nodes_read(frame, vids):
+    """Before memory changes without a change of these values' version: what a backward reads of it is then, as in eager
+    mode, what is there when it runs. Nodes do just that, while a program may compute it again from something else."""
+    frame.rewritten = True
+    if not frame.hooked and not vids.isdisjoint(read_by_any_backward(frame)):
+        frame_autograd.make_nodes(frame)
+
+
+def before_new_memory(frame, tensor):
+    """A tensor is about to take over the memory of another (`x.data = value`): it comes in anew where it is used."""
+    frame.note("a tensor takes over the memory of another: .data = value")
+    if tensor._frame is frame or id(tensor) in frame.bound:
+        let_nodes_read(frame, {frame.identify(tensor)})
+    if tensor._frame is not frame:
+        frame.forget(tensor)
+
+
+def _seen_by(frame, target):
+    """(numbers of the values that an in-place change of the target is seen by, those whose version it bumps)."""
+    vid = frame.identify(target)
+    vids, same = group(frame, vid), same_version(frame, vid)
+    root, externals = frame.roots.get(vid, vid), frame.externals
+    if root not in externals:
+        return vids, same
+    array, storage = frame.arrays[root], externals[root]._storage
+    neighbours = [v for v in frame.owners[owner_of(array)] if np.may_share_memory(frame.arrays[v], array)]
+    for neighbour in neighbours:
+        vids = vids | group(frame, neighbour)
+        if vid not in frame.versioned and externals[neighbour]._storage is storage is not None:
+            same = same | same_version(frame, neighbour)
+    return vids, same
 
 
 def alias_reason(frame, target, vid):
@@ -135,6 +174,10 @@ def alias_reason(frame, target, vid):
                 continue
             if other in externals or is_held(tensors, other):
                 return "in-place change of a tensor that has living views (or is one)"
+        if frame.versioned:
+            others = group(frame, vid) - same_version(frame, vid)
+            if others and not others.isdisjoint(read_by_any_backward(frame)):
+                return "in-place change of memory that .data shows, and that a backward will read"
     if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
     storage = target._storage
@@ -191,7 +234,7 @@ def assign(frame, target, new, meta):
     target._meta = meta
     target._requires_grad = meta.requires_grad
     target.bump_version()
-    frame.overwritten |= group(frame, old)
+    frame.overwritten |= same_version(frame, old)
     frame.tensors[old] = None
     frame.tensors[new] = target
 
@@ -283,12 +326,24 @@ def _rows_reason(frame, rows, flags):
 
 def _update_eagerly(frame, reason, rule, rows, numbers, flags):
     frame.forget_expected()
+    positions = _changed_positions(rule, rows, numbers, flags)
     for row in rows:
+        changed = [(x, *_before_change(frame, x)) for k, x in enumerate(row) if k in positions]
         frame.run_eagerly(reason, update_eagerly, rule, row, numbers, flags)
+        for change in changed:
+            _after_change(frame, *change)
         for x in row:
             if x._frame is frame:
                 frame.leave(x)
             frame.bound.pop(id(x), None)
+
+
+def _changed_positions(rule, rows, numbers, flags):
+    """Which elements of a row an update writes; all of them, if the rule refuses the row."""
+    try:
+        return UpdateDetail(rule, rows, numbers, flags).targets
+    except Exception:
+        return range(max(map(len, rows)))
 
 
 def _record_update(frame, ids, key, detail):

@@ -25,7 +25,7 @@ def what_is_needed(frame, closing):
     if closing and frame.flushed:
         differentiable += _left_over(frame)
     if closing and frame.changed_singly:
-        changed = [t for t, _, _ in homes.values() if t._frame is frame and t._meta.history]
+        changed = [t for t, _, _ in homes.values() if t._frame is frame and t._node is None and t._meta.history]
         differentiable = sorted({*differentiable, *[t._vid for t in changed]})
     if frame.only_update is not None and len(homes) == len(frame.only_update.homes):
         commits = frame.only_update.commits
@@ -101,7 +101,17 @@ def _settle(frame, needed):
     for vid in needed.views:
         tensor = frame.tensors[vid]
         tensor._data = frame.array_of(vid)
-        tensor.share_storage(tensor._base)
+        _share(frame, vid, tensor)
+
+
+def _share(frame, vid, tensor):
+    """The tensor of a view has come into memory: it shares the version of its base, unless it is a .data."""
+    if frame.versioned.get(vid) != vid:
+        tensor.share_storage(frame.shown_by(tensor))
+        return
+    root = frame.tensors[frame.roots[vid]]
+    if root is not None:
+        tensor.share_memory(root)
 
 
 def settle_changes(frame):

@@ -13,7 +13,11 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
     cannot be one step, because Python has to run in the middle."""
     if not can_differentiate(frame, outputs, create_graph, None) or frame.changed_leaves or frame.outer_edges:
         return None
-    if not all(_is_plain(frame, t) for t in inputs):
+    if (
+        not all(_is_plain(frame, t) for t in inputs)
+        or frame.overwritten
+        and any(_came_in_anew(frame, t) for t in inputs)
+    ):
         return None
     reached = _reached(frame, outputs)
     used = [t for t in inputs if _number(frame, t) in reached]
@@ -56,6 +60,12 @@ def _is_plain(frame, tensor):
     if tensor._frame is frame:
         return True
     return tensor._frame is None and (tensor._accumulator is None or tensor._accumulator() is None)
+
+
+def _came_in_anew(frame, tensor):
+    """Whether a tensor from outside has had another number before: somebody else changed its memory in between."""
+    numbers = [vid for vid, t in frame.externals.items() if t is tensor]
+    return tensor._frame is None and numbers != [frame.bound.get(id(tensor))]
 
 
 def _number(frame, tensor):

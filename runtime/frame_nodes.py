@@ -4,13 +4,18 @@ Nodes are needed where the user has seen one (hooks), or where they do what step
 the results are differentiated by a program, as those of any call.
 """
 
-from .frame_autograd import node_for
-from .frame_views import has_history, is_held_outside, references_by_nodes
+from .frame_autograd import make_nodes, node_for
+from .frame_views import has_history, is_held_outside, is_history_alive, references_by_nodes
 from .node import Node
 
 
 def end_nodes(frame):
     """Whether the call, which is about to end, has results with nodes of their own."""
+    if not frame.hooked:
+        # What a backward reads may have changed since other values were computed from it: nodes do not mind.
+        if not is_history_alive(frame):
+            return False
+        make_nodes(frame)
     if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks:
         return hand_out_nodes(frame)
     for walk in frame.walks:

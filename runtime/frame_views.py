@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 
+from ..compiler.ops.view import data
 from . import frame_autograd
 from .gate import apply_eagerly
 from .modes import state
@@ -12,10 +13,46 @@ from .references import is_held
 from .tensor import Tensor
 
 
+def note(frame, tensor, operand):
+    """The value of a view step has its number: who shares its memory, and its version."""
+    vid, root = tensor._vid, frame.roots.get(operand, operand)
+    frame.roots[vid] = root
+    frame.views.setdefault(root, []).append(vid)
+    if frame.step.op is data:
+        frame.versioned[vid] = vid
+        tensor._base = None
+        return
+    if operand in frame.versioned:
+        root = frame.versioned[vid] = frame.versioned[operand]
+    base = frame.tensors[root]
+    tensor._base = base if base._base is None else base._base
+
+
+def shown_by(frame, view):
+    """The tensor whose memory and version a view has. Not always its `_base`, which may have got other memory since."""
+    root = None if frame.closed else frame.versioned.get(view._vid, frame.roots.get(view._vid))
+    return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
+
+
 def group(frame, vid):
     """Numbers of the values that share memory with one of the call's."""
     root = frame.roots.get(vid, vid)
     return {root, *frame.views.get(root, ())}
+
+
+def same_version(frame, vid):
+    """Those of the group whose version an in-place change of one of them bumps."""
+    found = group(frame, vid)
+    if frame.versioned:
+        of = frame.versioned.get
+        found = {v for v in found if of(v) == of(vid)}
+    return found
+
+
+def read_by_any_backward(frame):
+    """Numbers of the values that some backward of this call may still read."""
+    steps = [s for k, s in enumerate(frame.steps) if frame_autograd.is_op(s) and k not in frame.freed]
+    return {v for s in steps if frame.metas[s.first].history for v in frame_autograd.needed_by(frame, s)}
 
 
 def evaluate_view(op, array, attributes):
@@ -35,7 +72,8 @@ def is_view(frame, op, ids, attributes):
     if op.kind != "view" and "view" not in op.extra or not ids or ids[0] < 0:
         return False
     array = _stand_in(frame, ids[0])
-    return array.size == 0 or np.may_share_memory(evaluate_view(op, array, attributes), array)
+    view = evaluate_view(op, array, attributes)
+    return view.size == 0 or np.may_share_memory(view, array)
 
 
 def _stand_in(frame, vid):
@@ -80,6 +118,12 @@ def _saved(frame, by_nodes):
     found = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
     steps = [i for i in frame_autograd.reach(frame, found)[0] if i not in frame.freed]
     return {v for i in steps for v in frame_autograd.needed_by(frame, frame.steps[i])}
+
+
+def is_history_alive(frame):
+    """Whether somebody holds a value that a backward can still start from."""
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, Counter())]
+    return bool(frame_autograd.living(frame, tuple(held)))
 
 
 def has_history(frame, vid):

@@ -9,6 +9,7 @@ import numpy as np
 from ..compiler.autodiff import has_rule
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta, OpError
+from ..compiler.ops.view import data
 from .evaluate import evaluate
 from .modes import state
 from .node import Node, Saved, edge_of
@@ -26,7 +27,9 @@ def apply_eagerly(op, operands, attributes):
     types = op.compute_dtype(metas, state.default_dtype)[0] if op.compute_dtype else None
     arrays = [x.array if isinstance(x, Tensor) else x for x in operands]
     out = Tensor(evaluate(op, arrays, attributes, types, meta))
-    if op.kind == "view" or "view" in op.extra:
+    if op is data:
+        out.share_memory(operands[0])
+    elif op.kind == "view" or "view" in op.extra:
         _share(out, operands[0])
     if state.grad_enabled:
         _record(op, operands, attributes, out)
@@ -98,6 +101,7 @@ def inplace_eagerly(op, target, operands, attributes):
     check_writable(target)
     if new._node is not None:
         _keep_old_value(new._node, target)
+    target.tell_readers()
     np.copyto(target.array, new._data, casting="unsafe")
     target.bump_version()
     adopt_history(target, new)
@@ -191,9 +195,12 @@ def _check_views(target):
 
 def _living_sharers(target):
     storage, frame = target._storage, state.frame
-    sharers = () if storage is None else storage.living_sharers()
-    pending = () if frame is None else frame.living_views(target)
-    return [t for t in (*sharers, *pending) if t is not target]
+    if storage is None:
+        sharers = []
+    else:
+        # A call keeps its own tensors, and says which of them somebody else does.
+        sharers = [t for t in storage.living_sharers() if t is not target and (frame is None or t._frame is not frame)]
+    return sharers if frame is None else [*sharers, *frame.living_views(target)]
 
 
 def _requires(x):

@@ -220,6 +220,14 @@ def _saved_output(out):
     return Saved(alias)
 
 
+def keep_output(tensor):
+    """A tensor is about to get other memory. If its node has saved it as its output, that goes on with what it was."""
+    out = getattr(tensor._node, "out", None)
+    if out is not None and out.tensor is tensor:
+        tensor._node.out = kept = _saved_output(tensor)
+        kept.version = out.version
+
+
 def _check_version(saved, what):
     if saved.tensor._version != saved.version:
         t = saved.tensor

@@ -60,6 +60,20 @@ class UpdateKey(NamedTuple):
     flags: tuple
 
 
+class Operand:
+    """A ValueMeta as op rules want it."""
+
+    __slots__ = ("shape", "dtype")
+    weak = False
+
+    def __init__(self, meta):
+        self.shape, self.dtype = meta.shape, meta.dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
 class Step:
     """One entry of a recording, and the steps that have followed it.
 

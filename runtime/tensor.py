@@ -19,14 +19,14 @@ from .modes import state
 from .size import size_of
 
 _new, _ndarray = object.__new__, np.ndarray
-_SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
+_SHARERS_CHECKED = 31  # every so many new ones, the dead are dropped from a list of weak references
 
 
 class LentMemory:
     """The base of an array a user got from a tensor: alive as long as any array that shows the tensor's memory is."""
 
     __slots__ = ("array", "__weakref__")
-    _base = None
+    _base = _frame = None
     _requires_grad = False
 
     def __init__(self, array):
@@ -39,20 +39,26 @@ class LentMemory:
 
 class Storage:
     """What tensors sharing memory share: a version, bumped by every in-place change, and who they are (`sharers`, weak
-    references, or None if nothing was ever shared). Arrays of the user that share it count among them."""
+    references, or None if nothing was ever shared). Arrays of the user that share it count among them.
 
-    __slots__ = ("version", "sharers")
+    x.data and x have a Storage each, with a version each. Both know all sharers, and `changes` is one list with the
+    number of in-place changes through either, since there are two.
+    """
+
+    __slots__ = ("version", "sharers", "changes")
 
     def __init__(self):
         self.version = 0
         self.sharers = None
+        self.changes = None
 
     def shared_by(self, tensor):
         # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
         if self.sharers is None:
             self.sharers = []
         elif len(self.sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
-            self.sharers = [reference for reference in self.sharers if reference() is not None]
+            # In place: a storage for another version has the same list.
+            self.sharers[:] = [reference for reference in self.sharers if reference() is not None]
         self.sharers.append(weakref.ref(tensor))
 
     def living_sharers(self):
@@ -68,6 +74,17 @@ class Storage:
                 return False
         self.sharers = None
         return True
+
+
+# Weak references to finished calls that will read memory.
+_readers = []
+
+
+def register_reader(call):
+    """call.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
+    if len(_readers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+        _readers[:] = [reference for reference in _readers if reference() is not None]
+    _readers.append(weakref.ref(call))
 
 
 class Tensor:
@@ -154,13 +171,16 @@ class Tensor:
         storage = self._storage
         if storage is not None:
             return storage.version
-        # A pending view gets its base's storage when it is computed.
-        return 0 if self._base is None else self._base._version
+        # A pending view gets the storage of what it shows when it is computed.
+        return 0 if self._base is None else self._frame.shown_by(self)._version
 
     def bump_version(self):
-        if self._storage is None:
-            self._storage = Storage()
-        self._storage.version += 1
+        storage = self._storage
+        if storage is None:
+            storage = self._storage = Storage()
+        storage.version += 1
+        if storage.changes is not None:
+            storage.changes[0] += 1
 
     def share_storage(self, other):
         """Let self and `other`, which share memory, share a version."""
@@ -172,15 +192,59 @@ class Tensor:
         storage.shared_by(self)
         self._storage = storage
 
-    def lend(self):
-        """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
-        call: the user may look at any time."""
-        lent = LentMemory(self.array)
+    def share_memory(self, other):
+        """Let self and `other`, which share memory, know each other, but with a version each."""
+        version = self._version
+        self.share_storage(other)
+        theirs = self._storage
+        if theirs.changes is None:
+            theirs.changes = [0]
+        self._storage = own = Storage()
+        own.version, own.sharers, own.changes = version, theirs.sharers, theirs.changes
+
+    def replace_memory(self, other):
+        """Let self have the memory of `other`, and keep its version: what `x.data = other` does."""
+        self._storage = old = self._storage or Storage()
+        # A program of a finished call may read what this tensor was.
+        old.changes = old.changes or [0]
+        self.tell_readers()
+        old.changes[0] += 1
+        self._data = other.array
+        self.share_memory(other)
+
+    def watch(self):
+        """Something that counts as a sharer as long as it lives: changes of the memory then happen one by one, also in
+        compiled calls, and readers are told before."""
+        watch = LentMemory(self.array)
+        self._share_with(watch)
+        self._storage.changes = self._storage.changes or [0]
+        return watch
+
+    def _share_with(self, lent):
         if self._storage is None:
             self._storage = Storage()
         if self._storage.sharers is None:
             self._storage.shared_by(self)
         self._storage.shared_by(lent)
+
+    def tell_readers(self):
+        """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
+        if self._storage is not None and self._storage.changes is not None:
+            for reader in [reference() for reference in _readers]:
+                if reader is not None:
+                    reader.before_silent_change(self)
+
+    def silent_changes(self):
+        """How often the memory was changed in place since it is known to have several versions, one of which counts
+        each change."""
+        storage = self._storage
+        return 0 if storage is None or storage.changes is None else storage.changes[0]
+
+    def lend(self):
+        """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
+        call: the user may look at any time."""
+        lent = LentMemory(self.array)
+        self._share_with(lent)
         return np.asarray(lent)
 
     # --- autograd -----------------------------------------------------------------------------------------------
@@ -252,6 +316,14 @@ def _check_grad(tensor, grad):
             f"grad: assigned grad is {grad.dtype.name}{grad.shape}, the tensor is {tensor.dtype.name}{tensor.shape}; "
             "shape and dtype must be equal"
         )
+
+
+def is_same_memory(a, b):
+    """Whether two arrays are one view of one memory."""
+    if a is b or a is None or b is None:
+        return a is b
+    same = a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+    return same and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
 
 
 _DTYPES = {d.numpy: d for d in dtypes.ALL}

@@ -79,5 +79,6 @@ def update_eagerly(rule, row, numbers, flags):
             check_writable(target)
     for target, value in zip(row, new):
         if value is not None:
+            target.tell_readers()
             target.array[...] = value.array
             target.bump_version()

@@ -16,11 +16,12 @@ from ..compiler.ops.arithmetic import add
 from . import frame_autograd
 from .closed import CallNode
 from .frame import Frame
+from .frame_changes import owner_of
 from .gate import apply_inplace
 from .modes import state
 from .node import leaf_edge, next_sequence
 from .recording import BACKWARD, GRADIENTS
-from .tensor import Storage, Tensor
+from .tensor import Storage, Tensor, register_reader
 from .usual_entries import NotReplayed
 
 
@@ -80,10 +81,13 @@ class OutsideBackward:
         self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
         self.places = {vid: k for k, vid in enumerate(self.inside)}
         self.constant = {
-            name: getattr(frame, name) for name in ("freed", "overwritten", "roots", "changed_leaves", "same")
+            name: getattr(frame, name)
+            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "same")
         }
         read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
         self._check_leaves(frame, expected)
+        if not read.keys().isdisjoint(frame.versioned):
+            raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
         self._plans = {}
 
@@ -149,6 +153,7 @@ class ReplayedCall:
         self.numbers, self.outputs = list(numbers), list(outputs)
         self.versions = self._versions()
         self.sequence = next_sequence()
+        register_reader(self)
 
     def _versions(self):
         watched, inputs = self.outside.watched, self.inputs
@@ -195,6 +200,16 @@ class ReplayedCall:
         if not retain_graph:
             self.freed, self.outputs, self.arrays = True, (), ()
         return list(map(Tensor, found))
+
+    def before_silent_change(self, tensor):
+        """What a CallNode does then; one that there is already is told by itself."""
+        if self.freed or self.frame is not None:
+            return
+        owner = owner_of(tensor._data)
+        arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
+        if any(owner_of(array) == owner for array in arrays):
+            self.frame, self.node = self._closed_frame()
+            self.node.before_silent_change(tensor)
 
     # --- everything else ----------------------------------------------------------------------------------------------
     def _frame_of(self, tensor):

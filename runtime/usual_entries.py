@@ -14,7 +14,7 @@ class NotReplayed(Exception):
 
 class Entry:
     """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
-    with it. `root`: of a view, the number of its base."""
+    with it. `root`: of a view, the number of its base: in memory, or for the version where that is a .data."""
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
@@ -127,7 +127,9 @@ def _entry(frame, step, fresh):
     elif isinstance(step.op, str) and not is_backward:
         raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
     elif step.detail is not None and not is_backward:
-        root = frame.roots[step.first]
+        root = frame.versioned.get(step.first, step.first)
+        if root == step.first:
+            root = frame.roots[step.first]
     for vid, key in fresh:
         # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
         if vid not in step.operands or not is_usual_key(key) or key[2]:

@@ -40,7 +40,7 @@ class Segment:
         for vid, array in zip(self.live, outputs):
             tensors[vid]._data = call.arrays[vid] = array
         self.views.fill(call)
-        for vid, _, _ in self.views.rows:
+        for vid, *_ in self.views.rows:
             call.arrays[vid] = tensors[vid]._data
         call.changed_arguments.clear()
         return True

@@ -1,5 +1,6 @@
 """Results of a usual call that are views: made when the call ends, of the memory its program has written or read."""
 
+from ..compiler.ops.view import data
 from .frame_views import evaluate_view
 from .tensor import pending_tensor
 
@@ -7,19 +8,20 @@ from .tensor import pending_tensor
 class GivenViews:
     """The views that are alive when the call ends.
 
-    rows: (number, number of its base, the (op, attributes) that lead to it from the base), for every one.
+    rows: (number, number of its base, the (op, attributes) that lead to it from the base, whether it is a .data), for
+    every one.
     """
 
     __slots__ = ("rows",)
 
     def __init__(self, last_step, numbers, roots):
         steps = {step.first: step for step in last_step.path() if step.metas}
-        self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid)) for vid in numbers]
+        self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid), steps[vid].op is data) for vid in numbers]
 
     def fill(self, call):
         """Give every view its memory. The program has run; a base that the call computed may have been handed out
         already, and then only the views know it."""
-        for vid, root, ops in self.rows:
+        for vid, root, ops, has_version in self.rows:
             view = call.tensors[vid]
             base = view._base
             array = call.tensors[root]._data
@@ -28,12 +30,16 @@ class GivenViews:
             for op, attributes in ops:
                 array = evaluate_view(op, array, attributes)
             view._data = array
-            view._base = base if base._base is None else base._base
-            view.share_storage(base)
+            if has_version:
+                view._base = None
+                view.share_memory(base)
+            else:
+                view._base = base if base._base is None else base._base
+                view.share_storage(base)
 
     def hand_out(self, call, ended):
         """They are results from now on; the next call has others."""
-        for vid, _, _ in self.rows:
+        for vid, *_ in self.rows:
             view, meta = call.tensors[vid], call.metas[vid]
             view._frame = ended if meta.history else None
             call.tensors[vid] = pending_tensor(call, vid, meta)

@@ -96,7 +96,7 @@ def test_own_dataset_is_collated():
 def test_sampler_and_single_samples():
     assert order_of(DataLoader(pairs(), batch_size=2, sampler=[9, 0, 4])) == [9, 0, 4]
     assert len(DataLoader(pairs(), batch_size=2, sampler=[9, 0, 4])) == 2
-    assert list(DataLoader(Squares(), batch_size=None))[2] == (2, 4.0)
+    assert list(DataLoader(Squares(), batch_size=None))[2] == [2, 4.0]
     assert len(DataLoader(Squares(), batch_size=None)) == 7
 
 

@@ -129,6 +129,16 @@ detach = _view(
     samples.unary(),
 )
 
+# The same, and changes made through it do not count for the versions of others: what `x.data` is.
+data = _view(
+    "data",
+    lambda old: old,
+    lambda x: x.view(),
+    (None,),
+    lambda old, strides, offset: (strides, offset),
+    samples.unary(),
+)
+
 
 # --- slice ----------------------------------------------------------------------------------------------------------
 # `spec` holds (start, step, length) for every axis: start and length in range, step not 0.

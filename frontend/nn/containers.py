@@ -36,7 +36,7 @@ class _Numbered(Module):
 
     def extend(self, modules):
         """Append all of them; returns self."""
-        for module in modules:
+        for module in list(modules):
             self.append(module)
         return self
 
@@ -91,9 +91,9 @@ class Sequential(_Numbered):
 class ModuleList(_Numbered):
     """A list of modules whose parameters are seen by the module that holds it. It has no forward."""
 
-    def __init__(self, modules=()):
+    def __init__(self, modules=None):
         super().__init__()
-        self.extend(modules)
+        self.extend(() if modules is None else modules)
 
     def _of_slice(self, items):
         return type(self)(module for _, module in items)
@@ -129,7 +129,7 @@ class ModuleDict(Module):
 
     def __init__(self, modules=None):
         super().__init__()
-        self.update(modules or {})
+        self.update({} if modules is None else modules)
 
     def __getitem__(self, key):
         return self._modules[key]

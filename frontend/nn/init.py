@@ -1,4 +1,8 @@
-"""Starting values. Every function fills its tensor in place, without recording, and returns it."""
+"""Starting values. Every function fills its tensor in place, without recording, and returns it.
+
+Random numbers come from `generator` or else from weft's own. PyTorch's older names, without an underscore at the end,
+warn and do the same.
+"""
 
 import math
 import warnings
@@ -6,15 +10,19 @@ import warnings
 import numpy as np
 
 from ..absent import attribute_of
+from ..compiler import dtypes
 from ..creation import from_numpy
+from ..runtime import random
 from ..runtime.modes import no_grad
 
 __getattr__ = attribute_of(__name__)
 
+_CONVOLUTIONS = [f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)]
+
 
 def calculate_gain(nonlinearity, param=None):
     """The factor that keeps the variance of activations through a nonlinearity, as PyTorch tabulates it."""
-    if nonlinearity in ("linear", "sigmoid", "conv1d", "conv2d", "conv3d"):
+    if nonlinearity in ("linear", "sigmoid") or nonlinearity in _CONVOLUTIONS:
         return 1
     if nonlinearity == "tanh":
         return 5.0 / 3
@@ -65,6 +73,22 @@ def eye_(tensor):
     return _copy(tensor, np.eye(*tensor.shape))
 
 
+@no_grad
+def dirac_(tensor, groups=1):
+    """Weights (out, in, ...) of a convolution that passes on as many channels of each group as there are."""
+    if len(tensor.shape) not in (3, 4, 5):
+        raise ValueError(f"dirac_: Only tensors with 3, 4, or 5 dimensions are supported, got shape {tensor.shape}")
+    channels, rest = divmod(tensor.shape[0], groups)
+    if rest:
+        raise ValueError(f"dirac_: dim 0 must be divisible by groups, got shape {tensor.shape} and {groups} groups")
+    weights = np.zeros(tensor.shape)
+    passed = np.arange(min(channels, tensor.shape[1]))
+    centre = tuple(size // 2 for size in tensor.shape[2:])
+    for start in range(0, tensor.shape[0], max(channels, 1)):
+        weights[(start + passed, passed, *centre)] = 1
+    return _copy(tensor, weights)
+
+
 def xavier_uniform_(tensor, gain=1.0, generator=None):
     """Uniform with variance 2 gain^2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
@@ -97,8 +121,14 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Normal with this mean and standard deviation, given that it falls in [a, b]: the inverse distribution function
     of uniform numbers."""
+    if not a - 2 * std <= mean <= b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
+            "The distribution of values may be incorrect.",
+            stacklevel=3,
+        )
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
-    quantiles = tensor.uniform_(low, high, generator=generator).numpy().astype(np.float64)
+    quantiles = tensor.uniform_(low, high, generator=generator).array.astype(np.float64)
     numbers = mean + std * math.sqrt(2.0) * _erfinv(quantiles)
     return _copy(tensor, np.clip(numbers, a, b))
 
@@ -113,12 +143,24 @@ def orthogonal_(tensor, gain=1.0, generator=None):
         raise ValueError(f"orthogonal_: Only tensors with 2 or more dimensions are supported, got shape {tensor.shape}")
     if 0 in tensor.shape:
         return tensor
-    matrix = tensor.normal_(0.0, 1.0, generator=generator).numpy().reshape(tensor.shape[0], -1).astype(np.float64)
+    matrix = tensor.normal_(0.0, 1.0, generator=generator).array.reshape(tensor.shape[0], -1).astype(np.float64)
     wide = matrix.shape[0] < matrix.shape[1]
     q, r = np.linalg.qr(matrix.T if wide else matrix)
     # Signs of R's diagonal make Q unique, and so uniformly distributed (Mezzadri, math-ph/0609050).
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
     return _copy(tensor, gain * (q.T if wide else q).reshape(tensor.shape))
+
+
+@no_grad
+def sparse_(tensor, sparsity, std=0.01, generator=None):
+    """Normal with mean 0 and standard deviation std, but for a share `sparsity` of every column, which is 0
+    (Martens 2010)."""
+    if len(tensor.shape) != 2:
+        raise ValueError(f"sparse_: Only tensors with 2 dimensions are supported, got shape {tensor.shape}")
+    numbers = tensor.normal_(0.0, std, generator=generator).array.copy()
+    places = random.uniform(tensor.shape, dtypes.float64, generator).array.argsort(axis=0, kind="stable")
+    np.put_along_axis(numbers, places[: math.ceil(sparsity * tensor.shape[0])], 0, axis=0)
+    return _copy(tensor, numbers)
 
 
 def fans(tensor):
@@ -129,6 +171,10 @@ def fans(tensor):
         )
     positions = math.prod(tensor.shape[2:])
     return tensor.shape[1] * positions, tensor.shape[0] * positions
+
+
+# Code that initialises layers of its own calls PyTorch's private name.
+_calculate_fan_in_and_fan_out = fans
 
 
 def _fan(tensor, mode):
@@ -175,4 +221,4 @@ def _older(function):
 
 _FILLING = (uniform_, normal_, constant_, eye_, xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_)
 uniform, normal, constant, eye, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(_older, _FILLING)
-orthogonal = _older(orthogonal_)
+orthogonal, dirac, sparse = map(_older, (orthogonal_, dirac_, sparse_))

@@ -142,7 +142,7 @@ class Unflatten(Module):
 
     def __init__(self, dim, unflattened_size):
         super().__init__()
-        self.dim, self.unflattened_size = dim, unflattened_size
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     @pure()
     def forward(self, input):

@@ -1,43 +1,53 @@
-"""Gradient clipping, and parameters as one vector."""
+"""Gradient clipping, and parameters as one vector.
+
+`foreach` is taken as PyTorch takes it, and has no meaning: there is one way to compute these.
+"""
 
 import math
+import warnings
+from types import GeneratorType
 
 from ..absent import attribute_of
-from ..compiler.ops import arithmetic, reduction, statistics, view
+from ..compiler.ops import arithmetic, view
+from ..compiler.ops.table import OpError
 from ..creation import zeros
+from ..iterables import tensors_of
+from ..reducing import norm
 from ..runtime.modes import no_grad
 from ..runtime.tensor import Tensor
+from ..shaping import cat
 
 __getattr__ = attribute_of(__name__)
-
-
-def _gradients(parameters):
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [p.grad for p in tensors if p.grad is not None]
 
 
 @no_grad
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """Scale all gradients so that their common norm is at most max_norm; returns the norm they had.
 
-    With error_if_nonfinite a norm that is NaN or infinite raises RuntimeError.
+    parameters: a tensor or any iterable of tensors; those without a gradient are passed over. With error_if_nonfinite a
+    norm that is NaN or infinite raises RuntimeError.
     """
-    gradients = _gradients(parameters)
-    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
-    factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
-    for grad in gradients:
-        # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
-        grad.mul_(factor)
+    params = tensors_of("clip_grad_norm_", "parameters", parameters)
+    if not params and isinstance(parameters, GeneratorType):
+        message = "`parameters` is an empty generator, no gradient clipping will occur."
+        warnings.warn(message, stacklevel=3)
+    grads = _gradients(params)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    _scale(grads, max_norm, total)
     return total
 
 
+@no_grad
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """The norm of all tensors as one vector: the norm of their norms."""
-    tensors = list(tensors)
+    """The norm of all tensors as one vector: the norm of their norms. 0 if there are none.
+
+    With error_if_nonfinite a norm that is NaN or infinite raises RuntimeError.
+    """
+    tensors, order = tensors_of("get_total_norm", "tensors", tensors), float(norm_type)
     if not tensors:
         return zeros(())
-    norms = [view.reshape(_norm(t, float(norm_type)), shape=(1,)) for t in tensors]
-    total = _norm(view.cat(*norms, axis=0), float(norm_type))
+    norms = [view.reshape(norm(t, order), shape=(1,)) for t in tensors]
+    total = norm(view.cat(*norms, axis=0), order)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
@@ -47,38 +57,49 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     return total
 
 
-def _norm(x, order):
-    axes = tuple(range(len(x.shape)))
-    if order == 2.0:
-        return statistics.norm(x, axes=axes, keepdim=False)
-    sizes = arithmetic.abs_(x)
-    if order == math.inf:
-        return reduction.amax(sizes, axes=axes, keepdim=False)
-    return (sizes**order).sum() ** (1.0 / order)
+@no_grad
+def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
+    """Scale all gradients as `clip_grad_norm_` does, given the norm they have together."""
+    _scale(_gradients(tensors_of("clip_grads_with_norm_", "parameters", parameters)), max_norm, total_norm)
 
 
 @no_grad
 def clip_grad_value_(parameters, clip_value, foreach=None):
     """Cut every element of every gradient to [-clip_value, clip_value]."""
     bound = float(clip_value)
-    for grad in _gradients(parameters):
+    for grad in _gradients(tensors_of("clip_grad_value_", "parameters", parameters)):
         grad.clamp_(-bound, bound)
+
+
+def _gradients(params):
+    return [p.grad for p in params if p.grad is not None]
+
+
+def _scale(grads, max_norm, total):
+    if not grads:
+        return
+    factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
+    for grad in grads:
+        # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
+        grad.mul_(factor)
 
 
 def parameters_to_vector(parameters):
     """All parameters one after the other, as a tensor with one dimension."""
-    return view.cat(*(p.reshape((-1,)) for p in parameters), axis=0)
+    return cat([p.reshape((-1,)) for p in tensors_of("parameters_to_vector", "parameters", parameters)])
 
 
 @no_grad
 def vector_to_parameters(vec, parameters):
     """Copy a vector made by `parameters_to_vector` back into the parameters."""
-    parameters = list(parameters)
-    needed = sum(math.prod(p.shape) for p in parameters)
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"vector_to_parameters: vec is a {type(vec).__name__}; it must be a Tensor: weft.tensor(...)")
+    params = tensors_of("vector_to_parameters", "parameters", parameters)
+    needed = sum(math.prod(p.shape) for p in params)
     if vec.shape != (needed,):
-        raise ValueError(f"vector_to_parameters: vec has shape {vec.shape}, the parameters need ({needed},)")
+        raise OpError(f"vector_to_parameters: vec has shape {vec.shape}, the parameters need ({needed},)")
     start = 0
-    for param in parameters:
+    for param in params:
         count = math.prod(param.shape)
         param.copy_(vec[start : start + count].reshape(param.shape))
         start += count

@@ -19,6 +19,7 @@ from itertools import chain
 from ..compiler import dtypes
 from ..compiler.ops.comparison import cast
 from ..creation import zeros_like
+from ..iterables import listed
 from ..runtime import modes
 from ..runtime.frame_spans import pure
 from ..runtime.modes import enable_grad
@@ -31,7 +32,8 @@ class Optimizer:
     """Base of all optimizers.
 
     params: an iterable of tensors, of (name, tensor) pairs, or of dicts with a key "params" and options of their own.
-    defaults: the options of groups that do not give theirs.
+    defaults: the options of groups that do not give theirs. The dicts become the optimizer's groups themselves, with
+    the defaults filled in, as in PyTorch: who keeps one may set its "lr".
     """
 
     def __init__(self, params, defaults):
@@ -50,24 +52,38 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group):
-        """Optimize more parameters, with the options in `param_group` and the defaults for the others."""
+        """Optimize more parameters, with the options in `param_group` and the defaults for the others.
+
+        Its "params" may be a tensor or any iterable: it holds a list from then on.
+        """
         self.param_groups.append(self._checked(param_group))
 
     def _checked(self, param_group):
         """The group with all its options, if it can be added."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
-        group = {**param_group, **_named(_listed(param_group["params"]))}
+        # A generator is spent now: the dict must not keep it, whatever is wrong with what came out of it.
+        param_group["params"] = _ordered(param_group["params"])
+        param_group.update(_named(param_group["params"]))
+        self._check_new(param_group)
+        for name, value in self.defaults.items():
+            param_group.setdefault(name, value)
+        return param_group
+
+    def _check_new(self, group):
         for param in group["params"]:
             _check_leaf(param)
         if len(group["params"]) != len(set(group["params"])):
             warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=4)
+        if any(("param_names" in other) != ("param_names" in group) for other in self.param_groups):
+            kind = "with names" if "param_names" in group else "without names"
+            raise ValueError(
+                "all optimizer param groups should be with/without names. "
+                f"cannot add param group {kind} to the optimizer"
+            )
         taken = set(chain.from_iterable(g["params"] for g in self.param_groups))
         if not taken.isdisjoint(group["params"]):
             raise ValueError("some parameters appear in more than one parameter group")
-        for name, value in self.defaults.items():
-            group.setdefault(name, value)
-        return group
 
     def step(self, closure=None):
         """Update every parameter that has a gradient. `closure` recomputes the loss first; its result is returned."""
@@ -183,15 +199,13 @@ def widened(x, other):
 
 
 # --- what is given ----------------------------------------------------------------------------------------------------
-def _listed(params):
-    if isinstance(params, Tensor):
-        return [params]
+def _ordered(params):
     if isinstance(params, set):
         raise TypeError(
             "optimizer parameters need to be organized in ordered collections, but "
             "the ordering of tensors in sets will change between runs. Please use a list instead."
         )
-    return list(params)
+    return listed(params)
 
 
 def _named(params):

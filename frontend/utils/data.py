@@ -10,28 +10,84 @@ instead.
 """
 
 import math
+import operator
 import warnings
+from itertools import chain, islice
 
 import numpy as np
 
 from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
-from ..creation import from_numpy, tensor
+from ..creation import as_tensor, from_numpy, tensor
 from ..runtime import random
 from ..runtime.tensor import Tensor
+from .samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 __getattr__ = attribute_of(__name__)
+
+__all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
+    "default_convert",
+    "get_worker_info",
+    "random_split",
+]
 
 
 class Dataset:
     """Something with `len()` and samples by index: define `__len__` and `__getitem__`."""
+
+    def __class_getitem__(cls, kind):
+        return cls
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other):
         return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset):
+    """Samples one after the other, without indices: define `__iter__`."""
+
+    def __iter__(self):
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__")
+
+    def __add__(self, other):
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """The samples of several IterableDatasets, one dataset after the other."""
+
+    def __init__(self, datasets):
+        self.datasets = list(datasets)
+
+    def __iter__(self):
+        return chain.from_iterable(self.datasets)
+
+    def __len__(self):
+        return sum(map(len, self.datasets))
 
 
 class TensorDataset(Dataset):
@@ -64,10 +120,10 @@ def _rows(tensor, indices):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at given indices, in that order."""
+    """The samples of a dataset at given indices, in that order. A sequence of indices is kept, not copied."""
 
     def __init__(self, dataset, indices):
-        self.dataset, self.indices = dataset, list(indices)
+        self.dataset, self.indices = dataset, indices if hasattr(indices, "__getitem__") else list(indices)
 
     def __len__(self):
         return len(self.indices)
@@ -75,12 +131,25 @@ class Subset(Dataset):
     def __getitem__(self, index):
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices):
+        return _samples(self.dataset, [self.indices[k] for k in indices])
+
+
+def _samples(dataset, indices):
+    """The samples at these indices, by `__getitems__` where a dataset has it: one call for all."""
+    read = getattr(dataset, "__getitems__", None)
+    return [dataset[k] for k in indices] if read is None else read(indices)
+
 
 class ConcatDataset(Dataset):
     """Datasets one after the other."""
 
     def __init__(self, datasets):
         self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("ConcatDataset: datasets should not be an empty iterable")
+        if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset; use ChainDataset, or a + b")
         self.ends = []
         for dataset in self.datasets:
             self.ends.append(len(dataset) + (self.ends[-1] if self.ends else 0))
@@ -101,7 +170,7 @@ class ConcatDataset(Dataset):
 
 def random_split(dataset, lengths, generator=None):
     """Subsets of the given lengths, disjoint and in random order. Fractions that sum to 1 are lengths too."""
-    lengths = _counts(lengths, len(dataset))
+    lengths = _counts(list(lengths), len(dataset))
     if sum(lengths) != len(dataset):
         raise ValueError(
             f"Sum of input lengths does not equal the length of the input dataset: {sum(lengths)} and {len(dataset)}"
@@ -114,9 +183,9 @@ def random_split(dataset, lengths, generator=None):
 def _counts(lengths, total):
     """Fractions as counts: rounded down, what is left goes to the first ones in turn (as in PyTorch)."""
     if not math.isclose(sum(lengths), 1) or sum(lengths) > 1 + 1e-9:
-        return list(lengths)
+        return lengths
     if any(not 0 <= fraction <= 1 for fraction in lengths):
-        raise ValueError(f"random_split: fractions {list(lengths)} must lie between 0 and 1")
+        raise ValueError(f"random_split: fractions {lengths} must lie between 0 and 1")
     counts = [math.floor(total * fraction) for fraction in lengths]
     for k in range(total - sum(counts)):
         counts[k % len(counts)] += 1
@@ -128,16 +197,19 @@ class DataLoader:
 
     batch_size: samples per batch, the last one may be smaller (or is left out with drop_last); None: single samples.
     shuffle: in a new random order every time, drawn from `generator` or else from weft's own, so that
-    weft.manual_seed decides it. collate_fn: makes a batch from a list of samples, `default_collate` if not given.
-    sampler: indices in their order; batch_sampler: lists of indices, a batch each. Samples are loaded by the calling
-    thread: num_workers gives a warning, and what is about workers or other devices changes nothing.
+    weft.manual_seed decides it. sampler: any iterable of indices; batch_sampler: any iterable of lists of indices, a
+    batch each; both are walked as batches are asked for. collate_fn: makes a batch from a list of samples,
+    `default_collate` if not given (of single samples: `default_convert`). An IterableDataset is read in its own order.
+
+    Samples are loaded by the calling thread: num_workers gives a warning, and what is about workers or other devices
+    changes nothing.
     """
 
     def __init__(
         self,
         dataset,
         batch_size=1,
-        shuffle=False,
+        shuffle=None,
         sampler=None,
         batch_sampler=None,
         num_workers=0,
@@ -160,65 +232,112 @@ class DataLoader:
                 "processes. num_workers=0 says so",
                 stacklevel=2,
             )
+        self._is_stream = isinstance(dataset, IterableDataset)
+        if self._is_stream:
+            _check_stream(shuffle, sampler, batch_sampler)
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise ValueError(
                 "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
             )
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0):
-            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
-        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
-        self.collate_fn, self.sampler, self.generator = collate_fn, sampler, generator
-        self.batch_sampler, self.num_workers, self.worker_init_fn = batch_sampler, num_workers, worker_init_fn
-        self.pin_memory, self.timeout, self.persistent_workers = pin_memory, timeout, persistent_workers
+        if sampler is None:
+            sampler = _default_sampler(dataset, shuffle, generator)
+        if batch_sampler is not None:
+            batch_size = None
+        elif batch_size is not None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.dataset, self.batch_size, self.drop_last, self.generator = dataset, batch_size, drop_last, generator
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.num_workers, self.worker_init_fn, self.pin_memory = num_workers, worker_init_fn, pin_memory
+        self.timeout, self.persistent_workers = timeout, persistent_workers
+        single = batch_sampler is None
+        self.collate_fn = (default_convert if single else default_collate) if collate_fn is None else collate_fn
 
     def __len__(self):
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)
-        count = len(self.dataset if self.sampler is None else self.sampler)
-        if self.batch_size is None:
-            return count
-        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+        if not self._is_stream:
+            return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        count = len(self.dataset)
+        return count if self.batch_size is None else len(BatchSampler(range(count), self.batch_size, self.drop_last))
 
     def __iter__(self):
-        if self.batch_sampler is not None:
-            return (self._batch(list(indices)) for indices in self.batch_sampler)
-        order = self._order()
-        if self.batch_size is None:
-            return (self.dataset[k] for k in order)
-        starts = range(0, len(self) * self.batch_size, self.batch_size)
-        return (self._batch(order[k : k + self.batch_size]) for k in starts)
-
-    def _order(self):
-        if self.sampler is not None:
-            return list(self.sampler)
-        if self.shuffle:
-            return random.permutation(len(self.dataset), self.generator)
-        return np.arange(len(self.dataset))
+        if self._is_stream:
+            return self._batches_of_stream()
+        if self.batch_sampler is None:
+            return (self.collate_fn(self.dataset[k]) for k in self.sampler)
+        if self.collate_fn is not default_collate or not _is_tensors(self.dataset):
+            return map(self._batch, self.batch_sampler)
+        if type(self.batch_sampler) is BatchSampler:
+            return self._batches_of_rows(self.batch_sampler)
+        return map(self._rows, self.batch_sampler)
 
     def _batch(self, indices):
-        if self.collate_fn is None:
-            dataset, chosen = _flattened(self.dataset, np.asarray(indices, np.int64))
-            if isinstance(dataset, TensorDataset):
-                return dataset.batch(chosen)
-        samples = [self.dataset[int(k)] for k in indices]
-        return (self.collate_fn or default_collate)(samples)
+        return self.collate_fn(_samples(self.dataset, indices))
+
+    def _rows(self, indices):
+        """The batch of a TensorDataset with one read per tensor."""
+        indices = list(indices)
+        try:
+            positions = [operator.index(k) for k in indices]
+        except TypeError:
+            # Keys of another kind mean what they mean to the tensors.
+            return self._batch(indices)
+        return _rows_of(self.dataset, positions)
+
+    def _batches_of_rows(self, batches):
+        """The same where the order of a pass may be known as an array: its indices never become Python's ints, which
+        takes most of the time of a batch."""
+        sampler, size = batches.sampler, batches.batch_size
+        order = sampler.whole_order() if type(sampler) in (SequentialSampler, RandomSampler) else None
+        if order is None:
+            yield from map(self._rows, batches)
+            return
+        for start in range(0, len(batches) * size, size):
+            yield _rows_of(self.dataset, order[start : start + size])
+
+    def _batches_of_stream(self):
+        if self.batch_sampler is None:
+            yield from map(self.collate_fn, self.dataset)
+            return
+        samples = iter(self.dataset)
+        while batch := list(islice(samples, self.batch_size)):
+            if self.drop_last and len(batch) < self.batch_size:
+                return
+            yield self.collate_fn(batch)
 
 
-def _flattened(dataset, indices):
-    """The dataset under all subsets, and the indices there."""
+def _check_stream(shuffle, sampler, batch_sampler):
+    for name, value, is_given in (
+        ("shuffle", shuffle, bool(shuffle)),
+        ("sampler", sampler, sampler is not None),
+        ("batch_sampler", batch_sampler, batch_sampler is not None),
+    ):
+        if is_given:
+            raise ValueError(
+                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
+            )
+
+
+def _default_sampler(dataset, shuffle, generator):
+    if isinstance(dataset, IterableDataset):
+        return None
+    return RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+
+
+def _is_tensors(dataset):
+    """Whether the samples are the rows of a TensorDataset, also under subsets."""
     while type(dataset) is Subset:
-        indices = np.asarray(dataset.indices, np.int64)[indices]
         dataset = dataset.dataset
-    return dataset, np.ascontiguousarray(indices)
+    return getattr(type(dataset), "__getitem__", None) is TensorDataset.__getitem__
 
 
-def get_worker_info():
-    """None: samples are loaded by the calling thread."""
-    return None
+def _rows_of(dataset, positions):
+    while type(dataset) is Subset:
+        positions = [dataset.indices[k] for k in positions]
+        dataset = dataset.dataset
+    return dataset.batch(np.asarray(positions, np.int64))
 
 
 def default_collate(samples):
@@ -253,3 +372,21 @@ def _collate_sequences(samples):
     if hasattr(first, "_fields"):
         return type(first)(*columns)
     return columns
+
+
+def default_convert(sample):
+    """A sample with tensors for NumPy arrays and numbers, also in dicts, lists and tuples (which become lists)."""
+    if isinstance(sample, (np.ndarray, np.generic)):
+        return sample if sample.dtype.kind in "SUO" else as_tensor(sample)
+    if isinstance(sample, dict):
+        return type(sample)((key, default_convert(value)) for key, value in sample.items())
+    if hasattr(sample, "_fields"):
+        return type(sample)(*map(default_convert, sample))
+    if isinstance(sample, (tuple, list)):
+        return list(map(default_convert, sample))
+    return sample
+
+
+def get_worker_info():
+    """None: samples are loaded by the calling thread."""
+    return None

@@ -1,0 +1,268 @@
+"""x.data: the memory of x with a version of its own. With weft, in a compiled call, and with PyTorch."""
+
+import pytest
+from autograd_programs import leaf, plain, program_into
+
+import weft
+
+PROGRAMS = []
+program = program_into(PROGRAMS)
+
+
+def versions(*tensors):
+    return [x._version for x in tensors]
+
+
+def raised(function):
+    try:
+        return function()
+    except RuntimeError as error:
+        return "modified by an inplace operation" in str(error)
+
+
+# --- versions and memory ----------------------------------------------------------------------------------------------
+@program([[0, 1], [1, 1], [1, 1], [1, 0], [9.0, 3.0], [9.0, 3.0]])
+def each_counts_its_own_changes(ns):
+    x = ns.ones(2)
+    first = x.data
+    first.add_(1)
+    seen = [versions(x, first)]
+    x.add_(1)
+    seen.append(versions(x, first))
+    second = x.data
+    second[0] = 9.0
+    return [*seen, versions(x, second), versions(x, x.data), x, first]
+
+
+@program([[1.0, 5.0, 5.0, 2.0], [0, 2, 2], [0, 0, 1], [0, 1, 1]])
+def views_of_data_and_data_of_views(ns):
+    x = ns.ones(4)
+    data = x.data
+    part = data[1:]
+    part[:2].mul_(5)
+    part[2] = 2
+    first = versions(x, data, part)
+    y = ns.ones(4)
+    view = y[1:]
+    view.data.mul_(5)
+    view.data.data.mul_(5)
+    of_view = view.data
+    of_view.add_(1)
+    detached = data.detach()
+    other = ns.ones(4).data
+    same = other.detach()
+    same.mul_(5)
+    return [x, first, versions(y, view, of_view), [0, *versions(other, same)] if detached is not None else []]
+
+
+@program([[False, True, True, True], [3.0, 3.0], 0, [5.0, 1.0], [5.0, 1.0]])
+def leaves_and_flags(ns):
+    x = leaf(ns, [1.0, 2.0])
+    data = x.data
+    flags = [data.requires_grad, data.is_leaf, data.grad_fn is None, x.requires_grad and x.is_leaf]
+    data.copy_(ns.zeros(2))
+    x.data[:] = ns.ones(2, dtype=ns.float64)
+    x.data[...] = 3
+    first = x.tolist()
+    x.data.clamp_(0, 1)
+    x.data[0] += 4
+    return [flags, first, x._version, x, data]
+
+
+@program([[-1.0, -4.0], 0, [2.0, 4.0], 0])
+def assignments_of_what_it_is(ns):
+    x = leaf(ns, [1.0, -2.0])
+    x.data += 1
+    x.data -= 3
+    first, version = x.tolist(), x._version
+    x.data = x.data
+    x.data = x.data * -1 + ns.tensor([1.0, 0.0], dtype=ns.float64)
+    return [first, version, x, x._version]
+
+
+@program([[[1, 3], [2, 3]], [3.0, 3.0], [3.0, 3.0], [5.0, 3.0], [5.0, 3.0]])
+def assigned_memory_is_shared(ns):
+    x, other = ns.ones(2), ns.ones(2)
+    x.add_(1)
+    other.add_(1)
+    other.mul_(2)
+    other.sub_(2)
+    x.data = other
+    seen = [versions(x, other)]
+    x.add_(1)
+    seen.append(versions(x, other))
+    first = [x.tolist(), other.tolist()]
+    other.data[0] = 5.0
+    return [seen, *first, x, other]
+
+
+@program([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [[1.0, 3.0], [2.0, 4.0]], [[9.0, 3.0], [2.0, 4.0]], [1.0, 2.0]])
+def assigned_shapes_and_types(ns):
+    x = leaf(ns, [1.0, 2.0])
+    x.data = ns.tensor([1.0, 2.0, 3.0], dtype=ns.float32)
+    (x * 2).sum().backward()
+    y = ns.tensor([[1.0, 2.0], [3.0, 4.0]])
+    y.data = y.data.t()
+    turned = y.tolist()
+    y[0, 0] = 9
+    z = ns.ones(2)
+    z.data = leaf(ns, [1.0, 2.0]) * 1
+    return [x, x.grad, turned, y, z]
+
+
+# --- what a backward reads --------------------------------------------------------------------------------------------
+@program([[30.0, 36.0], [9.0, 36.0], [5.0, 6.0]])
+def saved_inner_value(ns):
+    x = leaf(ns, [1.0, 2.0])
+    h = x * 3
+    y = h * h
+    h.data[0] = 5
+    y.sum().backward()
+    return [x.grad, y, h]
+
+
+@program([[4.0, 6.0], [0.0, 0.0], [22.0, 42.0]])
+def saved_leaf_and_saved_output(ns):
+    x, z = leaf(ns, [1.0, 2.0]), leaf(ns, [1.0, 2.0])
+    y = x * x
+    x.data.add_(1)
+    y.sum().backward()
+    of_output = x.grad.tolist()
+    y = x.exp()
+    y.data.zero_()
+    x.grad = None
+    y.sum().backward()
+    y = z * z
+    z.data = ns.tensor([10.0, 20.0], dtype=ns.float64)
+    z.data.add_(1)
+    y.sum().backward()
+    return [of_output, x.grad, z.grad]
+
+
+@program([[2.0, 3.0], True, True, [2.0, 3.0], [1.0, 2.0]])
+def saved_data(ns):
+    """What is saved is a .data, and changes by itself, through its base or through another one."""
+    seen = []
+    for change in (
+        lambda x, d: x.data.add_(1),
+        lambda x, d: d.add_(1),
+        lambda x, d: d.detach()[:1].add_(1),
+        lambda x, d: x.detach().add_(1),
+        lambda x, d: None,
+    ):
+        x, w = leaf(ns, [1.0, 2.0]), leaf(ns, [3.0, 4.0])
+        d = x.data
+        y = (w * d).sum()
+        change(x, d)
+        seen.append(raised(lambda: ns.autograd.grad(y, w)[0].tolist()))  # noqa: B023
+    return seen
+
+
+@program([True, True])
+def versions_that_still_count(ns):
+    def change_after_all():
+        x = leaf(ns, [1.0, 2.0])
+        y = x * x
+        x.data = ns.tensor([10.0, 20.0], dtype=ns.float64)
+        with ns.no_grad():
+            x.add_(1)
+        y.sum().backward()
+
+    def change_of_a_view():
+        h = leaf(ns, [1.0, 2.0]) * 1
+        y = h * h
+        h.detach()[0] = 5
+        y.sum().backward()
+
+    return [raised(change_after_all), raised(change_of_a_view)]
+
+
+@program([[10.0, 20.0], [20.0, 40.0], [2.718281828459045, 7.38905609893065]])
+def other_memory_for_saved_values(ns):
+    """An operand is read where it is now, an output where it was."""
+    x = leaf(ns, [1.0, 2.0])
+    h = x * 1
+    y = h * h
+    h.data = ns.tensor([10.0, 20.0], dtype=ns.float64)
+    y.sum().backward()
+    z = leaf(ns, [1.0, 2.0])
+    e = z.exp()
+    e.data = ns.tensor([10.0, 20.0], dtype=ns.float64)
+    (e * 1).sum().backward()
+    return [e, x.grad, z.grad]
+
+
+@program([[3.0, 8.0], [1.0, 2.0], None, [2.0, 4.0]])
+def in_place_with_gradients(ns):
+    x, w = leaf(ns, [1.0, 2.0]), leaf(ns, [3.0, 4.0])
+    d = x.data
+    d.mul_(w)
+    d.sum().backward()
+    h = leaf(ns, [1.0, 2.0]) * 1
+    kept = h.data
+    h.mul_(2)
+    return [x, w.grad, x.grad, kept]
+
+
+@program([[4.0, 4.0], [5.368, 10.736], [[2.0, 4.0], [4.4, 8.8], [7.28, 14.56]], 0])
+def stages_of_a_solver(ns):
+    """As ODE solvers do: the rows of a tensor with history are filled one after the other."""
+    start = leaf(ns, [1.0, 2.0])
+    stages, y = ns.stack([start * 0] * 3), start
+    for k in range(3):
+        stages.data[k] = (y * 2).detach()
+        y = y + stages[k] * 0.1 + start
+    y.sum().backward()
+    return [start.grad, rounded(y), rounded(stages), stages._version]
+
+
+def rounded(x):
+    return [[round(v, 9) for v in row] if isinstance(row, list) else round(row, 9) for row in x.tolist()]
+
+
+@program([[0.0, 0.0], [1.0, 1.0]])
+def gradients_have_data_too(ns):
+    x = leaf(ns, [1.0, 2.0])
+    (x * x).sum().backward()
+    x.grad.data.zero_()
+    first = x.grad.tolist()
+    x.grad.data = ns.ones(2, dtype=ns.float64)
+    return [first, x.grad]
+
+
+@pytest.mark.parametrize("function, expected", PROGRAMS)
+def test_program(function, expected):
+    assert plain(function(weft)) == expected
+
+
+@pytest.mark.parametrize("function, expected", PROGRAMS)
+def test_compiled_program(function, expected):
+    compiled = weft.compile(lambda: function(weft))
+    assert [plain(compiled()) for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("function, expected", PROGRAMS)
+def test_program_in_torch(function, expected):
+    assert plain(function(pytest.importorskip("torch"))) == expected
+
+
+ERRORS = [
+    (TypeError, "Variable data has to be a tensor, but got int", lambda ns, x: 5),
+    (TypeError, "Variable data has to be a tensor, but got list", lambda ns, x: [1.0, 2.0]),
+    (RuntimeError, "data set to a tensor that requires gradients must be floating point", lambda ns, x: ns.arange(2)),
+]
+
+
+@pytest.mark.parametrize("kind, words, value", ERRORS)
+def test_errors(kind, words, value):
+    with pytest.raises(kind, match=words):
+        leaf(weft, [1.0, 2.0]).data = value(weft, None)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind, words, value", ERRORS)
+def test_errors_are_pytorchs(kind, words, value):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(kind, match=words):
+        leaf(torch, [1.0, 2.0]).data = value(torch, None)
