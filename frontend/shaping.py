@@ -245,7 +245,7 @@ def flip(input, *numbers, dims=None):
 
 def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
-    if dims is None or dims == ():
+    if dims is None or isinstance(dims, tuple) and not dims:
         if isinstance(shifts, (list, tuple)):
             if len(shifts) != 1:
                 raise RuntimeError(f"roll: `shifts` {tuple(shifts)} and dims {dims} must align")

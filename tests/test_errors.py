@@ -92,7 +92,7 @@ CASES = {
     "expected numbers in equally long nested lists": lambda: weft.tensor([[1], [1, 2]]),
     "only supports boolean masks": lambda: f(2).masked_fill(weft.tensor([1, 0]), 0.0),
     "clamp: At least one of 'min' or 'max' must not be None": lambda: f(2).clamp(),
-    "norm: p must be a number or 'fro', got 'nuc'": lambda: f(2).norm("nuc"),
+    "norm: p must be a number or 'fro', got 'max'": lambda: f(2).norm("max"),
     "add(): needs a Tensor among its arguments": lambda: weft.add(1, 2),
     "exp(): argument 'input' must be Tensor, not float": lambda: weft.exp(1.0),
     "to: weft computes on the CPU, got 'cuda'": lambda: f(2).to("cuda"),

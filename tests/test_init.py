@@ -163,7 +163,7 @@ def test_errors(name):
 
 @pytest.mark.parametrize("name, numbers", [("uniform_", (1.0, 0.0)), ("normal_", (0.0, -1.0))])
 def test_ranges_that_are_none(name, numbers):
-    with pytest.raises(RuntimeError, match=rf"{name} expects .*, but found"):
+    with pytest.raises(RuntimeError, match=rf"{name[:-1]}_? expects .*, but found"):
         getattr(nn.init, name)(nn.Parameter(weft.ones(3)), *numbers)
 
 

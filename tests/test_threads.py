@@ -300,19 +300,19 @@ def test_fork_while_another_thread_makes_the_pool():
     run(
         """
         made = threading.Event()
-        library = threads.kernels.library
+        load = threads.translated.load
         def make_slowly(*args):
             made.set()
             time.sleep(0.3)
-            return library(*args)
-        threads.kernels.library = make_slowly
+            return load(*args)
+        threads.translated.load = make_slowly
         first = threading.Thread(target=check)
         first.start()
         made.wait()
         child = os.fork()
         if child == 0:
             check()
-            os._exit(threads._pool().read("STOP"))
+            os._exit(threads._pool().read("stop"))
         assert os.waitpid(child, 0)[1] == 0
         first.join()
         check()
