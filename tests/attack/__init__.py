@@ -12,6 +12,11 @@
 
 A program is Python source, and its own reproducer. What such runs have found stands in test_random_found.py and
 test_replayed_*.py.
+
+Runs so far, on a CPU shared with others: seeds 0 to 145, 1000 to 1165, 2000 to 2186, 3000 to 3162, 4000 to 4122, 5000
+to 5121 and 6000 to 6082, two minutes of three with native replay, one without: 990 programs in 22 minutes. 22 were not
+the same: mistakes of weft, mended since, and what the comparison has learned not to count. The last two runs, 205
+programs, found no difference.
 """
 
 import sys
