@@ -126,10 +126,25 @@ def test_powers(compile):
 
 
 @twin
-def test_powers_of_nan_find_their_step(compile):
-    f = compile(lambda x: (x ** float("nan"), weft.nn.functional.dropout(x, float("nan") * 0 if False else 0.0)))
-    for _ in range(20):
-        yield f(weft.ones(3))
+def test_powers_in_place(compile):
+    x = weft.tensor([1.0, 2.0])
+    whole = weft.tensor([1, 2])
+    f = compile(lambda y, p: y.pow_(p))
+    for y in (x, whole):
+        for p in (2, 2, 2, 2, 2, 2.0, 1, True, 1.0, 1.0, 0, -0.0, 0.0, False):
+            try:
+                yield f(y, p)
+            except RuntimeError as error:
+                yield type(error).__name__, y
+            y.copy_(weft.tensor([1, 2]))
+
+
+@twin
+def test_fills_and_limits_in_place(compile):
+    """Numbers that are operands: their kind and sign are in the program's arguments."""
+    f = compile(lambda x, v: (x.fill_(v), x.clone().clamp_(v) * 2, 1 / (x + v)))
+    for v in (0.0, 0.0, 0.0, 0.0, -0.0, 0, False, 1, True, 1.0, -0.0, -0.0):
+        yield f(weft.ones(3), v)
 
 
 def test_nan_makes_no_new_paths():

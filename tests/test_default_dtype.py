@@ -97,6 +97,33 @@ def test_training_with_another_default_in_the_middle(compile):
 
 
 @twin
+def test_values_are_read_under_another_default(compile):
+    @compile
+    def f(x, flag):
+        a = x / 3
+        with default(weft.float64 if flag else weft.float32):
+            b = a * 2.0 if a.sum().item() > 0 else a
+            c = (x / 7).sum().item()
+        return b, x / 5, c
+
+    for flag in FLAGS:
+        yield f(weft.tensor([1, 2]), flag)
+
+
+@twin
+def test_types_of_tensors_set_the_default_too(compile):
+    @compile
+    def f(x, flag):
+        weft.set_default_tensor_type(weft.DoubleTensor if flag else weft.FloatTensor)
+        y = x / 3
+        weft.set_default_tensor_type("weft.FloatTensor")
+        return y
+
+    for flag in FLAGS:
+        yield f(weft.tensor([1, 2]), flag)
+
+
+@twin
 def test_errors_leave_the_default_to_the_user(compile):
     @compile
     def f(x):

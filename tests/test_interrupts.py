@@ -145,6 +145,13 @@ def test_compiled_steps(name, calls_before):
         require_whole(name, step, model, optimizer)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_that_are_compiled_after_a_while(name, monkeypatch):
+    monkeypatch.setattr("weft.optim.steady.STEPS_BEFORE", 2)
+    for _, step, model, optimizer in every_place(lambda: training(name, undecorated, 6)):
+        require_whole(name, step, model, optimizer)
+
+
 @pytest.mark.parametrize("calls_before", [0, 2, 6])
 @pytest.mark.parametrize("native", [True, False])
 def test_an_exception_while_another_ends_the_call(calls_before, native, monkeypatch):

@@ -18,6 +18,7 @@ from weft.compiler import dtypes
 from weft.compiler.graph import Graph
 from weft.compiler.ops.arithmetic import mul
 from weft.compiler.pipeline import compile_graph
+from weft.optim import steady
 from weft.runtime.places import Places
 from weft.runtime.update import update
 
@@ -183,6 +184,27 @@ def test_one_of_several_parameters_does_not_fit(name, odd):
                 yield seen(params, optimizer)
 
     assert_same(scenario)
+
+
+@everywhere
+@pytest.mark.parametrize("change", [lambda x: x.double(), lambda x: x.expand(2, *x.shape).clone()])
+def test_steps_outside_that_are_compiled_after_a_while(name, change, monkeypatch):
+    """They become what eager steps would have become."""
+
+    def run(steps_before):
+        monkeypatch.setattr(steady, "STEPS_BEFORE", steps_before)
+        params = [weft.ones(3, requires_grad=True) for _ in range(2)]
+        optimizer = make(weft, name, params)
+        found = []
+        for k in range(16):
+            if k == 9:
+                params[1].grad, params[1].data = None, change(params[1].data)
+            optimizer.zero_grad()
+            weft.stack([p.square().sum().float() for p in params]).sum().backward()
+            found.append(look((outcome(optimizer.step), seen(params, optimizer))))
+        return found
+
+    assert run(2) == run(1000)
 
 
 # --- updates by rules of one's own ------------------------------------------------------------------------------------
@@ -358,6 +380,21 @@ def test_no_call_is_replayed_on_other_arrays():
     with pytest.raises(AssertionError, match="built for"):
         f(weft.ones(300), True)
     assert f(weft.ones(300), False).tolist() == [2.0] * 300
+
+
+@pytest.mark.parametrize("shape", [(3,), (300,)])
+def test_arguments_that_are_written_to_are_checked_in_every_call(shape):
+    """Read-only memory is refused, and nothing else is written."""
+
+    def scenario(compile):
+        f = compile(lambda x, y: x.mul_(y))
+        for k in range(16):
+            array = np.ones(shape, np.float32)
+            array.flags.writeable = k not in (8, 9, 13)
+            x = weft.from_numpy(array) if k % 3 == 2 else weft.ones(*shape)
+            yield outcome(f, weft.from_numpy(array) if k in (8, 9, 13) else x, weft.full(shape, 2.0)), array, x
+
+    assert_same(scenario)
 
 
 # --- red zones --------------------------------------------------------------------------------------------------------
