@@ -12,24 +12,25 @@ from ..compiler.dtypes import DType
 from .size import Size
 
 _KINDS = frozenset((type(None), bool, int, float, str, DType))
+_INT = frozenset((int,))
 _MISSING = object()
 
 
 def same(x, y):
-    """Whether two values are of the same type and equal: tuples element by element, floats with their sign, and all
+    """Whether two values are of the same type and equal: containers element by element, floats with their sign, and all
     NaNs alike."""
     if x is y:
         return True
     kind = _kind(x)
     if kind is not _kind(y):
         return False
+    if issubclass(kind, tuple):
+        # Most are shapes and axes.
+        are_ints = {*map(type, x), *map(type, y)} <= _INT
+        return x == y if are_ints else len(x) == len(y) and all(map(same, x, y))
     if kind is float:
         return x == y and copysign(1.0, x) == copysign(1.0, y) or x != x and y != y
-    if kind is dict:
-        return same_attributes(x, y)
-    if issubclass(kind, tuple):
-        return len(x) == len(y) and all(map(same, x, y))
-    return x == y
+    return same_attributes(x, y) if kind is dict else x == y
 
 
 def same_attributes(x, y):

@@ -94,7 +94,7 @@ class GraphBuilder:
             self._define(step.first + offset, gradient)
 
     def _update(self, step):
-        rule, flags = step.attributes.rule, dict(step.attributes.flags)
+        rule, flags = step.attributes.rule, step.attributes.flags
         detail, vid = step.detail, step.first
         numbers = [self.number(step.first_number + k, -3) for k in range(detail.n_numbers)]
         for start in range(0, len(step.operands), detail.row_length):

@@ -17,10 +17,14 @@ class Expectation:
     """The stable tensors of a path, and how to skip the steps they come in by.
 
     jumps: step -> (the last of the expected input steps that directly follow it, their tensors in order).
-    path: its steps. The numbers mean nothing on another path.
+    path: its steps. The numbers mean nothing on another path. compared: which arrays programs have looked at, see
+    places.py.
     """
 
-    __slots__ = ("start", "end", "path", "tensors", "arrays", "leaves", "numbers", "bound", "owners", "jumps", "known")
+    __slots__ = (
+        "start", "end", "path", "tensors", "arrays", "leaves", "numbers", "bound", "owners", "jumps", "known",
+        "compared",
+    )  # fmt: skip
 
     def __init__(self, frame, start, stable):
         self.start = start
@@ -37,6 +41,7 @@ class Expectation:
             base = array.base
             self.owners.setdefault(id(array) if base is None else id(base), []).append(vid)
         self.jumps = self._jumps(frame)
+        self.compared = {}
 
     def _jumps(self, frame):
         tensors = dict(zip(self.numbers, self.tensors))

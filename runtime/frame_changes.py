@@ -281,7 +281,7 @@ def update(frame, rule, rows, numbers, flags):
     ids = tuple([x._vid if x._frame is frame else met(id(x)) for row in rows for x in row])
     if None in ids:
         ids = tuple([identify(x) for row in rows for x in row])
-    key = UpdateKey(rule, len(rows), len(numbers), tuple(flags.items()))
+    key = UpdateKey(rule, len(rows), len(numbers), flags)
     step = frame.follow(UPDATE, ids, key, state.grad_enabled)
     if step is None:
         # What was expected may not have been met: number everything anew.

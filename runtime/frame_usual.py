@@ -15,13 +15,13 @@ from functools import partial
 from operator import is_, itemgetter
 
 from . import native, native_text
-from .attributes import same, same_attributes
+from .attributes import same_attributes
 from .frame_again import NothingAgain
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
 from .modes import state
-from .recording import BACKWARD, GRADIENTS, UPDATE, UpdateKey, number_code
+from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
 from .tensor import Tensor, pending_tensor
 from .usual_calls import EndedCall, OutsideBackward
@@ -205,7 +205,7 @@ class UsualFrame(Ending, NothingAgain):
         entry = self.entries[self.position.value]
         if (
             entry.op is op
-            and same_attributes(entry.attributes, attributes)
+            and (not (attributes or entry.attributes) or same_attributes(entry.attributes, attributes))
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
@@ -322,11 +322,12 @@ class UsualFrame(Ending, NothingAgain):
     def update(self, rule, rows, numbers, flags):
         entry = self.entries[self.position.value]
         if entry.op is UPDATE:
-            flat = [x for row in rows for x in row]
-            n_in_row = len(flat) // len(rows)
+            expected, flat = entry.attributes, [x for row in rows for x in row]
             if (
-                same(entry.attributes, UpdateKey(rule, len(rows), len(numbers), tuple(flags.items())))
-                and all(len(row) == n_in_row for row in rows)
+                expected.rule is rule
+                and (expected.n_rows, expected.n_numbers) == (len(rows), len(numbers))
+                and same_attributes(expected.flags, flags)
+                and len(set(map(len, rows))) == 1
                 and entry.grad_enabled is state.grad_enabled
                 and len(flat) == len(entry.operands)
                 and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))

@@ -459,7 +459,6 @@ def _entry(held, entry):
     rule, n_rows, n_numbers, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
     views = np.array(entry.update.views, np.int64)
-    flags = dict(flags)
     held += [storages, views, flags]
     row[:2] = id(rule), id(flags)
     row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]

@@ -125,14 +125,15 @@ class Program:
         """Whether everything the program reads is in memory."""
         return self.input_set <= frame.arrays.keys()
 
-    def call(self, arrays, numbers):
-        """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed."""
+    def call(self, arrays, numbers, expected=None):
+        """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed.
+        `expected`: the Expectation that some of the arrays are from, if the call has met one."""
         self.calls += 1
-        return self.compute(arrays, numbers)
+        return self.compute(arrays, numbers, expected)
 
-    def compute(self, arrays, numbers):
+    def compute(self, arrays, numbers, expected=None):
         """`call` for those who count their calls themselves."""
-        self.places.require(arrays)
+        self.places.require(arrays, expected)
         empty = np.empty
         outputs = [
             empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
@@ -174,7 +175,7 @@ class Program:
     def run(self, frame, needed):
         """Run for a call in flight. True if a check failed; then nothing was written."""
         known = frame.arrays
-        outputs = self.call([known[v] for v in self.inputs], frame.numbers)
+        outputs = self.call([known[v] for v in self.inputs], frame.numbers, frame.met_expected)
         if outputs is None:
             return True
         n_live = self.meta["n_live"]

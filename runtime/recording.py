@@ -52,12 +52,12 @@ class ValueMeta:
 
 
 class UpdateKey(NamedTuple):
-    """What an update is compared by beside its operands. `flags`: (name, value) pairs."""
+    """What an update is compared by beside its operands."""
 
     rule: object
     n_rows: int
     n_numbers: int
-    flags: tuple
+    flags: dict
 
 
 class Operand:

@@ -66,7 +66,7 @@ class Ending:
             return False
         if self.program is None:
             return True
-        outputs = self.program.compute(self.input_arrays(self.program), self.numbers)
+        outputs = self.program.compute(self.input_arrays(self.program), self.numbers, self.expectation)
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
             return False

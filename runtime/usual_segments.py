@@ -34,7 +34,7 @@ class Segment:
             return False
         outputs = ()
         if self.program is not None:
-            outputs = self.program.call(call.input_arrays(self.program), call.numbers)
+            outputs = self.program.call(call.input_arrays(self.program), call.numbers, call.expectation)
             if outputs is None:
                 return False
         for vid, array in zip(self.live, outputs):

@@ -400,7 +400,7 @@ def test_arguments_that_are_written_to_are_checked_in_every_call(shape):
 # --- red zones --------------------------------------------------------------------------------------------------------
 def test_red_zones_see_what_is_written_outside(monkeypatch):
     program = program_of(lambda x: x * 2, weft.ones(64))
-    monkeypatch.setattr(program.places, "require", lambda arrays: None)
+    monkeypatch.setattr(program.places, "require", lambda *_: None)
     for arrays, outputs, words in (
         ([np.ones(64, np.float32)], (((48,), np.float32),), "behind output 0"),
         ([np.ones(48, np.float32)], (((64,), np.float32),), None),
@@ -419,7 +419,7 @@ def test_red_zones_see_a_commit_that_is_too_long(monkeypatch):
     f = weft.compile(lambda: x.mul_(2))
     f()
     (program,) = f.recordings[0].programs
-    monkeypatch.setattr(program.places, "require", lambda arrays: None)
+    monkeypatch.setattr(program.places, "require", lambda *_: None)
     with red_zones(), pytest.raises(AssertionError, match="behind input 0"):
         program.call([np.ones(60, np.float32)], [2])
 
