@@ -240,6 +240,11 @@ def assign(frame, target, new, meta):
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
+# What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
+# raise must reach the user.
+_REFUSALS = (OpError, AttributeError, TypeError)
+
+
 class UpdateDetail:
     """Which elements of a row an update rule replaces, found by running it on shapes alone: once per kind of row, since
     what is written must fit every one of them. Otherwise it raises what eager mode will raise."""
@@ -301,7 +306,7 @@ def update(frame, rule, rows, numbers, flags):
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
         reason = "too many paths"
-    except Exception as error:
+    except _REFUSALS as error:
         # Rows before the one that the rule refuses are updated in eager mode, which then raises the same.
         reason = f"an update that its rule refuses: {error}"
     if reason is not None:
@@ -342,7 +347,7 @@ def _changed_positions(rule, rows, numbers, flags):
     """Which elements of a row an update writes; all of them, if the rule refuses the row."""
     try:
         return UpdateDetail(rule, rows, numbers, flags).targets
-    except Exception:
+    except _REFUSALS:
         return range(max(map(len, rows)))
 
 

@@ -17,6 +17,7 @@ import weft
 from weft import nn, optim
 from weft.nn import functional as F
 from weft.runtime.modes import state
+from weft.runtime.update import update
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.01},
@@ -150,6 +151,25 @@ def test_steps_that_are_compiled_after_a_while(name, monkeypatch):
     monkeypatch.setattr("weft.optim.steady.STEPS_BEFORE", 2)
     for _, step, model, optimizer in every_place(lambda: training(name, undecorated, 6)):
         require_whole(name, step, model, optimizer)
+
+
+def test_an_update_does_not_take_it_for_a_refusal():
+    """An exception that comes while a rule is tried on shapes is not the rule's."""
+    tries = []
+
+    def rule(x):
+        tries.append(x)
+        if len(tries) == 1:
+            raise Stop
+        return (x * 2,)
+
+    x = weft.ones(3)
+    run = weft.compile(lambda: update(rule, [(x,)]))
+    with weft.no_grad():
+        with pytest.raises(Stop):
+            run()
+        run()
+    assert x.tolist() == [2.0] * 3 and len(tries) > 1
 
 
 @pytest.mark.parametrize("calls_before", [0, 2, 6])
