@@ -14,9 +14,8 @@ from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
 from .runtime.gate import apply_inplace, check_fits
-from .runtime.modes import state
 from .runtime.node import Handle, edge_of
-from .runtime.tensor import Tensor, _apply
+from .runtime.tensor import Tensor, _apply, answering_for
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
@@ -312,10 +311,7 @@ def _detach(self):
 
 def _set_data(self, value):
     """Replace the values; shape and dtype may change. Autograd does not see it."""
-    if self._frame is not None:
-        self._frame.leave(self)
-    elif state.frame is not None:
-        state.frame.forget(self)
+    self.leave_call()
     self._data = value.array
     self._storage = value._storage
     self.bump_version()
@@ -326,7 +322,7 @@ def _register_hook(self, hook):
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if self._frame is not None:
-        self._frame.use_nodes(self)
+        answering_for(self).use_nodes(self)
     node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
@@ -375,7 +371,7 @@ def _retain_grad(self):
     if self.is_leaf:
         return
     if self._frame is not None:
-        self._frame.use_nodes(self)
+        answering_for(self).use_nodes(self)
     node = self.grad_fn
     if node.retained is None:
         node.retained = {}

@@ -8,12 +8,12 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 import weakref
 
 from . import closed_again, engine, frame_autograd
-from .description import describe
+from .description import Stretch
 from .gate import apply_eagerly
-from .modes import state
+from .modes import frame_hidden, grad_mode, state
 from .node import BaseNode, Edge, Saved, _check_version, edge_of
 from .program import load_program
-from .tensor import Storage, Tensor
+from .tensor import Tensor, storage_of
 
 
 def close_graph(frame, needed):
@@ -166,13 +166,9 @@ class CallNode(BaseNode):
         frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
-            before, state.frame = state.frame, None
-            try:
-                text = f"backward from {self.present}, sums {continued}, of\n"
-                text += describe(frame, self.needed, closed=True)
-                found = load_program(text, lambda: _build_backward(frame, self.needed, self.present, continued))
-            finally:
-                state.frame = before
+            stretch, present = Stretch(frame), self.present
+            text = f"backward from {present}, sums {continued}, of\n{stretch.text(self.needed)}"
+            found = load_program(text, lambda: _build_backward(stretch, self.needed, present, continued))
             programs[key] = found
             if found is not None:
                 frame.recording.programs.append(found)
@@ -223,12 +219,8 @@ class CallNode(BaseNode):
             steps = _leading_to(self.frame, self.needed.differentiable)
             for vid in {k for step in steps for k in step.operands if k in self.externals}:
                 self._check(vid)
-            before = (state.frame, state.grad_enabled)
-            state.frame = None
-            try:
+            with frame_hidden(), grad_mode(state.grad_enabled):
                 self.rerun_values = _run_again(self.frame, steps)
-            finally:
-                state.frame, state.grad_enabled = before
             for index in self.freed_steps:
                 self.rerun_values[self.frame.steps[index].first]._node.release()
         return self.rerun_values
@@ -250,9 +242,7 @@ def _build_backward(*arguments):
 def _kept(tensor):
     """A value that the backward reads where it is, with the version its memory has now."""
     alias = Tensor(tensor._data)
-    if tensor._storage is None:
-        tensor._storage = Storage()
-    alias._storage = tensor._storage
+    alias._storage = storage_of(tensor)
     return Saved(alias)
 
 

@@ -11,10 +11,33 @@ class _State(threading.local):
     grad_enabled = True
     inference = False  # inside inference_mode, which only is_inference_mode_enabled() tells
     frame = None  # the compiled call being recorded or replayed in this thread
+    hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
 
 
 state = _State()
+
+
+class frame_hidden:
+    """A `with` block outside of the compiled call in flight in this thread."""
+
+    def __enter__(self):
+        self.before = state.frame, state.hidden
+        state.hidden = state.hidden if state.frame is None else state.frame
+        state.frame = None
+
+    def __exit__(self, *exception):
+        state.frame, state.hidden = self.before
+
+
+class frame_in_making:
+    """A `with` block in which a frame is made that is to take the place of the one in flight."""
+
+    def __enter__(self):
+        self.before = state.hidden
+
+    def __exit__(self, *exception):
+        state.hidden = self.before
 
 
 def is_grad_enabled():
