@@ -17,7 +17,7 @@ from .runtime import random
 from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.node import Handle, edge_of, keep_output
-from .runtime.tensor import Tensor, _apply, is_same_memory
+from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
@@ -340,8 +340,9 @@ def _set_data(self, value):
     if not is_same_memory(value.array, self._data):
         if state.frame is not None:
             state.frame.before_new_memory(self)
-        if self._frame is not None:
-            self._frame.leave(self)
+        frame = answering_for(self)
+        if frame is not None:
+            frame.leave(self)
         keep_output(self)
         self.replace_memory(value)
 
@@ -351,7 +352,7 @@ def _register_hook(self, hook):
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if self._frame is not None:
-        self._frame.use_nodes(self)
+        answering_for(self).use_nodes(self)
     node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
@@ -400,7 +401,7 @@ def _retain_grad(self):
     if self.is_leaf:
         return
     if self._frame is not None:
-        self._frame.use_nodes(self)
+        answering_for(self).use_nodes(self)
     node = self.grad_fn
     if node.retained is None:
         node.retained = {}

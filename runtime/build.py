@@ -11,24 +11,22 @@ from ..compiler.ops.comparison import cast, element_of
 from ..compiler.ops.source import full
 from ..compiler.pipeline import compile_graph
 from ..compiler.simplify import simplify
-from .description import known_values
 from .dump import watcher
-from .evaluate import strides_in_elements
 from .frame_autograd import reach, readable_values, summed_leaves
 from .places import described
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 
 
 class GraphBuilder:
-    """A graph grown from the steps of a call.
+    """A graph grown from the steps of a stretch (description.py).
 
     `inputs[k]` is the number of the value the graph's k-th input is; values in the same memory share one input.
     `numbers[k]` is the (position, kind) of its k-th scalar.
     """
 
-    def __init__(self, frame, name):
-        self.frame = frame
-        self.graph = Graph(name, frame.default_dtype)
+    def __init__(self, stretch):
+        self.stretch = stretch
+        self.graph = Graph(stretch.name, stretch.default_dtype)
         self.values = {}
         self.inputs = []
         self.numbers = []
@@ -43,12 +41,12 @@ class GraphBuilder:
 
     def _input(self, vid):
         # After an in-place change was written back, the new value lives in the memory of the old one.
-        home = self.frame.same.get(vid, vid)
+        home = self.stretch.same.get(vid, vid)
         if home != vid:
             return self.value(home)
-        meta, array = self.frame.metas[vid], self.frame.arrays[vid]
+        meta, strides = self.stretch.metas[vid], self.stretch.strides[vid]
         self.inputs.append(vid)
-        return self.graph.input(meta.shape, meta.dtype, strides_in_elements(array))
+        return self.graph.input(meta.shape, meta.dtype, strides)
 
     def number(self, position, code):
         found = self._scalars.get(position)
@@ -72,7 +70,7 @@ class GraphBuilder:
             self._define(step.first, self.graph.apply(step.op, operands, step.attributes))
 
     def _define(self, vid, value):
-        meta = self.frame.metas[vid]
+        meta = self.stretch.metas[vid]
         # Memory is made, or was made by others, for what was recorded: a program must not write anything else there.
         given, wanted = (value.shape, value.dtype), (meta.shape, meta.dtype)
         if given != wanted:
@@ -108,12 +106,12 @@ class GraphBuilder:
                 vid += 1
 
 
-def graph_of(frame, needed):
+def graph_of(stretch, differentiable=()):
     """The graph of the pending steps, or of the whole call if a backward reads earlier ones."""
-    pending = frame.steps[frame.flushed :]
-    whole = needed.differentiable or any(step.op in (BACKWARD, GRADIENTS) for step in pending)
-    builder = GraphBuilder(frame, frame.recording.name)
-    for step in frame.steps if whole else pending:
+    pending = stretch.steps[stretch.flushed :]
+    whole = differentiable or any(step.op in (BACKWARD, GRADIENTS) for step in pending)
+    builder = GraphBuilder(stretch)
+    for step in stretch.steps if whole else pending:
         builder.add(step)
     return builder
 
@@ -125,10 +123,11 @@ def _finish(builder, needed):
     graph.commits = [(builder.value(target), builder.value(new)) for target, new in needed.commits]
 
 
-def _from_memory(frame, builder, cotangents=()):
+def _from_memory(builder, cotangents=()):
     """(the graph with values that an earlier flush left in memory as inputs, its inputs, its numbers). `cotangents`,
     the last inputs of the graph, stay the last and have no number."""
-    in_memory = set(known_values(frame))
+    stretch = builder.stretch
+    in_memory = set(stretch.known)
     known = {value.number: vid for vid, value in builder.values.items() if vid in in_memory and not value.is_source}
     if not known:
         return builder.graph, builder.inputs, builder.numbers
@@ -140,7 +139,7 @@ def _from_memory(frame, builder, cotangents=()):
     for number in _needed_values(old, known, cotangents):
         v = old.values[number]
         if number in known:
-            values[number] = new.input(v.shape, v.dtype, strides_in_elements(frame.arrays[known[number]]))
+            values[number] = new.input(v.shape, v.dtype, stretch.strides[known[number]])
             inputs.append(known[number])
             continue
         values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
@@ -186,13 +185,13 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
     return {**meta, **(extra or {})}
 
 
-def build_forward(frame, needed):
+def build_forward(stretch, needed):
     """(meta, IR text) of the program for `needed`."""
     if needed.differentiable:
-        return _build_joint(frame, needed)
-    builder = graph_of(frame, needed)
+        return _build_joint(stretch, needed)
+    builder = graph_of(stretch)
     _finish(builder, needed)
-    graph, inputs, numbers = _from_memory(frame, builder)
+    graph, inputs, numbers = _from_memory(builder)
     compiled = compile_graph(graph, watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 
@@ -220,13 +219,13 @@ class Joint:
         return partition.value_keys(self.graph, names, table)
 
 
-def _joint(frame, needed, present, continued):
-    builder = graph_of(frame, needed)
+def _joint(stretch, needed, present, continued):
+    builder = graph_of(stretch, needed.differentiable)
     _finish(builder, needed)
     graph = builder.graph
     n_forward = len(graph.outputs)
     outputs = [builder.value(v) for v in present]
-    leaves = reach(frame, present)[1]
+    leaves = reach(stretch, present)[1]
     wanted = [builder.value(v) for v in leaves]
     cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
     sums = {v: graph.input(builder.value(v).shape, builder.value(v).dtype) for v in continued}
@@ -235,9 +234,9 @@ def _joint(frame, needed, present, continued):
     reached = [vid for vid, g in zip(leaves, gradients) if g is not None]
     graph.outputs = graph.outputs + [g for g in gradients if g is not None]
     last = [*cotangents, *sums.values()]
-    graph, inputs, numbers = _from_memory(frame, builder, last)
+    graph, inputs, numbers = _from_memory(builder, last)
     simple, _ = simplify(decompose(graph)[0])
-    unchanged = readable_values(frame, [*inputs, *needed.live])
+    unchanged = readable_values(stretch, [*inputs, *needed.live])
     readable = [k for k, vid in enumerate(inputs) if vid in unchanged]
     kept = [k for k, vid in enumerate(needed.live) if vid in unchanged]
     return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
@@ -247,27 +246,27 @@ def _split(joint):
     return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept)
 
 
-def _build_joint(frame, needed):
-    joint = _joint(frame, needed, needed.differentiable, ())
+def _build_joint(stretch, needed):
+    joint = _joint(stretch, needed, needed.differentiable, ())
     parts = _split(joint)
     compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
-    kept = sorted(readable_values(frame, [*needed.live, *known_values(frame)]) - frame.externals.keys())
+    kept = sorted(readable_values(stretch, [*needed.live, *stretch.known]) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
-    extra["summed"] = summed_leaves(frame, needed.differentiable)
+    extra["summed"] = summed_leaves(stretch, needed.differentiable)
     return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 
 
-def build_backward(frame, needed, present, continued):
+def build_backward(stretch, needed, present, continued):
     """(meta, IR text) of the program from saved values and cotangents to gradients.
 
     present: the results that got a cotangent. continued: the leaves whose gradient goes on from a sum of what came
     before. None if the values saved for all results are not enough.
     """
-    joint = _joint(frame, needed, needed.differentiable, ())
+    joint = _joint(stretch, needed, needed.differentiable, ())
     parts = _split(joint)
     graph, sources, scalars = parts.backward, parts.sources, parts.scalars
     if present != needed.differentiable or continued:
-        other = _joint(frame, needed, present, continued)
+        other = _joint(stretch, needed, present, continued)
         found = _backward_of(other, joint, parts)
         if found is None:
             return None

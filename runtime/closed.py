@@ -8,13 +8,13 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 import weakref
 
 from . import closed_again, engine, frame_autograd
-from .description import describe
+from .description import Stretch
 from .frame_changes import owner_of
 from .gate import apply_eagerly
-from .modes import state
+from .modes import frame_hidden, grad_mode, state
 from .node import BaseNode, Edge, Node, Saved, _check_version, edge_of
 from .program import load_program
-from .tensor import Storage, Tensor, register_reader
+from .tensor import Tensor, register_reader, storage_of
 
 
 def close_graph(frame, needed):
@@ -201,13 +201,9 @@ class CallNode(BaseNode):
         frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
-            before, state.frame = state.frame, None
-            try:
-                text = f"backward from {self.present}, sums {continued}, of\n"
-                text += describe(frame, self.needed, closed=True)
-                found = load_program(text, lambda: _build_backward(frame, self.needed, self.present, continued))
-            finally:
-                state.frame = before
+            stretch, present = Stretch(frame), self.present
+            text = f"backward from {present}, sums {continued}, of\n{stretch.text(self.needed)}"
+            found = load_program(text, lambda: _build_backward(stretch, self.needed, present, continued))
             programs[key] = found
             if found is not None:
                 frame.recording.programs.append(found)
@@ -281,12 +277,8 @@ class CallNode(BaseNode):
             steps = _leading_to(self.frame, self.needed.differentiable, given)
             for vid in {k for step in steps for k in step.operands if k in given}:
                 self._check(vid)
-            before = state.frame, state.grad_enabled, state.default_dtype
-            state.frame, state.default_dtype = None, self.frame.default_dtype
-            try:
+            with frame_hidden(self.frame.default_dtype), grad_mode(state.grad_enabled):
                 self.rerun_values = _run_again(self.frame, steps, given, self.kept)
-            finally:
-                state.frame, state.grad_enabled, state.default_dtype = before
             self._free(self.rerun_values, self.freed_steps)
         return self.rerun_values
 
@@ -320,9 +312,7 @@ def _kept(frame, vid):
     if tensor is None:
         return Saved(Tensor(frame.arrays[vid]))
     alias = Tensor(tensor._data)
-    if tensor._storage is None:
-        tensor._storage = Storage()
-    alias._storage = tensor._storage
+    alias._storage = storage_of(tensor)
     return Saved(alias)
 
 

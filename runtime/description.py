@@ -1,23 +1,73 @@
-"""The canonical text of a stretch of a recording: equal texts mean equal programs. It is the key of the disk cache."""
+"""A stretch of a recording, and the canonical text of it: the key of the disk cache. Equal texts mean equal programs.
 
-from .recording import BACKWARD, GRADIENTS, UPDATE
+A Stretch is a copy of all that a program is made from. Its text names each part of it, and the builder (build.py) is
+given nothing else, so what is stored under a key is what the key says, whatever becomes of the call in the meantime.
+"""
+
+from .evaluate import strides_in_elements
+from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
 from .rule_text import rule_text
 
 
-def describe(frame, needed, *, closed=False):
-    """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""
-    lines = [_line(step) for step in frame.steps]
-    known = known_values(frame)
-    lines.append(
-        f"from step {frame.flushed_at_close if closed else frame.flushed}, in memory {known}, {frame.default_dtype!r}"
+class Stretch:
+    """What is known of a call up to now, as copies that nothing changes. Attributes have the names they have there.
+
+    known: numbers of the values that were in memory before the pending steps. strides: of what is in memory, by
+    number, None if contiguous.
+    """
+
+    __slots__ = (
+        "name",
+        "step",
+        "flushed",
+        "known",
+        "strides",
+        "same",
+        "overwritten",
+        "roots",
+        "metas",
+        "default_dtype",
     )
-    lines.append(repr(needed))
-    return "\n".join(lines)
+
+    def __init__(self, frame):
+        arrays = dict(frame.arrays)
+        first_pending = frame.first_pending_at_close if frame.closed else frame.first_pending
+        self.name, self.step, self.metas = frame.recording.name, frame.step, tuple(frame.metas)
+        self.flushed = frame.flushed_at_close if frame.closed else frame.flushed
+        self.known = tuple(sorted(v for v in arrays if v < first_pending))
+        in_memory = sorted({*self.known, *self.externals} & arrays.keys())
+        self.strides = {vid: strides_in_elements(arrays[vid]) for vid in in_memory}
+        self.same, self.roots, self.overwritten = dict(frame.same), dict(frame.roots), frozenset(frame.overwritten)
+        self.default_dtype = frame.default_dtype
+
+    @property
+    def steps(self):
+        return self.step.path()
+
+    @property
+    def externals(self):
+        """Numbers of the tensors from outside."""
+        return {step.first for step in self.steps if step.op is INPUT}
+
+    def step_of(self, vid):
+        """The step that makes a value."""
+        return next(step for step in reversed(self.steps) if step.metas and step.first <= vid)
+
+    def text(self, needed):
+        """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""
+        strided = {vid: strides for vid, strides in self.strides.items() if strides is not None}
+        lines = [_line(step, self.metas) for step in self.steps]
+        lines.append(f"from step {self.flushed}, in memory {list(self.known)}, {self.default_dtype!r}")
+        lines.append(f"strides {strided}, same {sorted(self.same.items())}, views {sorted(self.roots.items())}")
+        lines.append(f"overwritten {sorted(self.overwritten)}")
+        lines.append(repr(needed))
+        return "\n".join(lines)
 
 
-def _line(step):
-    metas = " ".join(f"{m.dtype.name}{m.shape}{'h' if m.history else ''}" for m in step.metas)
-    return f"{step.op} {step.operands} {_attributes(step)} {metas}"
+def _line(step, metas):
+    made = metas[step.first : step.first + len(step.metas)]
+    made = " ".join(f"{m.dtype.name}{m.shape}{'g' if m.requires_grad else ''}{'h' if m.history else ''}" for m in made)
+    return f"{step.op} {step.operands} {_attributes(step)} {step.first} {step.first_number} {made}"
 
 
 def _attributes(step):
@@ -29,9 +79,3 @@ def _attributes(step):
     if isinstance(step.attributes, dict):
         return sorted(step.attributes.items())
     return step.attributes
-
-
-def known_values(frame):
-    """Numbers of the values that were in memory before the pending steps."""
-    limit = frame.first_pending_at_close if frame.closed else frame.first_pending
-    return sorted(v for v in frame.arrays if v < limit)

@@ -40,7 +40,7 @@ def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph)
     """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
     because making cotangents is part of it."""
     frame, enabled = state.frame, state.grad_enabled
-    if frame is None:
+    if frame is None or frame.working:
         return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
     frame = frame.recorded()
     operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
@@ -66,7 +66,7 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
     pending, queue = {}, Queue()
     for (node, index), cotangent in roots:
         _contribute(pending, queue, node, index, cotangent)
-    walked = None if state.frame is None else state.frame.walked
+    walked = None if state.frame is None or state.frame.working else state.frame.walked
     while queue:
         node = queue.take()
         if walked is not None:

@@ -106,6 +106,49 @@ def _is_unchanged(tensor, meta, array):
     return tensor._data is array and tensor._requires_grad is meta.requires_grad and not tensor.has_history
 
 
+def follow(frame, op, operands, attributes, enabled):
+    """The recorded step that comes next if it is this one, past inputs that were expected; else None.
+
+    If it is not, what was expected and not met yet is forgotten, and the operands must be identified again.
+    """
+    step = frame.step.find(op, operands, attributes, enabled)
+    if frame.expected is None:
+        return step
+    met = []
+    if step is None:
+        target, met = frame.expected.jumps.get(frame.step, (None, None))
+        step = target.find(op, operands, attributes, enabled) if target is not None else None
+    if step not in frame.expected.path:
+        forget(frame)
+        return None
+    if met:
+        # An update that turns out to have to run eagerly stays here.
+        frame.changing = True
+        frame.step = target
+        frame.tensors += met
+        frame.changing = False
+    return step
+
+
+def forget(frame):
+    """Expected tensors that this call has not met come in one by one from now on, if at all."""
+    if frame.expected is None:
+        return
+    changing, frame.changing = frame.changing, True
+    expected, frame.expected, frame.met_expected = frame.expected, None, None
+    frame.entered = sorted([*frame.entered, *expected.entered(frame)], key=_number)
+    met = frame.step.metas_count()
+    for vid, tensor in zip(expected.numbers, expected.tensors):
+        if vid < met:
+            continue
+        del frame.bound[id(tensor)]
+        array = frame.arrays.pop(vid)
+        base = array.base
+        owner = id(array) if base is None else id(base)
+        frame.owners[owner] = [v for v in frame.owners[owner] if v != vid]
+    frame.changing = changing
+
+
 def learn(frame, start):
     """After a call: what the next one may expect. Tensors met with the same array in two calls count as stable."""
     recording = frame.recording

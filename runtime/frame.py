@@ -6,26 +6,35 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
-from operator import itemgetter
-
 from ..compiler.ops.kinds import number_meta
-from . import frame_autograd, frame_changes, frame_flush, frame_gradients, frame_inputs, frame_nodes, frame_views
+from . import (
+    expectation,
+    frame_autograd,
+    frame_changes,
+    frame_end,
+    frame_flush,
+    frame_gradients,
+    frame_inputs,
+    frame_views,
+)
 from .attributes import refusal, same_attributes
-from .closed import FreedNode, close_graph
-from .expectation import lasting, learn
-from .frame_again import NothingAgain
+from .closed import FreedNode
+from .description import Stretch
 from .gate import apply_eagerly
-from .modes import state
+from .modes import frame_hidden, state
 from .node import edge_of
+from .onlooker import Watched, door
 from .recording import OTHER_DEFAULT, TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
 from .tensor import Tensor, pending_tensor
 
 
-class Frame(NothingAgain):
+class Frame(Watched):
     """The state of one call. See the module's docstring; frame_autograd.py holds its backward."""
 
     def __init__(self, recording):
         self.recording = recording
+        super().__init__()
+        self.working = True  # until the call has begun
         self.default_dtype = recording.default_dtype
         self.step = recording.root
         self.tensors = []
@@ -68,8 +77,7 @@ class Frame(NothingAgain):
         self.met_expected = None  # the same, also when all of it has been met
         self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
-        self.closed = False
-        self.closing = False
+        self.closing = self.landed = False  # whether the call has ended; whether its last program has run
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
@@ -80,55 +88,82 @@ class Frame(NothingAgain):
         self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
-    def apply(self, op, operands, attributes):
-        """The op as a step of the recording; its result is pending."""
-        if state.default_dtype is not self.default_dtype:
-            return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
-        mark, expected = len(self.numbers), self.expected
-        ids = ()
-        for x in operands:
-            if isinstance(x, Tensor):
-                ids += (x._vid if x._frame is self else self.identify(x),)
+    def apply(self, op, operands, attributes, inside=False):
+        """The op as a step of the recording; its result is pending. inside: the frame itself, at work, applies it."""
+        # A door (onlooker.py) written out, because this runs for every op.
+        if self.working and not inside:
+            return self.onlooker.apply(op, operands, attributes)
+        self.working = True
+        try:
+            if state.default_dtype is not self.default_dtype:
+                return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
+            mark, expected = len(self.numbers), self.expected
+            ids = ()
+            for x in operands:
+                if isinstance(x, Tensor):
+                    ids += (x._vid if x._frame is self else self.identify(x),)
+                else:
+                    ids += (self._number(x),)
+            enabled = state.grad_enabled
+            jump = None if expected is None else expected.jumps.get(self.step)
+            following = self.step.following if jump is None else jump[0].following
+            for step in following:
+                if (
+                    step.op is op
+                    and step.operands == ids
+                    and step.grad_enabled is enabled
+                    and self.expected is expected
+                    and (not (attributes or step.attributes) or same_attributes(step.attributes, attributes))
+                ):
+                    if expected is not None and len(following) > 1 and step not in expected.path:
+                        # Another path: what was expected is numbered differently there.
+                        self.forget_expected()
+                        return self._apply_again(op, operands, attributes, mark)
+                    break
             else:
-                ids += (self._number(x),)
-        enabled = state.grad_enabled
-        jump = None if expected is None else expected.jumps.get(self.step)
-        following = self.step.following if jump is None else jump[0].following
-        for step in following:
-            if (
-                step.op is op
-                and step.operands == ids
-                and step.grad_enabled is enabled
-                and self.expected is expected
-                and (not (attributes or step.attributes) or same_attributes(step.attributes, attributes))
-            ):
-                if expected is not None and len(following) > 1 and step not in expected.path:
-                    # Another path: what was expected is numbered differently there.
-                    self.forget_expected()
-                    del self.numbers[mark:]
-                    return self.apply(op, operands, attributes)
-                if jump is not None:
-                    self.tensors += jump[1]
-                break
-        else:
-            step = None
-            if expected is not None:
-                step = self.follow(op, ids, attributes, enabled) if self.expected is expected else None
-                if step is None:
-                    # The expectation failed: what it had numbered must be identified again.
-                    del self.numbers[mark:]
-                    return self.apply(op, operands, attributes)
-            if step is None:
-                step, reason = self._new_step(op, ids, operands, attributes, enabled, mark)
-                if step is None:
-                    del self.numbers[mark:]
-                    return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
-        self.step = step
-        tensor = pending_tensor(self, len(self.tensors), step.metas[0])
-        self.tensors.append(tensor)
-        if step.detail is not None:
-            self._note_view(tensor, step.operands[0])
-        return tensor
+                step = self._step_or_result(op, ids, operands, attributes, enabled, mark, expected)
+                if step.__class__ is not Step:
+                    return step
+                jump = None
+            self.changing = True
+            if jump is not None:
+                self.tensors += jump[1]
+            self.step = step
+            tensor = pending_tensor(self, len(self.tensors), step.metas[0])
+            self.tensors.append(tensor)
+            if step.detail is not None:
+                self._note_view(tensor, step.operands[0])
+            self.changing = False
+            return tensor
+        except BaseException:
+            if not inside:
+                self.recover()
+            raise
+        finally:
+            self.working = inside or self.torn
+
+    def _apply_again(self, op, operands, attributes, mark):
+        """What had been expected is not what comes: operands must be identified anew."""
+        del self.numbers[mark:]
+        return self.apply(op, operands, attributes, True)
+
+    def _step_or_result(self, op, ids, operands, attributes, enabled, mark, expected):
+        """The step of an op that is not the one that comes next; or what it gives, if there is none."""
+        if expected is not None:
+            step = self.follow(op, ids, attributes, enabled) if self.expected is expected else None
+            return self._apply_again(op, operands, attributes, mark) if step is None else step
+        step, reason = self._new_step(op, ids, operands, attributes, enabled, mark)
+        if step is None:
+            del self.numbers[mark:]
+            return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
+        return step
+
+    def recover(self):
+        """After an exception in the middle of the frame's work: was it between two things, or are the books torn?"""
+        frame_flush.land(self)
+        self.torn = self.changing
+        if not self.torn:
+            del self.numbers[self.step.numbers_count() :]
 
     def _new_step(self, op, ids, operands, attributes, enabled, mark):
         """(the step recorded for an op, None), or (None, why it must run eagerly)."""
@@ -146,42 +181,7 @@ class Frame(NothingAgain):
             del self.numbers[mark:]
             raise
 
-    def follow(self, op, operands, attributes, enabled):
-        """The recorded step that comes next if it is this one, past inputs that were expected; else None.
-
-        If it is not, what was expected and not met yet is forgotten, and the operands must be identified again.
-        """
-        step = self.step.find(op, operands, attributes, enabled)
-        if self.expected is None:
-            return step
-        met = []
-        if step is None:
-            target, met = self.expected.jumps.get(self.step, (None, None))
-            step = target.find(op, operands, attributes, enabled) if target is not None else None
-        if step not in self.expected.path:
-            self.forget_expected()
-            return None
-        if met:
-            # An update that turns out to have to run eagerly stays here.
-            self.step = target
-            self.tensors += met
-        return step
-
-    def forget_expected(self):
-        """Expected tensors that this call has not met come in one by one from now on, if at all."""
-        if self.expected is None:
-            return
-        expected, self.expected, self.met_expected = self.expected, None, None
-        self.entered = sorted([*self.entered, *expected.entered(self)], key=itemgetter(0))
-        met = self.step.metas_count()
-        for vid, tensor in zip(expected.numbers, expected.tensors):
-            if vid < met:
-                continue
-            del self.bound[id(tensor)]
-            array = self.arrays.pop(vid)
-            base = array.base
-            owner = id(array) if base is None else id(base)
-            self.owners[owner] = [v for v in self.owners[owner] if v != vid]
+    follow, forget_expected = expectation.follow, expectation.forget
 
     def pending(self, meta):
         """A fresh tensor for the next value."""
@@ -225,11 +225,13 @@ class Frame(NothingAgain):
         """Compute what is pending, then run function(*args) outside the recording."""
         self.note(reason)
         self.flush()
-        state.frame = None
+        # Nothing is pending now, and what the function does may be anything: hooks of a user, for one.
+        self.working = False
         try:
-            return function(*args)
+            with frame_hidden():
+                return function(*args)
         finally:
-            state.frame = self
+            self.working = True
 
     @property
     def has_other_default(self):
@@ -247,18 +249,24 @@ class Frame(NothingAgain):
         vid = self.bound.get(id(tensor))
         return frame_inputs.enter(self, tensor) if vid is None else vid
 
+    @door
     def forget(self, tensor):
         """A tensor from outside is about to change its flags: where it is used next, it comes in anew."""
         self.forget_expected()
         if id(tensor) in self.homes:
-            self.leave(tensor)
+            self.let_go(tensor)
         self.bound.pop(id(tensor), None)
 
+    @door
     def leave(self, tensor):
         """Forget a tensor: from now on it is one from outside, with the history it has."""
+        self.let_go(tensor)
+
+    def let_go(self, tensor):
+        """`leave` for what the frame itself does."""
         self.forget_expected()
         if tensor._data is None or id(tensor) in self.homes:
-            self.materialize(tensor)
+            self.compute(tensor)
         lasting = tensor._node is None and tensor.has_history
         if self.closed and lasting:
             frame_autograd.keep_history(self, tensor)
@@ -311,23 +319,30 @@ class Frame(NothingAgain):
         return self.metas[vid]
 
     # --- changes in place (frame_changes.py) ----------------------------------------------------------------------
+    @door
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
     def shown_by(self, view):
         return frame_views.shown_by(self, view)
 
+    @door
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 
+    @door
     def living_views(self, target):
         return frame_views.living_views(self, target)
 
+    @door
     def update(self, rule, rows, numbers, flags):
         frame_changes.update(self, rule, rows, numbers, flags)
 
     def take(self, op, tensors, attributes, metas, make_detail=None):
-        """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be."""
+        """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be.
+
+        Until the caller has made the values, the frame's books are half written (`changing`).
+        """
         enabled, expected = state.grad_enabled, self.expected
         operands = self._numbers_of(tensors)
         step = self.follow(op, operands, attributes, enabled)
@@ -340,6 +355,7 @@ class Frame(NothingAgain):
             metas = metas if detail is None else detail.metas
             place = (len(self.tensors), len(self.numbers), user_line())
             step = self.recording.grow(self.step, Step(op, operands, attributes, enabled, metas, *place, detail))
+        self.changing = True
         self.step = step
         return step
 
@@ -347,10 +363,17 @@ class Frame(NothingAgain):
         return tuple([-1 if t is None else self.identify(t) for t in tensors])
 
     # --- computing ------------------------------------------------------------------------------------------------
+    @door
     def materialize(self, tensor):
         """A value is read: run what is pending. Returns its array."""
+        return self.compute(tensor)
+
+    def compute(self, tensor):
+        """`materialize` for what the frame itself does."""
         if self.closed:
             why = f": {self.failed}" if self.failed else ""
+            if tensor._data is not None:
+                return tensor._data  # its call has ended just now, in another thread
             raise RuntimeError(f"this tensor belongs to a compiled call that failed before computing it{why}")
         self.recording.note("a value was read before the call ended", user_line())
         needed = frame_flush.what_is_needed(self, closing=False)
@@ -388,9 +411,30 @@ class Frame(NothingAgain):
             low -= 1
         return self.steps[low]
 
+    # --- for onlookers (onlooker.py) ------------------------------------------------------------------------------
+    def books(self):
+        """(all that has been recorded so far, arrays by number, numbers): what values can be computed from."""
+        return Stretch(self), self.arrays, self.numbers
+
+    def place(self):
+        return self.step, self.flushed
+
+    def number_of(self, tensor):
+        """The number of the value that a tensor of the call has now."""
+        return tensor._vid if tensor._frame is self else self.bound[id(tensor)]
+
+    def holds(self, tensor):
+        """Whether the call reads or writes a tensor's memory, or is to compute it."""
+        return tensor._data is None or frame_changes.owner_of(tensor._data) in self.owners
+
     # --- the end ----------------------------------------------------------------------------------------------------
-    def begin(self, arguments, expected=None):
-        """Number the arguments of the call, and what it is expected to meet (`expected` if that is known to hold)."""
+    def begin(self, arguments):
+        """Number the arguments of the call, and what it is expected to meet."""
+        self.enter(arguments)
+        self.working = False
+
+    def enter(self, arguments, expected=None):
+        """The same (`expected` if that is known to hold) for a frame that is not to begin yet."""
         for t in arguments:
             self.identify(t)
         self.start = self.step
@@ -401,74 +445,23 @@ class Frame(NothingAgain):
                 return
         expected.enter(self)
 
-    def close(self):
-        """Compute what is alive, and connect it to the autograd graph outside."""
-        met = self.expected is not None and self.expected.end is self.step
-        if not met:
-            self.forget_expected()
-        needed = None
-        try:
-            self.closing = True
-            if self.hooked or self.rewritten:
-                self.has_nodes_out = frame_nodes.end_nodes(self)
-            needed = frame_flush.what_is_needed(self, closing=True)
-            self.first_pending_at_close, self.flushed_at_close = self.first_pending, self.flushed
-            self.end_program = frame_flush.run(self, needed)
-            close_graph(self, needed)
-            self.needed = needed
-            self.lasting = lasting(self)
-            if not met:
-                learn(self, self.start)
-        except BaseException as error:
-            self.fail(error)
-            raise
-        self._release(needed)
+    close, fail = frame_end.close, frame_end.fail
 
-    def fail(self, error):
-        """Nothing was computed: what the call has already said about its results is taken back."""
-        self.failed = f"{type(error).__name__}: {error}"
-        for tensor, home, _ in self.homes.values():
-            tensor._data, tensor._frame = home, None
-        self.homes = {}
-        for tensors, gradients in reversed(self.changed_gradients):
-            for tensor, gradient in zip(tensors, gradients):
-                tensor._grad = gradient
-        for restore, arguments in reversed(self.remembered):
-            restore(*arguments)
-        self._release(None)
-
-    def _release(self, needed):
-        """Tensors that no backward leads through become ordinary ones."""
-        self.closed = True
-        if needed is None or self.flushed_at_close or self.failed:
-            left = [t for t in self.tensors if t is not None]
-        else:
-            vids = (*needed.live, *needed.views)
-            if self.changed_singly:
-                vids += tuple([new for _, new in needed.commits])
-            left = [self.tensors[v] for v in vids]
-        for tensor in left:
-            if tensor._frame is not self or (tensor._data is None and self.failed):
-                continue
-            if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
-                tensor._frame = None
-        self.tensors, self.bound, self.views, self.owners, self.nodes = [], {}, {}, {}, {}
-        if self.graph_node is None:
-            # Computed now or in the middle of the call: its graph may still be asked for.
-            self.ends_freed = any(t._frame is self for t in left)
-            # A result keeps its call alive; it must not keep the call's arguments alive with it.
-            self.arrays = {}
-            self.entered = [e for e in self.entered if e[1]._requires_grad] if self.ends_freed else []
-            if not self.ends_freed:
-                self.met_expected = None
+    def give_up(self):
+        """End the call if that has not been done: an exception came between two lines."""
+        if not self.closed:
+            frame_end.give_up(self)
 
     # --- autograd (frame_autograd.py) -----------------------------------------------------------------------------
+    @door
     def node_of(self, tensor):
         return frame_autograd.node_of(self, tensor)
 
+    @door
     def edge_of(self, tensor):
         return frame_autograd.edge_of(self, tensor)
 
+    @door
     def use_nodes(self, tensor):
         frame_autograd.use_nodes(self, tensor)
 
@@ -486,14 +479,20 @@ class Frame(NothingAgain):
         return self  # a UsualFrame becomes a Frame
 
     def can_differentiate(self, outputs, create_graph, inputs):
-        return frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
+        return not self.working and frame_autograd.can_differentiate(self, outputs, create_graph, inputs)
 
     def before_gradient(self, tensor):
         # If the call fails, .grad is to be what it was.
         self.changed_gradients.append(((tensor,), (tensor._grad,)))
 
+    @door
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)
 
     def backward(self, outputs, gradients, retain_graph):
+        # Not a door: hooks may run in it.
         frame_autograd.backward(self, outputs, gradients, retain_graph)
+
+    @door
+    def take_backward(self, outputs, gradients, retain_graph):
+        return frame_autograd.take_backward(self, outputs, gradients, retain_graph)

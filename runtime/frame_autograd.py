@@ -189,17 +189,19 @@ def keep_history(frame, tensor):
     tensor._node = node
 
 
+def node_name(frame, step):
+    """What the node of an op is called."""
+    name = step.op.node_name
+    return name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes)
+
+
 class StepNode(BaseNode):
     """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
 
     __slots__ = ("frame", "vid")
 
     def __new__(cls, frame, vid):
-        step = frame.step_of(vid)
-        name = step.op.node_name
-        return object.__new__(
-            named(cls, name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes))
-        )
+        return object.__new__(named(cls, node_name(frame, frame.step_of(vid))))
 
     def __init__(self, frame, vid):
         super().__init__(())
@@ -303,8 +305,8 @@ def can_differentiate(frame, outputs, create_graph, inputs):
     return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
 
 
-def backward(frame, outputs, gradients, retain_graph):
-    """The step, and what it does: gradients to leaves, and on into graphs outside the call."""
+def take_backward(frame, outputs, gradients, retain_graph):
+    """(the step's detail, the gradients it makes); None if it had to run eagerly, and has."""
     vids = tuple(t._vid for t in outputs)
     operands = (*outputs, *(gradients or (None,) * len(vids)))
     key = (len(vids), bool(retain_graph))
@@ -312,18 +314,27 @@ def backward(frame, outputs, gradients, retain_graph):
         step = frame.take(BACKWARD, operands, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph))
     except TooManyPaths:
         frame.run_eagerly("too many paths", _through_engine, frame, outputs, gradients, retain_graph)
-        return
-    detail = step.detail
+        return None
     found = [frame.pending(meta) for meta in step.metas]
-    frame.freed.update(detail.frees)
+    frame.freed.update(step.detail.frees)
+    frame.changing = False
+    return step.detail, found
+
+
+def backward(frame, outputs, gradients, retain_graph):
+    """The step, and what it does: gradients to leaves, and on into graphs outside the call."""
+    taken = frame.take_backward(outputs, gradients, retain_graph)
+    if taken is None:
+        return
+    detail, found = taken
     tensors, changed, others = frame.tensors, frame.changed_leaves, []
     if not changed and not frame.outer_edges:
         # The usual case of all: leaves that have no gradient yet, and nothing to tell of it.
         leaves = [tensors[vid] for vid in detail.wanted]
         if all(map(_is_plain, leaves)):
+            frame.changed_gradients.append((leaves, [None] * len(leaves)))
             for leaf, gradient in zip(leaves, found):
                 leaf._grad = gradient
-            frame.changed_gradients.append((leaves, [None] * len(leaves)))
             return
     for vid, gradient in zip(detail.wanted, found):
         if vid in frame.outer_edges:
@@ -361,8 +372,8 @@ def accumulate(frame, leaf, gradient, edge=None):
     if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
     elif leaf._grad is None:
-        leaf._grad = gradient
         frame.changed_gradients.append(((leaf,), (None,)))
+        leaf._grad = gradient
     else:
         enabled, state.grad_enabled = state.grad_enabled, False
         try:

@@ -46,14 +46,14 @@ def apply_inplace(frame, op, target, operands, attributes):
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
     codes = tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
-    new = frame.apply(op, _keep_old_value(op, target, operands, attributes), attributes)
+    new = frame.apply(op, _keep_old_value(frame, op, target, operands, attributes), attributes, inside=True)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
         if new._requires_grad:
             # In eager mode the conversion is no op of its own, and cotangents have the target's type throughout.
             reason = f"{op.name}: in-place change by operands of another type"
             return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
-        new = frame.apply(cast, (new,), {"dtype": target.dtype})
+        new = frame.apply(cast, (new,), {"dtype": target.dtype}, inside=True)
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
     shared = tuple(sorted(group(frame, vid)))
@@ -62,6 +62,7 @@ def apply_inplace(frame, op, target, operands, attributes):
         lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, target)),
     )  # fmt: skip
     assign(frame, target, new._vid, new._meta)
+    frame.changing = False
     return target
 
 
@@ -84,7 +85,7 @@ def _origin(frame, target):
     return frame.bound.get(id(target)) if home is None else home[2]
 
 
-def _keep_old_value(op, target, operands, attributes):
+def _keep_old_value(frame, op, target, operands, attributes):
     """The operands, with a copy of the target where the derivative reads what it was before the change."""
     wanted = tuple([isinstance(x, Tensor) and x._requires_grad and has_rule(op, k) for k, x in enumerate(operands)])
     if not state.grad_enabled or True not in wanted:
@@ -92,7 +93,7 @@ def _keep_old_value(op, target, operands, attributes):
     read, _ = needs(op, operands, attributes, wanted)
     if not any(operands[k] is target for k in read):
         return operands
-    old = clone(target)
+    old = frame.apply(clone, (target,), {}, inside=True)
     return tuple(old if x is target else x for x in operands)
 
 
@@ -122,14 +123,16 @@ def _before_change(frame, target):
 def _after_change(frame, target, vids, same):
     """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
     keep views alive that nobody else does."""
+    frame.changing = True
     frame.overwritten |= same
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
-                frame.leave(tensor)
+                frame.let_go(tensor)
             frame.bound.pop(id(tensor), None)
     for vid in vids:
         frame.tensors[vid] = None
+    frame.changing = False
 
 
 def let_nodes_read(frame, vids):
@@ -215,13 +218,6 @@ def assign(frame, target, new, meta):
         was_leaf = not target.has_history
         if not was_leaf:
             frame.outer_edges[old] = edge_of(target)
-    if target._data is not None:
-        key = id(target)
-        if key in frame.bound:
-            origin = frame.homes[key][2] if key in frame.homes else frame.bound[key]
-            frame.homes[key] = (target, target._data, origin)
-        target._frame = frame
-        target._data = None
     if target._requires_grad and was_leaf and not meta.history:
         # A leaf changed under no_grad stays a leaf that requires gradients, for what is computed from it later.
         if not meta.requires_grad:
@@ -229,9 +225,17 @@ def assign(frame, target, new, meta):
         frame.changed_leaves[new] = target
     frame.only_update = None
     frame.changed_singly = True
-    target._node = None
+    # Other threads may look at the target between any two of these lines: it is whole for them after each.
     target._vid = new
     target._meta = meta
+    if target._data is not None:
+        key = id(target)
+        if key in frame.bound:
+            origin = frame.homes[key][2] if key in frame.homes else frame.bound[key]
+            frame.homes[key] = (target, target._data, origin)
+        target._frame = frame
+        target._data = None
+    target._node = None
     target._requires_grad = meta.requires_grad
     target.bump_version()
     frame.overwritten |= same_version(frame, old)
@@ -297,11 +301,13 @@ def update(frame, rule, rows, numbers, flags):
             step = _record_update(frame, ids, key, UpdateDetail(rule, rows, numbers, flags))
         usual = step.detail.usual
         if usual is not None and usual.applies(frame, rows, step.detail.targets):
+            frame.changing = True
             frame.numbers += map(float, numbers)
             frame.step = step
             usual.apply(frame)
             usual.bump_versions()
             frame.updates[step] = usual
+            frame.changing = False
             return
         reason = _update_reason(frame, step, rows)
     except TooManyPaths:
@@ -312,11 +318,13 @@ def update(frame, rule, rows, numbers, flags):
     if reason is not None:
         _update_eagerly(frame, reason, rule, rows, numbers, flags)
         return
+    frame.changing = True
     frame.numbers += map(float, numbers)
     frame.step = step
     frame.n_unusual_updates += 1
     step.detail.usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
     _apply_update(frame, step, rows)
+    frame.changing = False
 
 
 def _rows_reason(frame, rows, flags):
@@ -339,7 +347,7 @@ def _update_eagerly(frame, reason, rule, rows, numbers, flags):
             _after_change(frame, *change)
         for x in row:
             if x._frame is frame:
-                frame.leave(x)
+                frame.let_go(x)
             frame.bound.pop(id(x), None)
 
 

@@ -73,24 +73,38 @@ def _left_over(frame):
     return found
 
 
+_HAS_RUN = [0]  # what a program has returned that has run: no check has failed
+
+
 def run(frame, needed):
     """Compute `needed`, and put the results where they belong. Returns the program, None if nothing was needed."""
     program = None
-    if needed.live or needed.commits or needed.views or needed.differentiable:
-        if needed.live or needed.commits or needed.differentiable:
-            program = program_for(frame, needed)
-            if program.run(frame, needed):
-                # An index was out of range: nothing was written; eager mode finds out which and raises.
-                run_steps_eagerly(frame)
-                raise AssertionError("a compiled check failed that eager mode passes")
-        _settle(frame, needed)
+    if needed.live or needed.commits or needed.differentiable:
+        program = program_for(frame, needed)
+        frame.returned, frame.flight = (), needed
+        if program.run(frame):
+            # An index was out of range: nothing was written; eager mode finds out which and raises.
+            frame.flight = None
+            run_steps_eagerly(frame)
+            raise AssertionError("a compiled check failed that eager mode passes")
+    elif needed.views:
+        frame.written, frame.returned, frame.flight = [], _HAS_RUN, needed
+    if frame.flight is not None:
         frame.last_program = program
-    frame.flushed = frame.step.depth
-    frame.first_pending = len(frame.tensors)
+        land(frame)
+    else:
+        frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
     return program
 
 
-def _settle(frame, needed):
+def land(frame):
+    """Give the tensors what a program has computed, if one has run. An exception may have come in the middle of it."""
+    needed = frame.flight
+    if needed is None or frame.returned != _HAS_RUN:
+        return
+    for vid, array in zip(needed.live, frame.written):
+        frame.arrays[vid] = array
+    frame.saved = frame.written[len(needed.live) :]
     if frame.only_update is None or needed.differentiable or needed.views or not frame.closing:
         settle_changes(frame)
     frame.homes, frame.only_update = {}, None
@@ -102,6 +116,8 @@ def _settle(frame, needed):
         tensor = frame.tensors[vid]
         tensor._data = frame.array_of(vid)
         _share(frame, vid, tensor)
+    frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
+    frame.flight, frame.landed = None, frame.closing
 
 
 def _share(frame, vid, tensor):

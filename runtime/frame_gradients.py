@@ -29,6 +29,7 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
         return None
     found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(step.detail.frees)
+    frame.changing = False
     following = iter(found)
     return [next(following) if _number(frame, t) in reached else None for t in inputs]
 

@@ -21,8 +21,10 @@ def enter(frame, tensor):
             if not frame.step.following or frame.step.following[0].op is not INPUT:
                 frame.forget_expected()
         else:
+            frame.changing = True
             frame.step = target
             frame.tensors += met
+            frame.changing = False
     base = array.base
     owner = id(array) if base is None else id(base)
     if frame.homes and owner in frame.owners and _shares_home(frame, owner, array):
@@ -33,6 +35,7 @@ def enter(frame, tensor):
     if frame.expected is not None and (step not in frame.expected.path or vid in frame.expected.known):
         # Another path, or another tensor than the one that was expected here.
         frame.forget_expected()
+    frame.changing = True
     frame.step = step
     frame.tensors.append(tensor)
     frame.bound[id(tensor)] = vid
@@ -44,6 +47,7 @@ def enter(frame, tensor):
         frame.owners[owner] = [*frame.owners[owner], vid]
     else:
         frame.owners[owner] = [vid]
+    frame.changing = False
     return vid
 
 

@@ -16,14 +16,14 @@ from operator import is_, itemgetter
 
 from . import native, native_text
 from .attributes import same_attributes
-from .frame_again import NothingAgain
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
-from .modes import state
+from .modes import frame_in_making, state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
 from .tensor import Tensor, pending_tensor
+from .usual_books import UsualBooks, at_work, owner_of
 from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
 from .usual_end import Ending, picker
@@ -37,13 +37,14 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, NothingAgain):
+class UsualFrame(Ending, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
     """
 
     def __init__(self, frame, needed, entries, structure, arguments):
+        super().__init__()
         self.recording, self.expectation = frame.recording, frame.confirmed
         self.modes = frame.recording.signature[2:]
         keys = iter([step.attributes for step in frame.start.path()])
@@ -116,17 +117,22 @@ class UsualFrame(Ending, NothingAgain):
         self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
         self._spans = Spans(self, replay)
         self.position, self.departed, self._release = replay.position, replay.departed, replay.release
+        self._working = replay.working
         vars(self).update(zip(names, replay.functions))
         if self.program is None or self.segments:
             # Native code does not know how to end such calls.
             del self._run
 
     def _learn(self, module, args):
+        if self.working:
+            return native.call_in_python("call_module", module, *args)
         return self._spans.call_module(module, args)
 
     @property
     def homes(self):
         """What updates have changed so far that the program has not written yet."""
+        if self.landed:
+            return {}
         if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
             return {}
         homes = self.entries[self.position.value].homes
@@ -152,13 +158,17 @@ class UsualFrame(Ending, NothingAgain):
 
     def materialize(self, tensor):
         """A value is read: compute what is pending, as it was done here before. Returns the tensor's array."""
-        if self.n_flushed < len(self.segments):
-            segment = self.segments[self.n_flushed]
-            if segment.position == self.position.value and segment.run(self):
-                self.n_flushed += 1
-                if tensor._data is not None:
-                    return tensor._data
+        if self.working:
+            return self.onlooker.materialize(tensor)
+        if self.n_flushed < len(self.segments) and self._take_segment() and tensor._data is not None:
+            return tensor._data
         return self.depart().materialize(tensor)
+
+    @at_work
+    def _take_segment(self):
+        """Whether what is pending here was computed here before too, and has been."""
+        segment = self.segments[self.n_flushed]
+        return self._real is None and segment.position == self.position.value and segment.run(self)
 
     def _begin(self, arguments):
         if self.modes != (state.grad_enabled, state.default_dtype):
@@ -183,7 +193,7 @@ class UsualFrame(Ending, NothingAgain):
         shape, dtype, flag, _, _ = key
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
-        owner = _owner(array)
+        owner = owner_of(array)
         if owner in self.owners or owner in self.expectation.owners or not array.flags.c_contiguous:
             return False
         self.owners.add(owner)
@@ -192,7 +202,7 @@ class UsualFrame(Ending, NothingAgain):
     def _enter_fresh(self, entry, operands):
         """Number the tensors from outside that come in with this entry, if they are as usual."""
         if not self.owners:
-            self.owners = {_owner(tensor._data) for tensor in self.tensors[: self.n_tensors]}
+            self.owners = {owner_of(tensor._data) for tensor in self.tensors[: self.n_tensors]}
         for vid, position, key in entry.fresh:
             tensor = operands[position]
             if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):
@@ -202,6 +212,14 @@ class UsualFrame(Ending, NothingAgain):
 
     # --- what a call does -----------------------------------------------------------------------------------------
     def apply(self, op, operands, attributes):
+        if self.working:
+            return self.onlooker.apply(op, operands, attributes)
+        tensor = self._take_op(op, operands, attributes)
+        return self.depart().apply(op, operands, attributes) if tensor is None else tensor
+
+    @at_work
+    def _take_op(self, op, operands, attributes):
+        """The tensor made for the result of an op, if it is the one expected here; else None."""
         entry = self.entries[self.position.value]
         if (
             entry.op is op
@@ -216,8 +234,9 @@ class UsualFrame(Ending, NothingAgain):
             if entry.root is not None:
                 tensor._base = self.tensors[entry.root]
             return tensor
-        return self.depart().apply(op, operands, attributes)
+        return None
 
+    @at_work
     def inplace_again(self, op, target, operands, attributes):
         """Whether target becomes op(*operands) here too, and has been changed."""
         entry = self.entries[self.position.value]
@@ -233,8 +252,10 @@ class UsualFrame(Ending, NothingAgain):
             and change.may_happen(self, target)
             and self._take_operands(entry, operands)
         ):
+            self.changing = True
             change.make(self, target)
             self.position.value += 1
+            self.changing = False
             return True
         return False
 
@@ -257,30 +278,39 @@ class UsualFrame(Ending, NothingAgain):
 
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
-        entry = self.entries[self.position.value]
-        if entry.walk is not None:
-            return self._walk_again(entry.walk, outputs, gradients, inputs, retain_graph, create_graph) is not None
-        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
+        found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
+        if found is None:
             return False
-        if entry.grad_enabled is not state.grad_enabled:
-            return False
-        operands = outputs + (gradients or (None,) * len(outputs))
-        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
-            return False
-        tensors = self.tensors
-        for x, number in zip(operands, entry.operands):
-            if x is not (tensors[number] if number >= 0 else None):
-                return False
-        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
-        if any(leaf._accumulator is not None and leaf._accumulator() is not None for leaf in leaves):
-            return False
-        gradients = [tensors[vid] for vid in entry.numbers]
-        self.position.value += 1
-        for leaf, gradient in zip(leaves, gradients):
+        for leaf, gradient in found:
             # The frame is another one from the first that is not like last time.
             accumulate(state.frame, leaf, gradient)
         return True
 
+    @at_work
+    def _take_backward(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """(leaf, gradient) pairs of a backward that is the one expected here; else None."""
+        entry = self.entries[self.position.value]
+        if entry.walk is not None:
+            found = self._walk_again(entry.walk, outputs, gradients, inputs, retain_graph, create_graph)
+            return None if found is None else ()
+        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
+            return None
+        if entry.grad_enabled is not state.grad_enabled:
+            return None
+        operands = outputs + (gradients or (None,) * len(outputs))
+        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
+            return None
+        tensors = self.tensors
+        for x, number in zip(operands, entry.operands):
+            if x is not (tensors[number] if number >= 0 else None):
+                return None
+        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
+        if any(leaf._accumulator is not None and leaf._accumulator() is not None for leaf in leaves):
+            return None
+        self.position.value += 1
+        return [(leaf, tensors[vid]) for leaf, vid in zip(leaves, entry.numbers)]
+
+    @at_work
     def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
         """What autograd.grad returns, if it is the one expected here; else None."""
         entry = self.entries[self.position.value]
@@ -305,68 +335,87 @@ class UsualFrame(Ending, NothingAgain):
     def _walk_again(self, walk, outputs, cotangents, inputs, retain_graph, create_graph):
         """The results of a backward pass through nodes, if it is the one expected here; else None."""
         operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
-        if walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)):
-            return walk.take(self)
-        return None
+        if not walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)):
+            return None
+        self.changing = True
+        found = walk.take(self)
+        self.changing = False
+        return found
 
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        if self.working:
+            return None
         return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
 
     def before_gradient(self, tensor):
-        if tensor._frame is self:
+        if tensor._frame is self and not self.working:
             # A tensor made here could not be used again as it is.
             self.depart().before_gradient(tensor)
         else:
             self.changed_gradients.append(((tensor,), (tensor._grad,)))
 
     def update(self, rule, rows, numbers, flags):
+        if self.working:
+            self.onlooker.update(rule, rows, numbers, flags)
+        elif not self._take_update(rule, rows, numbers, flags):
+            self.depart().update(rule, rows, numbers, flags)
+
+    @at_work
+    def _take_update(self, rule, rows, numbers, flags):
+        """Whether the update is the one expected here, and has been made."""
         entry = self.entries[self.position.value]
-        if entry.op is UPDATE:
-            expected, flat = entry.attributes, [x for row in rows for x in row]
-            if (
-                expected.rule is rule
-                and (expected.n_rows, expected.n_numbers) == (len(rows), len(numbers))
-                and same_attributes(expected.flags, flags)
-                and len(set(map(len, rows))) == 1
-                and entry.grad_enabled is state.grad_enabled
-                and len(flat) == len(entry.operands)
-                and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
-                and entry.update.is_alone()
-                and not held(self.tensors, entry.update.views)
-            ):
-                self.numbers += map(float, numbers)
-                entry.update.bump_versions()
-                self.position.value += 1
-                return
-        self.depart().update(rule, rows, numbers, flags)
+        if entry.op is not UPDATE:
+            return False
+        expected, flat = entry.attributes, [x for row in rows for x in row]
+        if (
+            expected.rule is rule
+            and (expected.n_rows, expected.n_numbers) == (len(rows), len(numbers))
+            and same_attributes(expected.flags, flags)
+            and len(set(map(len, rows))) == 1
+            and entry.grad_enabled is state.grad_enabled
+            and len(flat) == len(entry.operands)
+            and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
+            and entry.update.is_alone()
+            and not held(self.tensors, entry.update.views)
+        ):
+            self.numbers += map(float, numbers)
+            entry.update.bump_versions()
+            self.position.value += 1
+            return True
+        return False
 
     def call_again(self, function, args):
         """A call of a spanned function. Native code asks where it knows of no span: it is learned."""
-        return function(*args) if self._native is None else self._spans.call_function(function, args)
+        learns = self._native is not None and not self.working
+        return self._spans.call_function(function, args) if learns else function(*args)
 
     def step_again(self, optimizer):
         """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
-        return self._native is not None and self._spans.step(optimizer)
+        return self._native is not None and not self.working and self._spans.step(optimizer)
 
     # --- departing ------------------------------------------------------------------------------------------------
     def depart(self):
         """The Frame that goes on with the call from here."""
         if self._real is None:
-            sibling = continue_elsewhere(self)
-            if sibling is not None:
-                return sibling
-            frame = recorded_so_far(self)
-            native.deactivate()
-            self.leave_to(frame)
+            self.working = self.changing = self.torn = True
+            self.seen = self._numbers()
+            with frame_in_making():
+                if continue_elsewhere(self) is None:
+                    frame = recorded_so_far(self)
+                    native.deactivate()
+                    self.leave_to(frame)
         return self._real
 
     def leave_to(self, other):
         """Another frame goes on with the call."""
-        self._real, self.departed.value = other, True
-        self.position.value = len(self.entries) - 1
-        self._finish()
         if state.frame is self:
             state.frame = other
+        self._real, self.departed.value = other, True
+        self.position.value = len(self.entries) - 1
+        self.seen = self.successor = other.built_from = None
+        other.working = other.changing = other.torn = False
+        self.working = self.changing = self.torn = False
+        self._finish()
 
     def ended_by(self):
         """The frame that a call that began with this one has ended in."""
@@ -379,9 +428,4 @@ class UsualFrame(Ending, NothingAgain):
         # Whatever else is asked of a frame, a Frame answers.
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.depart(), name)
-
-
-def _owner(array):
-    base = array.base
-    return id(array) if base is None else id(base)
+        return getattr(self.onlooker if self.working else self.depart(), name)

@@ -7,7 +7,7 @@ import numpy as np
 from ..compiler.ops.view import data
 from . import frame_autograd
 from .gate import apply_eagerly
-from .modes import state
+from .modes import frame_hidden, no_grad
 from .node import Saved
 from .references import is_held
 from .tensor import Tensor
@@ -59,12 +59,8 @@ def evaluate_view(op, array, attributes):
     """What a view op gives, without a record of it."""
     if op.evaluate is not None:
         return op.evaluate(array, **attributes)
-    before = state.frame, state.grad_enabled
-    state.frame, state.grad_enabled = None, False
-    try:
+    with frame_hidden(), no_grad():
         return apply_eagerly(op, (Tensor(array),), attributes)._data
-    finally:
-        state.frame, state.grad_enabled = before
 
 
 def is_view(frame, op, ids, attributes):

@@ -152,7 +152,7 @@ def _connected(cls, context, args, outputs):
     for x in outputs:
         if x.dtype.is_floating_point and not any(x is y for y in context._non_differentiable):
             if x._frame is not None:
-                x._frame.leave(x)
+                x.leave_call()
             x._node = node
             x._requires_grad = True
     return outputs

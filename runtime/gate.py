@@ -30,7 +30,7 @@ def apply_eagerly(op, operands, attributes):
     if op is data:
         out.share_memory(operands[0])
     elif op.kind == "view" or "view" in op.extra:
-        _share(out, operands[0])
+        _share(out, operands[0], arrays[0])
     if state.grad_enabled:
         _record(op, operands, attributes, out)
     return out
@@ -45,7 +45,7 @@ def _composite(op, operands, attributes):
         out = op.decompose(*operands, **attributes)
         if any(out is x for x in operands):
             out = Tensor(out.array)
-            _share(out, operands[0])
+            _share(out, operands[0], out._data)
         elif out._base is not None and "view" not in op.extra:
             out = Tensor(_own_memory(out._data, operands))
     finally:
@@ -61,10 +61,12 @@ def _own_memory(array, operands):
     return array.copy() if seen or not array.flags.c_contiguous else array
 
 
-def _share(out, operand):
-    """Make `out` a view of operand if their memory is the same (a reshape may have had to copy)."""
-    if out._data.size == 0 or np.may_share_memory(out._data, operand._data):
-        out.share_storage(operand)
+def _share(out, operand, array):
+    """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
+    An onlooker (onlooker.py) may have been given a copy of operand's memory."""
+    if out._data.size == 0 or np.may_share_memory(out._data, array):
+        if operand._data is None or operand._data is array:
+            out.share_storage(operand)
         out._base = operand if operand._base is None else operand._base
 
 

@@ -11,6 +11,7 @@ class _State(threading.local):
     grad_enabled = True
     inference = False  # inside inference_mode, which only is_inference_mode_enabled() tells
     frame = None  # the compiled call being recorded or replayed in this thread
+    hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
 
 
@@ -21,8 +22,38 @@ def set_default_dtype(dtype):
     """Floats that come without a type have this one from now on, in this thread."""
     if state.frame is not None:
         # A recording knows one default: until it is back, what the call does is not what was expected.
-        state.frame.forget_expected()
+        (state.frame.onlooker if state.frame.working else state.frame).forget_expected()
     state.default_dtype = dtype
+
+
+class frame_hidden:
+    """A `with` block outside of the compiled call in flight in this thread, with another default type if one is
+    given."""
+
+    def __init__(self, default_dtype=None):
+        self.default_dtype = default_dtype
+
+    def __enter__(self):
+        self.before = state.frame, state.hidden, state.default_dtype
+        state.hidden = state.hidden if state.frame is None else state.frame
+        state.frame = None
+        if self.default_dtype is not None:
+            state.default_dtype = self.default_dtype
+
+    def __exit__(self, *exception):
+        state.frame, state.hidden, before = self.before
+        if self.default_dtype is not None:
+            state.default_dtype = before
+
+
+class frame_in_making:
+    """A `with` block in which a frame is made that is to take the place of the one in flight."""
+
+    def __enter__(self):
+        self.before = state.hidden
+
+    def __exit__(self, *exception):
+        state.hidden = self.before
 
 
 def is_grad_enabled():

@@ -325,7 +325,8 @@ class NativeReplay:
         words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
-        self.busy, self.departed = (ctypes.c_int64.from_buffer(words, 8 * k) for k in (t.BUSY, t.DEPARTED))
+        shared = t.BUSY, t.DEPARTED, t.WORKING
+        self.busy, self.departed, self.working = (ctypes.c_int64.from_buffer(words, 8 * k) for k in shared)
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):

@@ -214,8 +214,6 @@ def _run(module, layout):
     f.same(f.load(f.word(t.NUMBERS), layout.size, I64), f.word(t.N_NUMBERS, I64))
     _require_same_alive(f)
     arena, table = f.word(t.ARENA), f.word(t.TABLE)
-    f.require(b.cmp("le", f.word(t.ARENA_BYTES, I64), f.load(arena, 8, I64)))
-    f.store(f.load(arena, 0), table, 0)
     _fill_numbers(f)
     changing, tensors = f.word(t.CHANGING), f.tensor_items()
     with b.loop(0, f.word(t.N_CHANGING, I64), 1) as i:
@@ -229,6 +227,9 @@ def _run(module, layout):
         record = b.offset(live, i, 8 * t.LIVE_WORDS)
         _choose_array(f, record)
         b.store(f.load(record, 8 * t.CHOSEN), b.offset(table, f.load(record, 8 * t.TABLE_WORD, I64), 8))
+    # Last of all: what has let go of arrays above may have run finalizers, which may run programs.
+    f.require(b.cmp("le", f.word(t.ARENA_BYTES, I64), f.load(arena, 8, I64)))
+    f.store(f.load(arena, 0), table, 0)
     f.same(b.call(I64, f.word(t.PROGRAM), [table]), b.i64(0))
     outputs = f.word(t.OUTPUTS)
     with b.when(b.cmp("ne", outputs, NULL)), b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
@@ -295,9 +296,7 @@ def _give_result(f, record, tensors):
     """A result gets its array, and a new tensor stands in its place for the next call."""
     b, layout, none = f.b, f.layout, f.word(t.NONE)
     number = f.load(record, 0, I64)
-    new = f.python("PyType_GenericAlloc", [f.word(t.TENSOR), b.i64(0)])
-    with b.when(b.cmp("eq", new, NULL)):
-        f.return_null()
+    new = f.new("PyType_GenericAlloc", [f.word(t.TENSOR), b.i64(0)])
     for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
         f.store(f.keep(none), new, getattr(layout, slot))
     f.store(f.keep(f.word(t.FRAME)), new, layout.frame)

@@ -13,6 +13,7 @@ same arguments. References are counted by calls into CPython, because some objec
 written with is here; native_replay.py writes them.
 """
 
+import sys
 from typing import NamedTuple
 
 from ..compiler.emit.builder import I32, I64, PTR, Builder, Reg
@@ -54,8 +55,11 @@ FUNCTIONS = (
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
-    "PyErr_Occurred",
+    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable",
 )  # fmt: skip
+# Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
+# anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
+COLLECTS_AT_ONCE = sys.version_info < (3, 12)
 
 # The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
 # function that does the same, what Module.__call__ needs, and functions of CPython.
@@ -84,7 +88,8 @@ GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoe
 LEARN = 79  # the Python method that calls an object and learns what the call does
 CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
 N_OUTPUTS, OUTPUTS = 85, 86  # how many arrays the program writes, the results first; a list that gets all, or 0
-SLOW = 87  # and more: per method the Python method that does the same
+WORKING = 87  # whether Python is at work on the frame: who comes in then is no part of the call (onlooker.py)
+SLOW = 88  # and more: per method the Python method that does the same
 API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
@@ -163,18 +168,27 @@ class Function:
         """Call a Python function."""
         return self.python("PyObject_VectorcallDict", [self.word(word), arguments, self.b.i64(n), NULL])
 
+    def new(self, name, operands):
+        """Make an object with a function of CPython; nothing else runs in between."""
+        if not COLLECTS_AT_ONCE:
+            made = self.python(name, operands)
+        else:
+            collects = self.python("PyGC_Disable", [], I32)
+            made = self.python(name, operands)
+            with self.b.when(self.b.cmp("ne", collects, self.b.const(0, I32))):
+                self.python("PyGC_Enable", [], I32)
+        self.return_null_if(self.b.cmp("eq", made, NULL))
+        return made
+
     def tuple_of(self, *items):
         """A new tuple that takes over the references to its items."""
-        made = self.python("PyTuple_New", [self.b.i64(len(items))])
-        self.return_null_if(self.b.cmp("eq", made, NULL))
+        made = self.new("PyTuple_New", [self.b.i64(len(items))])
         for k, x in enumerate(items):
             self.python("PyTuple_SetItem", [made, self.b.i64(k), x], I32)
         return made
 
     def new_list(self):
-        made = self.python("PyList_New", [self.b.i64(0)])
-        self.return_null_if(self.b.cmp("eq", made, NULL))
-        return made
+        return self.new("PyList_New", [self.b.i64(0)])
 
     def keep(self, x):
         self.python("Py_IncRef", [x], "void")
@@ -190,6 +204,8 @@ class Function:
         return self.load(self.word(TENSORS), self.layout.list_items)
 
     def entry(self):
+        """The entry that is next."""
+        self.same(self.word(WORKING, I64), self.b.i64(0))
         return self.b.offset(self.word(ENTRIES), self.word(K, I64), 8 * ENTRY_WORDS)
 
     def take_modes(self):

@@ -13,7 +13,7 @@ from ..compiler.autodiff import has_rule, vjp
 from ..compiler.graph import Graph
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
-from .tensor import Storage, Tensor, _apply
+from .tensor import Tensor, _apply, answering_for, storage_of
 
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
@@ -214,9 +214,7 @@ def _saved_output(out):
     if out._frame is not None:
         return Saved(out)
     alias = Tensor(out._data)
-    if out._storage is None:
-        out._storage = Storage()
-    alias._storage = out._storage
+    alias._storage = storage_of(out)
     return Saved(alias)
 
 
@@ -293,7 +291,12 @@ def edge_of(tensor):
         node = tensor._node
         return Edge((node, node.output_index(tensor) if node.n_outputs > 1 else 0))
     if tensor._frame is not None and tensor._meta.history:
-        return tensor._frame.edge_of(tensor)
+        answering = answering_for(tensor)
+        if answering is not None:
+            return answering.edge_of(tensor)
+        if tensor._node is not None:
+            # Its call has ended just now, in another thread.
+            return edge_of(tensor)
     return leaf_edge(tensor)
 
 

@@ -6,6 +6,7 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 import ctypes
 import os
 import threading
+from copy import copy
 from math import prod
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ import numpy as np
 from ..compiler import dtypes
 from . import jit, kernels, threads
 from .cache import default_cache, pack, unpack
-from .description import describe
+from .description import Stretch
 from .gate import apply_eagerly
-from .modes import state
+from .modes import frame_hidden, no_grad
 from .places import Places
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
 from .references import first_unheld
@@ -43,7 +44,7 @@ class Needed(NamedTuple):
 
 
 # One program runs at a time: its table and the arena are filled for one call. Reentrant, because a finalizer that
-# Python runs in between may read a tensor.
+# Python runs in between may call a compiled function.
 _running = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # The thread that held it does not exist in the child.
@@ -55,20 +56,23 @@ class Arena:
     code."""
 
     def __init__(self):
-        self.size = 0
-        self.address = 0
-        self.memory = None
+        self.block = self.next = 0, 0, None  # address, size, memory
         self.words = np.zeros(2, np.uint64)
+        self.changing = False
 
     def reserve(self, size):
-        if size > self.size:
-            memory = np.empty(size + 64, np.uint8)
-            self.address = (memory.ctypes.data + 63) & ~63
-            self.size = size
+        """A block of this size at least. Who runs a program on it holds it: a larger one may take its place."""
+        if size <= self.block[1]:
+            return self.block
+        memory = np.empty(size + 64, np.uint8)
+        block = (memory.ctypes.data + 63) & ~63, size, memory
+        if not self.changing:  # else a signal handler is here, in the middle of the next lines
+            self.changing, self.next = True, block
             # Other threads may run on the old memory until native code finds the new one.
-            self.words[:] = self.address, size
-            self.memory = memory
-        return self.address
+            self.words[:] = block[:2]
+            self.block = block
+            self.changing = False
+        return block
 
 
 _arena = Arena()
@@ -99,17 +103,13 @@ class Program:
         self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
         self.address = library.address("weft_program")
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
-        self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
-        self.integers = (ctypes.c_int64 * max(len(self.numbers), 1)).from_buffer(self.scalars)
-        self.table = (ctypes.c_size_t * (self.first_array + len(self.inputs) + len(self.outputs)))()
-        self.table[1] = ctypes.addressof(self.scalars)
+        self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
         for element in meta["gemm"]:
             find = kernels.gemv_address if element in meta["gemv"] else kernels.gemm_address
             self.table[2 if element == "f32" else 3] = find(element)
         if meta["has_team"]:
             self.table[4] = threads.pool_address()
             threads.reserve_scratch(meta["worker_bytes"])
-        self.table_address = ctypes.addressof(self.table)
         self.arena_bytes = meta["arena"]
         self.counter = new_counter()
 
@@ -128,11 +128,11 @@ class Program:
     def call(self, arrays, numbers, expected=None):
         """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed.
         `expected`: the Expectation that some of the arrays are from, if the call has met one."""
-        self.calls += 1
+        self.counter[0] += 1
         return self.compute(arrays, numbers, expected)
 
-    def compute(self, arrays, numbers, expected=None):
-        """`call` for those who count their calls themselves."""
+    def compute(self, arrays, numbers, expected=None, frame=None):
+        """`call` for those who count their calls themselves. The frame learns at once when it has been done."""
         self.places.require(arrays, expected)
         empty = np.empty
         outputs = [
@@ -140,17 +140,39 @@ class Program:
             for (shape, dtype), pool in zip(self.outputs, self.pools)
         ]
         addresses = list(map(id, arrays + outputs))
-        arena = _arena
+        returned = []
+        if frame is not None:
+            frame.written, frame.returned = outputs, returned
         # The interpreter may switch threads between filling the table and running on it.
         with _running:
-            self.table[0] = arena.address if self.arena_bytes <= arena.size else arena.reserve(self.arena_bytes)
-            self.table[self.first_array :] = addresses
-            for slot, (position, code) in enumerate(self.numbers):
-                if code == -3:
-                    self.scalars[slot] = numbers[position]
-                else:
-                    self.integers[slot] = numbers[position]
-            return None if self.function(self.table_address) else outputs
+            run = self if not self.in_use else self._another()
+            run.in_use = True
+            try:
+                block = _arena.block if self.arena_bytes <= _arena.block[1] else _arena.reserve(self.arena_bytes)
+                run.table[0] = block[0]
+                run.table[self.first_array :] = addresses
+                for slot, (position, code) in enumerate(self.numbers):
+                    (run.scalars if code == -3 else run.integers)[slot] = numbers[position]
+                # In C as a whole: nothing can come between the end of the program and the note of it.
+                returned.extend(map(self.function, run.table_address))
+            finally:
+                run.in_use = False
+        return None if returned[0] else outputs
+
+    def _another(self):
+        """The program with a table of its own, for a finalizer or a signal handler that interrupts the filling of the
+        first one."""
+        other = copy(self)
+        other._make_table(list(self.table))
+        return other
+
+    def _make_table(self, words):
+        self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
+        self.integers = (ctypes.c_int64 * len(self.scalars)).from_buffer(self.scalars)
+        self.table = (ctypes.c_size_t * len(words))(*words)
+        self.table[1] = ctypes.addressof(self.scalars)
+        self.table_address = (ctypes.addressof(self.table),)
+        self.in_use = False
 
     def own_table(self, stable):
         """(table, its scalars) for a caller that fills in the rest by itself, and runs it: the inputs in `stable` are
@@ -172,17 +194,12 @@ class Program:
                 pool.append(array)
         return array
 
-    def run(self, frame, needed):
-        """Run for a call in flight. True if a check failed; then nothing was written."""
+    def run(self, frame):
+        """Run for the flight of a call. True if a check failed; then nothing was written."""
         known = frame.arrays
-        outputs = self.call([known[v] for v in self.inputs], frame.numbers, frame.met_expected)
-        if outputs is None:
-            return True
-        n_live = self.meta["n_live"]
-        for vid, array in zip(needed.live, outputs):
-            known[vid] = array
-        frame.saved = outputs[n_live:]
-        return False
+        self.counter[0] += 1
+        arrays = [known[v] for v in self.inputs]
+        return self.compute(arrays, frame.numbers, frame.met_expected, frame) is None
 
 
 def program_for(frame, needed):
@@ -196,22 +213,17 @@ def program_for(frame, needed):
     if program is not None and program.can_run(frame):
         programs["last"] = (frame.flushed, needed, program)
         return program
-    text = describe(frame, needed)
-    # Building and compiling use ops on graph values only; the call in flight must not see them.
-    before, state.frame = state.frame, None
-    try:
-        program = load_program(text, lambda: _build(frame, needed))
-    finally:
-        state.frame = before
+    stretch = Stretch(frame)
+    program = load_program(stretch.text(needed), lambda: _build(stretch, needed))
     programs[key] = program
     frame.recording.programs.append(program)
     return program
 
 
-def _build(frame, needed):
+def _build(stretch, needed):
     from .build import build_forward
 
-    return build_forward(frame, needed)
+    return build_forward(stretch, needed)
 
 
 def load_program(text, build):
@@ -240,10 +252,7 @@ def _find(text, build):
 # --- running steps without a program --------------------------------------------------------------------------------
 def run_steps_eagerly(frame):
     """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
-    before, state.frame = state.frame, None
-    enabled, state.grad_enabled = state.grad_enabled, False
-    default, state.default_dtype = state.default_dtype, frame.default_dtype
-    try:
+    with frame_hidden(frame.default_dtype), no_grad():
         values = {vid: Tensor(array) for vid, array in frame.arrays.items()}
         for step in frame.steps[frame.flushed :]:
             if step.op in (INPUT, ASSIGN):
@@ -257,5 +266,3 @@ def run_steps_eagerly(frame):
             except Exception as error:
                 error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
                 raise
-    finally:
-        state.frame, state.grad_enabled, state.default_dtype = before, enabled, default

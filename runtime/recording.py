@@ -130,6 +130,12 @@ class Step:
         """How many values are made up to here."""
         return self.first + len(self.metas)
 
+    def numbers_count(self):
+        """How many Python numbers have come in up to here."""
+        if self.op == UPDATE:
+            return self.first_number + self.detail.n_numbers
+        return self.first_number + (0 if isinstance(self.op, str) else sum(k < 0 for k in self.operands))
+
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list that must not be changed)."""
         if self._metas is None:

@@ -9,6 +9,7 @@ r"""The Tensor: an array, and how it came about.
 Only state and what the runtime needs is here; methods users call are attached by the frontend.
 """
 
+import threading
 import weakref
 
 import numpy as np
@@ -19,7 +20,8 @@ from .modes import state
 from .size import size_of
 
 _new, _ndarray = object.__new__, np.ndarray
-_SHARERS_CHECKED = 31  # every so many new ones, the dead are dropped from a list of weak references
+_SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
+_dropping = threading.Lock()
 
 
 class LentMemory:
@@ -54,24 +56,27 @@ class Storage:
 
     def shared_by(self, tensor):
         # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
-        if self.sharers is None:
-            self.sharers = []
-        elif len(self.sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
-            # In place: a storage for another version has the same list.
-            self.sharers[:] = [reference for reference in self.sharers if reference() is not None]
-        self.sharers.append(weakref.ref(tensor))
+        sharers = self.sharers
+        if sharers is None:
+            sharers = self.sharers = []
+        elif len(sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED and _dropping.acquire(blocking=False):
+            # In place, because a storage for another version has the same list, and by one thread at a time: others may
+            # append meanwhile.
+            for k in range(len(sharers) - 1, -1, -1):
+                if sharers[k]() is None:
+                    del sharers[k]
+            _dropping.release()
+        sharers.append(weakref.ref(tensor))
 
     def living_sharers(self):
         """The tensors and lent arrays that share the memory and are alive."""
-        found = [reference() for reference in self.sharers or ()]
+        found = [reference() for reference in tuple(self.sharers or ())]
         return [tensor for tensor in found if tensor is not None]
 
     def only_shared_by(self, tensor):
         """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
-        for reference in self.sharers:
-            other = reference()
-            if other is not None and other is not tensor:
-                return False
+        if any(t is not tensor for t in self.living_sharers()):
+            return False
         self.sharers = None
         return True
 
@@ -135,29 +140,28 @@ class Tensor:
     @property
     def array(self):
         """The NumPy array, computed first if pending."""
-        data = self._data
+        data, frame = self._data, state.frame
         if data is None:
-            return self._frame.materialize(self)
-        frame = state.frame
+            return frame.materialize(self) if self._frame is frame else _array_elsewhere(self)
         if frame is not None and id(self) in frame.homes:
             # Changed in place by the call in flight, whose program has not run yet.
-            frame.materialize(self)
+            return frame.materialize(self)
         return data
 
     @property
     def shape(self):
-        data = self._data
-        return size_of(data.shape if data is not None else self._meta.shape)
+        data, meta = self._data, self._meta
+        return size_of(data.shape if data is not None else meta.shape)
 
     @property
     def dtype(self):
-        data = self._data
-        return _DTYPES[data.dtype] if data is not None else self._meta.dtype
+        data, meta = self._data, self._meta
+        return _DTYPES[data.dtype] if data is not None else meta.dtype
 
     @property
     def ndim(self):
-        data = self._data
-        return len(data.shape if data is not None else self._meta.shape)
+        data, meta = self._data, self._meta
+        return len(data.shape if data is not None else meta.shape)
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame
@@ -175,18 +179,14 @@ class Tensor:
         return 0 if self._base is None else self._frame.shown_by(self)._version
 
     def bump_version(self):
-        storage = self._storage
-        if storage is None:
-            storage = self._storage = Storage()
+        storage = storage_of(self)
         storage.version += 1
         if storage.changes is not None:
             storage.changes[0] += 1
 
     def share_storage(self, other):
         """Let self and `other`, which share memory, share a version."""
-        storage = other._storage
-        if storage is None:
-            storage = other._storage = Storage()
+        storage = storage_of(other)
         if storage.sharers is None:
             storage.shared_by(other)
         storage.shared_by(self)
@@ -204,7 +204,7 @@ class Tensor:
 
     def replace_memory(self, other):
         """Let self have the memory of `other`, and keep its version: what `x.data = other` does."""
-        self._storage = old = self._storage or Storage()
+        old = storage_of(self)
         # A program of a finished call may read what this tensor was.
         old.changes = old.changes or [0]
         self.tell_readers()
@@ -221,11 +221,10 @@ class Tensor:
         return watch
 
     def _share_with(self, lent):
-        if self._storage is None:
-            self._storage = Storage()
-        if self._storage.sharers is None:
-            self._storage.shared_by(self)
-        self._storage.shared_by(lent)
+        storage = storage_of(self)
+        if storage.sharers is None:
+            storage.shared_by(self)
+        storage.shared_by(lent)
 
     def tell_readers(self):
         """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
@@ -266,11 +265,16 @@ class Tensor:
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             )
-        if self._frame is not None:
-            self._frame.leave(self)
+        self.leave_call()
+        self._requires_grad = bool(value)
+
+    def leave_call(self):
+        """What is about to be changed here is nothing that a compiled call in flight goes on with."""
+        answering = answering_for(self)
+        if answering is not None:
+            answering.leave(self)
         elif state.frame is not None:
             state.frame.forget(self)
-        self._requires_grad = bool(value)
 
     @property
     def is_leaf(self):
@@ -285,8 +289,10 @@ class Tensor:
 
     @property
     def grad_fn(self):
-        if self._node is None and self._frame is not None and self._requires_grad:
-            return self._frame.node_of(self)
+        if self._node is None and self._requires_grad:
+            answering = answering_for(self)
+            if answering is not None:
+                return answering.node_of(self)
         return self._node
 
     @property
@@ -326,6 +332,35 @@ def is_same_memory(a, b):
     return same and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
 
 
+def answering_for(tensor):
+    """Who answers for a tensor of a compiled call: its frame, or who stands in for that if it is in another thread's
+    hands (onlooker.py). None for all other tensors."""
+    frame = tensor._frame
+    return frame if frame is None or frame is state.frame or frame.closed else frame.answer(tensor)
+
+
+def _array_elsewhere(tensor):
+    """The array of a tensor that another call than the one in flight here is to compute, or has computed just now."""
+    frame = tensor._frame
+    if frame is None:
+        return tensor._data
+    return frame.materialize(tensor) if frame.closed else frame.answer_at_once().materialize(tensor)
+
+
+def storage_of(tensor):
+    """The storage of a tensor, made if it has none. Of two threads that make one the first wins: every tensor has but
+    one in all its life."""
+    storage = tensor._storage
+    if storage is None:
+        made = _new_storages.setdefault(id(tensor), Storage())
+        storage = tensor._storage
+        if storage is None:
+            storage = tensor._storage = made
+        _new_storages.pop(id(tensor), None)
+    return storage
+
+
+_new_storages = {}  # id of a tensor -> its storage, between making it and giving it to the tensor
 _DTYPES = {d.numpy: d for d in dtypes.ALL}
 
 

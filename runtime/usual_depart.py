@@ -2,6 +2,7 @@
 
 from . import frame_inputs
 from .frame import Frame
+from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import pending_tensor
 from .usual_inplace import pass_expected
@@ -9,12 +10,12 @@ from .usual_inplace import pass_expected
 
 def recorded_so_far(call):
     """The Frame of a call that has done what this one has done."""
-    frame = Frame(call.recording)
+    frame = begin_taking_over(call, Frame(call.recording))
     done = call.entries[: call.position.value]
     for entry in reversed(done):
         if entry.change is not None:
             entry.change.unmake(call)
-    frame.begin(call.tensors[: call.n_tensors], call.expectation)
+    frame.enter(call.tensors[: call.n_tensors], call.expectation)
     flushed = {segment.position: segment for segment in call.segments[: call.n_flushed]}
     for k, entry in enumerate(done, 1):
         _redo(call, frame, entry)
@@ -26,9 +27,16 @@ def recorded_so_far(call):
             frame.freed.update(again.walk.freed)
             frame.walks.append(again.walk)
     call.changed_arguments.clear()
-    frame.numbers, frame.remembered = list(call.numbers), list(call.remembered)
-    frame.changed_gradients = list(call.changed_gradients)
     return frame
+
+
+def begin_taking_over(call, other):
+    """Another frame begins to take the place of the one in flight; until it has, that one answers onlookers."""
+    call.successor, other.built_from, state.hidden = other, call, other
+    other.working = other.changing = other.torn = True
+    for name in ("numbers", "changed_gradients", "remembered"):
+        getattr(other, name)[:] = getattr(call, name)
+    return other
 
 
 def _redo(call, frame, entry):

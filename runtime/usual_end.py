@@ -3,7 +3,9 @@
 from operator import itemgetter
 from weakref import getweakrefcount
 
-from .frame_run import close_after_error
+from . import frame_end
+from .frame import Frame
+from .frame_run import close, close_after_error
 from .modes import state
 from .references import PICKED, counts_of_picked
 from .tensor import pending_tensor
@@ -21,23 +23,64 @@ class Ending:
     """What a UsualFrame does at the end of a call."""
 
     def close(self):
-        for vid in self.views:
-            self.tensors[vid]._base = None
-        try:
-            ended = self._new_end()
-            done = self._real is None and self._run(ended)
-        except BaseException as error:
-            self.depart().fail(error)
-            raise
-        if done:
-            self._given_views.fill(self)
-            self._given_views.hand_out(self, ended)
-            self._clean(ended)
-            if self.outside is not None:
-                ended.open(self.numbers, self.outputs)
+        if self.working:
+            # An exception, of a signal handler perhaps, has come in the middle of an op (onlooker.py).
+            self.give_up()
+            raise RuntimeError(f"a compiled call has failed: {frame_end.INTERRUPTED}")
+        if self._real is None and self._end():
             self._finish()
         else:
             self.depart().close()
+
+    def _end(self):
+        """Whether the call has ended as usual."""
+        self.working = True
+        try:
+            done = self._real is None  # a signal handler may have made the call depart just now
+            if done:
+                for vid in self.views:
+                    self.tensors[vid]._base = None
+                ended = self._new_end()
+                self.given = [self.tensors[vid] for vid in self.needed.live]
+                done = self.landed = self._run(ended)
+            if done:
+                self._given_views.fill(self)
+                self._given_views.hand_out(self, ended)
+                self._clean(ended)
+                if self.outside is not None:
+                    ended.open(self.numbers, self.outputs)
+        except BaseException as error:
+            if self._has_landed():
+                self.give_up()
+            else:
+                self.working = False
+                self.depart().fail(error)
+            raise
+        self.flight, self.working = None, done
+        return done
+
+    def give_up(self):
+        """End a call after an exception that came between two lines. This frame is not used again, nor is one that was
+        about to go on with the call."""
+        other = self if self.successor is None else self.successor
+        self.recording.replays = [replay for replay in self.recording.replays if replay not in (self, other)]
+        frame = other if isinstance(other, Frame) else Frame(self.recording)
+        if self._has_landed():
+            for tensor, array in zip(self.given, self.written):
+                if tensor._data is None:
+                    tensor._data, tensor._frame = array, None
+        else:
+            frame.changed_gradients, frame.remembered = list(self.changed_gradients), list(self.remembered)
+        frame_end.give_up(frame)
+        for tensor in (*self.tensors, *other.tensors):
+            if tensor is not None and tensor._data is None and tensor._frame in (self, other):
+                tensor._frame = frame
+
+    def _has_landed(self):
+        """Whether the program at the end has run: results have been handed out, or are about to be."""
+        if self.given is None or self.landed or self.has_run:
+            return self.given is not None
+        return any(self.tensors[vid] is not tensor for vid, tensor in zip(self.needed.live, self.given))
 
     def _new_end(self):
         """What stands for the call in those of its results that have a history."""
@@ -48,10 +91,10 @@ class Ending:
     # How native code ends a call that is not like the one before.
     @staticmethod
     def _close_other(frame):
-        frame.close()
+        close(frame)
 
     def _close_unusual(self):
-        self.depart().close()
+        close(self.depart())
 
     def _close_failed(self, error):
         self.depart().fail(error)
@@ -66,9 +109,11 @@ class Ending:
             return False
         if self.program is None:
             return True
-        outputs = self.program.compute(self.input_arrays(self.program), self.numbers, self.expectation)
+        self.returned, self.flight = (), self.needed
+        outputs = self.program.compute(self.input_arrays(self.program), self.numbers, self.expectation, self)
         if outputs is None:
             # An index was out of range; nothing was written. A Frame finds out which.
+            self.flight = None
             return False
         self.outputs += outputs
         for vid, array in zip(self.needed.live, outputs):
@@ -103,7 +148,7 @@ class Ending:
 
     def _clean(self, ended):
         if self.program is not None:
-            self.program.calls += 1
+            self.program.counter[0] += 1
         for segment in self.segments:
             segment.clean(self, ended)
         for change in reversed(self.changes):
@@ -119,6 +164,11 @@ class Ending:
         self.changed_gradients.clear()
         self.remembered.clear()
         self.outputs.clear()
+        self.written, self.given = (), None
         self.arrays.clear()
         self.owners, self.n_flushed, self.tried = (), 0, ()
+        # What was let go of may have had finalizers. From here on another thread may use this frame.
+        if state.frame is self:
+            state.frame = None
+        self.landed = self.working = False
         self._release()

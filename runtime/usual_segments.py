@@ -33,9 +33,16 @@ class Segment:
         if held(tensors, self.pending) != self.held:
             return False
         outputs = ()
-        if self.program is not None:
-            outputs = self.program.call(call.input_arrays(self.program), call.numbers, call.expectation)
+        call.changing = True
+        if self.program is None:
+            call.flight, call.returned = self.key[1].needed, [0]
+        else:
+            call.returned = ()
+            call.flight = self.key[1].needed
+            self.program.counter[0] += 1
+            outputs = self.program.compute(call.input_arrays(self.program), call.numbers, call.expectation, call)
             if outputs is None:
+                call.flight, call.changing = None, False
                 return False
         for vid, array in zip(self.live, outputs):
             tensors[vid]._data = call.arrays[vid] = array
@@ -43,6 +50,8 @@ class Segment:
         for vid, *_ in self.views.rows:
             call.arrays[vid] = tensors[vid]._data
         call.changed_arguments.clear()
+        call.n_flushed += 1
+        call.flight, call.changing = None, False
         return True
 
     def redo(self, frame, call):

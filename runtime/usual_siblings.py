@@ -6,6 +6,8 @@ outcomes of an `if`, the same step for several models.
 """
 
 from . import native, native_text
+from .usual_books import owner_of
+from .usual_depart import begin_taking_over
 
 
 def continue_elsewhere(call):
@@ -35,7 +37,7 @@ def _shares_past(call, other):
     expected = call.expectation.known.keys() | other.expectation.known.keys()
     if any(first <= v < end and call.tensors[v] is not other.tensors[v] for v in expected):
         return False
-    owners = {_owner(tensor._data) for tensor in call.tensors[: call.n_tensors]}
+    owners = {owner_of(tensor._data) for tensor in call.tensors[: call.n_tensors]}
     return owners.isdisjoint(other.expectation.owners)
 
 
@@ -49,12 +51,8 @@ def _common(call, other):
     return n[0]
 
 
-def _owner(array):
-    base = array.base
-    return id(array) if base is None else id(base)
-
-
 def _take_over(call, other):
+    begin_taking_over(call, other)
     k = call.position.value
     other.tensors[: call.n_tensors] = call.tensors[: call.n_tensors]
     for vid in {vid for entry in call.entries[:k] for vid in entry.made()}:
@@ -65,8 +63,6 @@ def _take_over(call, other):
         if entry.root is not None:
             # Taken away where the call was about to end.
             other.tensors[entry.vid]._base = other.tensors[entry.root]
-    for name in ("numbers", "changed_gradients", "remembered"):
-        getattr(other, name)[:] = getattr(call, name)
     other.arrays.update(call.arrays)
     other.changed_arguments.update(call.changed_arguments)
     other.owners, other.n_flushed = set(call.owners), call.n_flushed

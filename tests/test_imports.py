@@ -20,6 +20,7 @@ LATE = {
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
+    "weft.runtime.apart": "builds graphs, which only code that looks on at a call in flight needs",
     "weft.runtime.build": "the compiler's passes, which only a cache miss needs",
     "weft.runtime.description": "the compiler's passes, which only a cache miss needs",
 }

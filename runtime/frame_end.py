@@ -1,0 +1,89 @@
+"""The end of a compiled call: what is alive is computed, or, if that fails, what the call has said is taken back."""
+
+from . import frame_flush, frame_nodes
+from .closed import close_graph
+from .expectation import lasting, learn
+
+INTERRUPTED = (
+    "it was interrupted by an exception in the middle of one of its ops, from a signal handler perhaps; nothing of it "
+    "was computed, and gradients are what they were before it"
+)
+
+
+def close(frame):
+    """Compute what is alive, and connect it to the autograd graph outside."""
+    if frame.working:
+        # An exception, of a signal handler perhaps, has come in the middle of an op (onlooker.py).
+        give_up(frame)
+        raise RuntimeError(f"a compiled call has failed: {frame.failed}")
+    frame.working = True
+    met = frame.expected is not None and frame.expected.end is frame.step
+    needed = None
+    try:
+        if not met:
+            frame.forget_expected()
+        frame.closing = True
+        if frame.hooked or frame.rewritten:
+            frame.has_nodes_out = frame_nodes.end_nodes(frame)
+        needed = frame_flush.what_is_needed(frame, closing=True)
+        frame.first_pending_at_close, frame.flushed_at_close = frame.first_pending, frame.flushed
+        frame.end_program = frame_flush.run(frame, needed)
+        close_graph(frame, needed)
+        frame.needed = needed
+        frame.lasting = lasting(frame)
+        if not met:
+            learn(frame, frame.start)
+        _release(frame, needed)
+    except BaseException as error:
+        frame_flush.land(frame)
+        if not frame.landed:
+            fail(frame, error)
+        raise
+
+
+def give_up(frame):
+    """End a call after an exception that came between two lines."""
+    if frame.landed:
+        _release(frame, None)
+        return
+    fail(frame, INTERRUPTED)
+
+
+def fail(frame, error):
+    """Nothing was computed: what the call has already said about its results is taken back."""
+    frame.failed = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    for tensor, home, _ in frame.homes.values():
+        tensor._data, tensor._frame = home, None
+    frame.homes = {}
+    for tensors, gradients in reversed(frame.changed_gradients):
+        for tensor, gradient in zip(tensors, gradients):
+            tensor._grad = gradient
+    for restore, arguments in reversed(frame.remembered):
+        restore(*arguments)
+    _release(frame, None)
+
+
+def _release(frame, needed):
+    """Tensors that no backward leads through become ordinary ones."""
+    if needed is None or frame.flushed_at_close or frame.failed:
+        left = [t for t in frame.tensors if t is not None]
+    else:
+        vids = (*needed.live, *needed.views)
+        if frame.changed_singly:
+            vids += tuple([new for _, new in needed.commits])
+        left = [frame.tensors[v] for v in vids]
+    for tensor in left:
+        if tensor._frame is not frame or (tensor._data is None and frame.failed):
+            continue
+        if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
+            tensor._frame = None
+    frame.tensors, frame.bound, frame.views, frame.owners, frame.nodes = [], {}, {}, {}, {}
+    if frame.graph_node is None:
+        # Computed now or in the middle of the call: its graph may still be asked for.
+        frame.ends_freed = any(t._frame is frame for t in left)
+        # A result keeps its call alive; it must not keep the call's arguments alive with it.
+        frame.arrays = {}
+        frame.entered = [e for e in frame.entered if e[1]._requires_grad] if frame.ends_freed else []
+        if not frame.ends_freed:
+            frame.met_expected = None
+    frame.closed, frame.sight = True, None
