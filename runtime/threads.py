@@ -189,6 +189,36 @@ def _word_of_slot(field):
     return offset_of(Slot, field) // 8
 
 
+# --- forks ------------------------------------------------------------------------------------------------------------
+# Registered here once, not by each pool: one may be made while a fork waits for the thread that makes it, and who
+# registers then is called after the fork alone, for what was not done before it.
+_stopped_for_fork = []
+
+
+def _before_fork():
+    jit.compiling.acquire()
+    _stopped_for_fork[:] = [pool for pool in _pools if pool.is_prepared]
+    for pool in _stopped_for_fork:
+        pool.quiesce()
+
+
+def _after_fork_in_parent():
+    for pool in _stopped_for_fork:
+        pool.resume()
+    jit.compiling.release()
+
+
+def _after_fork_in_child():
+    for pool in _stopped_for_fork:
+        pool.forget()
+    jit.compiling.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+# --- the pool of the process ------------------------------------------------------------------------------------------
 def _pool():
     if not _pools:
         with jit.compiling:
