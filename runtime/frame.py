@@ -252,6 +252,10 @@ class Frame(Watched):
     @door
     def forget(self, tensor):
         """A tensor from outside is about to change its flags: where it is used next, it comes in anew."""
+        self.lose(tensor)
+
+    def lose(self, tensor):
+        """`forget` for what the frame itself does."""
         self.forget_expected()
         if id(tensor) in self.homes:
             self.let_go(tensor)
@@ -469,14 +473,13 @@ class Frame(Watched):
         return FreedNode(self)
 
     def backward_outside(self, *_):
-        """Whether a backward of results of this call has been done; usual_calls.py knows calls where it can be."""
-        return False
+        return False  # whether a backward of results of this call has been done: see usual_calls.py
 
     def gradients_outside(self, *_):
-        return None  # what autograd.grad gives, likewise
+        return None  # what autograd.grad gives
 
     def recorded(self):
-        return self  # a UsualFrame becomes a Frame
+        return self
 
     def can_differentiate(self, outputs, create_graph, inputs):
         return not self.working and frame_autograd.can_differentiate(self, outputs, create_graph, inputs)

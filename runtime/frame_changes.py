@@ -149,7 +149,7 @@ def before_new_memory(frame, tensor):
     if tensor._frame is frame or id(tensor) in frame.bound:
         let_nodes_read(frame, {frame.identify(tensor)})
     if tensor._frame is not frame:
-        frame.forget(tensor)
+        frame.lose(tensor)
 
 
 def _seen_by(frame, target):

@@ -46,7 +46,7 @@ def copy_of(what, array):
     return memory, copy
 
 
-def compute(self, arrays, numbers, expected):
+def compute(self, arrays, numbers, expected=None, frame=None):
     """`Program.compute` between red zones."""
     self.places.require(arrays, expected)
     inputs = [copy_of(f"input {k}: {a.dtype}{a.shape}", a) for k, a in enumerate(arrays)]
@@ -65,7 +65,10 @@ def compute(self, arrays, numbers, expected):
             array[...] = copy
         else:
             assert copy.tobytes() == array.tobytes(), f"a program wrote to its input {k}, {array.dtype}{array.shape}"
-    return None if failed else [copy.copy() for _, copy in outputs]
+    written = [copy.copy() for _, copy in outputs]
+    if frame is not None:
+        frame.written, frame.returned = written, [failed]
+    return None if failed else written
 
 
 @contextmanager
@@ -74,9 +77,9 @@ def red_zones():
     before = program.Program.compute, native.layout
     calls = []
 
-    def noted(self, arrays, numbers, expected=None):
+    def noted(self, *args):
         calls.append(self)
-        return compute(self, arrays, numbers, expected)
+        return compute(self, *args)
 
     program.Program.compute, native.layout = noted, lambda: None
     try:

@@ -27,7 +27,7 @@ def program(compile):
 """
 
 
-@pytest.mark.parametrize("first", range(0, 24, 8))
+@pytest.mark.parametrize("first", range(0, 16, 8))
 def test_programs(first):
     for seed in range(first, first + 8):
         kind, source = source_of(seed)
@@ -36,9 +36,9 @@ def test_programs(first):
 
 
 def test_programs_do_something():
-    sources = [source_of(seed)[1] for seed in range(64)]
+    sources = [source_of(seed)[1] for seed in range(24)]
     for word in ("backward()", "no_grad", "kept.append", "_(", "grad(", "optimizer.step", "item()", "deepcopy", "y="):
-        assert sum(word in s for s in sources) >= 4, word
+        assert sum(word in s for s in sources) >= 2, word
 
 
 def test_a_difference_is_found_and_made_small():
