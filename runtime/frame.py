@@ -492,9 +492,7 @@ class Frame(Watched):
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return frame_gradients.gradients(self, outputs, cotangents, inputs, retain_graph, create_graph)
 
-    def backward(self, outputs, gradients, retain_graph):
-        # Not a door: hooks may run in it.
-        frame_autograd.backward(self, outputs, gradients, retain_graph)
+    backward = frame_autograd.backward  # not a door: hooks may run in it
 
     @door
     def take_backward(self, outputs, gradients, retain_graph):

@@ -81,10 +81,12 @@ class Spans:
         frame = self.frame
         start, n_numbers, enabled = frame.position.value, len(frame.numbers), state.grad_enabled
         result = function(*args)
-        if guards is not None and not frame.departed.value:
-            span = self._span(start, args, result)
-            if span is not None:
-                self.replay.add_call(start, key, enabled, guards, list(frame.numbers[n_numbers:]), *span)
+        if guards is not None:
+            end, appended = frame.position.value, list(frame.numbers[n_numbers:])
+            span = self._span(start, end, args, result)
+            # Asked last of all: a signal handler may have made the call depart up to here, and cleared what was read.
+            if span is not None and not frame.departed.value:
+                self.replay.add_call(start, key, enabled, guards, appended, *span)
         return result
 
     def step(self, optimizer):
@@ -129,17 +131,17 @@ class Spans:
                 del lessons[key]
         return start not in self.full
 
-    def _span(self, start, args, result):
+    def _span(self, start, end, args, result):
         """(numbers of the arguments, end, number of the result, (view, base) numbers), or None."""
         frame = self.frame
-        entries = frame.entries[start : frame.position.value]
+        entries = frame.entries[start:end]
         if any(e.fresh or e.op in (BACKWARD, GRADIENTS, UPDATE) for e in entries):
             return None
         numbers = [self._number(x) for x in (*args, result)]
         if None in numbers:
             return None
         roots = [(e.vid, e.root) for e in entries if e.root is not None]
-        return numbers[:-1], frame.position.value, numbers[-1], roots
+        return numbers[:-1], end, numbers[-1], roots
 
     def _number(self, x):
         return next((k for k, tensor in enumerate(self.frame.tensors) if tensor is x), None)

@@ -9,6 +9,7 @@ import pytest
 from interrupts import Interrupt, Training, bits, history, places
 
 import weft
+from weft.runtime import frame_spans, native
 from weft.runtime.cache import Cache
 from weft.runtime.modes import state
 
@@ -272,3 +273,23 @@ def test_what_is_stored_is_what_its_key_says(tmp_path, monkeypatch):
     assert history(training, 3) == eager
     monkeypatch.setattr("weft.runtime.program.default_cache", lambda: Cache(tmp_path / "kernels"))
     assert history(Training(weft.compile, "adam"), 3) == eager
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_handler_while_what_a_module_does_is_learned(monkeypatch, at):
+    """Between the questions that the learning asks, when the module's Python has run: the call goes on elsewhere then,
+    and has forgotten what was about to be learned."""
+    asked, number = [], frame_spans.Spans._number
+
+    def interrupted(self, x):
+        found = number(self, x)
+        asked.append(x)
+        if len(asked) % 7 == at:
+            weft.ones(1) + 1
+        return found
+
+    eager, compiled = Training(lambda f: f, "adam"), Training(weft.compile, "adam")
+    monkeypatch.setattr(frame_spans.Spans, "_number", interrupted)
+    expected, found = history(eager, 12), history(compiled, 12)
+    assert found == expected
+    assert asked or not native.native_code_is_used()

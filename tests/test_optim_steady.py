@@ -77,7 +77,7 @@ def test_the_same_bits(make, odd, monkeypatch):
 def test_it_is_compiled_and_replayed(early):
     w = weft.ones(3, requires_grad=True)
     optimizer = weft.optim.Adam([w], lr=0.1)
-    for _ in range(12):
+    for _ in range(40):
         w.grad = weft.ones(3)
         optimizer.step()
     assert steady._steps[optimizer].recordings[0].usual is not None
