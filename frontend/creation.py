@@ -150,7 +150,7 @@ def as_tensor(data, dtype=None, device=None):
         and dtype in (None, dtypes._BY_NUMPY[data.dtype])
         and _has_whole_strides(data)
     ):
-        return Tensor(data.view())
+        return Tensor.showing(data)
     return tensor(data, dtype=dtype)
 
 
@@ -170,8 +170,7 @@ def from_numpy(array):
             f"from_numpy: given numpy array strides {array.strides} not a multiple of the element byte size "
             f"{array.itemsize}. Copy the array to reallocate the memory."
         )
-    # A view object of our own: giving the caller's array another shape must not change the tensor's.
-    return Tensor(array.view())
+    return Tensor.showing(array)
 
 
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):

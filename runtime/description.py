@@ -51,7 +51,7 @@ class Stretch:
 
     def step_of(self, vid):
         """The step that makes a value."""
-        return next(step for step in reversed(self.steps) if step.metas and step.first <= vid)
+        return self.step.maker_of(vid)
 
     def text(self, needed):
         """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""

@@ -8,6 +8,7 @@ are skipped over. A call that turns out differently forgets the expectation and 
 from collections import Counter
 from operator import attrgetter, is_
 
+from .exposure import is_exposed
 from .recording import INPUT
 
 _data, _autograd = attrgetter("_data"), attrgetter("_requires_grad", "_node", "_frame")
@@ -60,7 +61,8 @@ class Expectation:
     def holds(self):
         """Whether every tensor is still the leaf it was, on the same array (whose shape and strides never change)."""
         tensors = self.tensors
-        return all(map(is_, map(_data, tensors), self.arrays)) and list(map(_autograd, tensors)) == self.leaves
+        same = all(map(is_, map(_data, tensors), self.arrays)) and list(map(_autograd, tensors)) == self.leaves
+        return same and not any(map(is_exposed, tensors))
 
     def enter(self, frame):
         """Number the tensors in the frame. False if one shares memory with an argument of the call."""

@@ -20,6 +20,7 @@ from . import (
 from .attributes import refusal, same_attributes
 from .closed import FreedNode
 from .description import Stretch
+from .exposure import has_exposed
 from .gate import apply_eagerly
 from .modes import frame_hidden, state
 from .node import edge_of
@@ -88,8 +89,9 @@ class Frame(Watched):
         self.first_pending_at_close, self.flushed_at_close = 0, 0
 
     # --- ops ----------------------------------------------------------------------------------------------------
-    def apply(self, op, operands, attributes, inside=False):
-        """The op as a step of the recording; its result is pending. inside: the frame itself, at work, applies it."""
+    def apply(self, op, operands, attributes, inside=False, shown=False):
+        """The op as a step of the recording; its result is pending. inside: the frame itself, at work, applies it.
+        shown: of exposed memory (exposure.py), there are copies."""
         # A door (onlooker.py) written out, because this runs for every op.
         if self.working and not inside:
             return self.onlooker.apply(op, operands, attributes)
@@ -97,6 +99,8 @@ class Frame(Watched):
         try:
             if state.default_dtype is not self.default_dtype:
                 return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
+            if not shown and has_exposed(operands):
+                return frame_inputs.apply_exposed(self, op, operands, attributes)
             mark, expected = len(self.numbers), self.expected
             ids = ()
             for x in operands:
@@ -142,10 +146,14 @@ class Frame(Watched):
         finally:
             self.working = inside or self.torn
 
+    def apply_shown(self, op, operands, attributes):
+        """`apply` of operands that no NumPy array shows, or copies in their place."""
+        return self.apply(op, operands, attributes, True, True)
+
     def _apply_again(self, op, operands, attributes, mark):
         """What had been expected is not what comes: operands must be identified anew."""
         del self.numbers[mark:]
-        return self.apply(op, operands, attributes, True)
+        return self.apply(op, operands, attributes, True, True)
 
     def _step_or_result(self, op, ids, operands, attributes, enabled, mark, expected):
         """The step of an op that is not the one that comes next; or what it gives, if there is none."""
@@ -232,10 +240,6 @@ class Frame(Watched):
                 return function(*args)
         finally:
             self.working = True
-
-    @property
-    def has_other_default(self):
-        return state.default_dtype is not self.default_dtype
 
     def note(self, reason):
         self.noted = True
@@ -331,6 +335,10 @@ class Frame(Watched):
         return frame_views.shown_by(self, view)
 
     @door
+    def before_lending(self, tensor):
+        frame_inputs.before_lending(self, tensor)
+
+    @door
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 
@@ -403,22 +411,12 @@ class Frame(Watched):
         return array
 
     def step_of(self, vid):
-        """The step that makes a value."""
-        low, high = 0, len(self.steps) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.steps[middle].first <= vid:
-                low = middle
-            else:
-                high = middle - 1
-        while not self.steps[low].metas:
-            low -= 1
-        return self.steps[low]
+        return self.step.maker_of(vid)
 
     # --- for onlookers (onlooker.py) ------------------------------------------------------------------------------
     def books(self):
         """(all that has been recorded so far, arrays by number, numbers): what values can be computed from."""
-        return Stretch(self), self.arrays, self.numbers
+        return Stretch(self), self.memory(), self.numbers
 
     def place(self):
         return self.step, self.flushed
@@ -476,7 +474,7 @@ class Frame(Watched):
         return False  # whether a backward of results of this call has been done: see usual_calls.py
 
     def gradients_outside(self, *_):
-        return None  # what autograd.grad gives
+        return None
 
     def recorded(self):
         return self

@@ -11,6 +11,7 @@ from collections import Counter
 from ..compiler.autodiff import has_rule
 from ..compiler.ops.table import Meta
 from . import engine
+from .frame_inputs import read_now
 from .gate import apply_inplace
 from .modes import state
 from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of, shown
@@ -300,7 +301,7 @@ def living(frame, vids):
 
 def can_differentiate(frame, outputs, create_graph, inputs):
     """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
-    if create_graph or inputs is not None or frame.hooked or frame.has_other_default:
+    if create_graph or inputs is not None or frame.hooked or frame.default_dtype is not state.default_dtype:
         return False
     return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
 
@@ -308,7 +309,7 @@ def can_differentiate(frame, outputs, create_graph, inputs):
 def take_backward(frame, outputs, gradients, retain_graph):
     """(the step's detail, the gradients it makes); None if it had to run eagerly, and has."""
     vids = tuple(t._vid for t in outputs)
-    operands = (*outputs, *(gradients or (None,) * len(vids)))
+    operands = (*outputs, *(read_now(frame, gradients) if gradients else (None,) * len(vids)))
     key = (len(vids), bool(retain_graph))
     try:
         step = frame.take(BACKWARD, operands, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph))

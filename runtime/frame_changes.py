@@ -17,6 +17,8 @@ from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
 from . import frame_autograd
 from .attributes import refusal
+from .exposure import has_exposed, is_exposed
+from .frame_inputs import read_now
 from .frame_views import group, read_by_any_backward, same_version
 from .gate import check_fits, inplace_eagerly
 from .modes import state
@@ -42,11 +44,13 @@ def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
     depth = frame.step.depth
     vid = frame.identify(target)
-    reason = OTHER_DEFAULT if frame.has_other_default else alias_reason(frame, target, vid)
+    reason = OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid)
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
+    if has_exposed(operands):
+        operands = read_now(frame, operands)
     codes = tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
-    new = frame.apply(op, _keep_old_value(frame, op, target, operands, attributes), attributes, inside=True)
+    new = frame.apply(op, _keep_old_value(frame, op, target, operands, attributes), attributes, True, True)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
         if new._requires_grad:
@@ -189,7 +193,7 @@ def alias_reason(frame, target, vid):
     if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
-    if is_borrowed(array):
+    if is_borrowed(array) or is_exposed(target):
         return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
@@ -329,8 +333,10 @@ def update(frame, rule, rows, numbers, flags):
 
 def _rows_reason(frame, rows, flags):
     """Why an update cannot be a step, whatever is recorded; else None."""
-    if frame.has_other_default:
+    if frame.default_dtype is not state.default_dtype:
         return OTHER_DEFAULT
+    if any(map(has_exposed, rows)):
+        return "an update reads or writes memory that a NumPy array shares"
     if len(set(map(len, rows))) > 1:
         return "the rows of an update are not of one length"
     refused = refusal(flags)

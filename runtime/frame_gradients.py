@@ -5,6 +5,7 @@ values of the call.
 """
 
 from .frame_autograd import _check_step, can_differentiate, flows, needed_by, reach
+from .frame_inputs import read_now
 from .recording import GRADIENTS, TooManyPaths, ValueMeta
 
 
@@ -21,7 +22,7 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
         return None
     reached = _reached(frame, outputs)
     used = [t for t in inputs if _number(frame, t) in reached]
-    operands = (*outputs, *(cotangents or (None,) * len(outputs)), *used)
+    operands = (*outputs, *(read_now(frame, cotangents) if cotangents else (None,) * len(outputs)), *used)
     key = (len(outputs), bool(retain_graph))
     try:
         step = frame.take(GRADIENTS, operands, key, (), lambda: GradientsDetail(frame, outputs, used, retain_graph))

@@ -7,7 +7,11 @@ runs.
 import numpy as np
 
 from .evaluate import strides_in_elements
+from .exposure import MOST_BYTES, TOO_LARGE, are_same, copied, is_exposed
+from .gate import apply_eagerly, is_view_op
+from .modes import frame_hidden
 from .recording import INPUT, Step, TooManyPaths, ValueMeta, user_line
+from .tensor import Tensor
 
 
 def enter(frame, tensor):
@@ -85,3 +89,57 @@ def _shares_home(frame, owner, array):
     # Some may be expected and not have come in yet.
     changed = [v for v in frame.owners[owner] if id(frame.externals.get(v)) in frame.homes]
     return any(np.may_share_memory(frame.arrays[v], array) for v in changed)
+
+
+# --- memory that NumPy arrays show too (exposure.py) ------------------------------------------------------------------
+def apply_exposed(frame, op, operands, attributes):
+    """An op some of whose operands may be exposed: it reads what is there now."""
+    exposed = [x for x in operands if isinstance(x, Tensor) and is_exposed(x)]
+    if exposed and is_view_op(op):
+        if frame.looks_only(exposed[0]):
+            with frame_hidden():
+                return apply_eagerly(op, operands, attributes)
+        return frame.run_eagerly("a view of memory that a NumPy array shares", apply_eagerly, op, operands, attributes)
+    if any(x._data is not None and x._data.nbytes > MOST_BYTES for x in exposed):
+        return frame.run_eagerly(TOO_LARGE, apply_eagerly, op, operands, attributes)
+    return frame.apply_shown(op, _with_copies(frame, operands, exposed), attributes)
+
+
+def read_now(frame, operands):
+    """The operands, with copies in place of exposed tensors, or with copies that programs read in their place."""
+    exposed = [x for x in operands if isinstance(x, Tensor) and is_exposed(x)]
+    return _with_copies(frame, operands, exposed) if exposed else operands
+
+
+def _with_copies(frame, operands, exposed):
+    for x in exposed:
+        copy = frame.copy_of(x)
+        if copy is x:
+            _hold(frame.recorded(), x)
+        else:
+            operands = tuple([copy if o is x else o for o in operands])
+    return operands
+
+
+def _hold(frame, tensor):
+    """Programs read a copy of what is in the tensor's memory now."""
+    vid = frame.identify(tensor)
+    held = frame.held_copies.get(vid)
+    if held is not None and not are_same(held, tensor._data):
+        frame.flush()
+        (frame.let_go if tensor._frame is frame else frame.lose)(tensor)
+        vid, held = frame.identify(tensor), None
+    if held is None:
+        frame.held_copies[vid] = copied(tensor._data)
+
+
+def before_lending(frame, tensor):
+    """Somebody gets a NumPy array of the tensor's memory, and may write to it: what is pending has not read it yet."""
+    if frame.closed:
+        return
+    if tensor._frame is frame:
+        frame.compute(tensor) if tensor._data is None else None
+        _hold(frame, tensor)
+    elif id(tensor) in frame.bound:
+        frame.flush()
+        frame.lose(tensor)

@@ -19,6 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 
 from ..compiler.dtypes import DType
 from . import native, native_text
+from .exposure import has_exposed
 from .modes import state
 from .recording import BACKWARD, GRADIENTS, UPDATE
 from .tensor import Tensor
@@ -69,11 +70,15 @@ class Spans:
 
     def call_module(self, module, args):
         """module(*args), in a call that has not departed."""
+        if has_exposed(args):
+            return native.call_in_python("call_module", module, *args)
         guards = self._guards(self.frame.position.value, module, Guards().cover, module, args)
         return self._call(module, partial(native.call_in_python, "call_module", module), args, guards)
 
     def call_function(self, function, args):
         """function(*args) of a spanned function."""
+        if has_exposed(args):
+            return function(*args)
         guards = self._guards(self.frame.position.value, function, Guards().cover_function, args)
         return self._call(function, function, args, guards)
 

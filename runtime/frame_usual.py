@@ -12,10 +12,12 @@ wrong but the comparison.
 
 import threading
 from functools import partial
+from itertools import count
 from operator import is_, itemgetter
 
-from . import native, native_text
+from . import frame_inputs, native, native_text
 from .attributes import same_attributes
+from .exposure import has_exposed, is_exposed
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
@@ -53,6 +55,9 @@ class UsualFrame(Ending, UsualBooks):
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
+        read, numbers = {vid for entry in entries for vid in entry.operands}, count()
+        # Of each argument, whether anything but a copy of it is read.
+        self.reads_argument = [key is not None and next(numbers) in read for key in self.argument_keys]
         self.walks = [WalkAgain(frame, entries, walk) for walk in frame.walks]
         self.needed, self.program, self.n_numbers = needed, frame.end_program, len(frame.numbers)
         self.metas = frame.step.metas_so_far()
@@ -141,9 +146,19 @@ class UsualFrame(Ending, UsualBooks):
     def call(self, function, arguments, args, kwargs):
         """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it
         does not begin like that."""
-        if state.frame is not None or not self.start(arguments):
+        if state.frame is not None:
+            return NOT_STARTED
+        if self._native is not None and self._is_hidden_again(arguments):
+            return vars(self)["call"](function, arguments, args, kwargs)
+        if not self.start(arguments):
             return NOT_STARTED
         return run(self, function, args, kwargs)
+
+    def _is_hidden_again(self, arguments):
+        """Whether NumPy arrays have shown memory that the call reads, and now none does any more."""
+        read = [x for x, is_read in zip(arguments, self.reads_argument) if is_read]
+        met = [x for x in (*read, *self.expectation.tensors) if has_exposed((x,))]
+        return bool(met) and not any(map(is_exposed, met))
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
@@ -176,6 +191,8 @@ class UsualFrame(Ending, UsualBooks):
         if not all(map(self._takes, arguments, self.argument_keys)) or not self.expectation.holds():
             return False
         tensors = [a for a, key in zip(arguments, self.argument_keys) if key is not None]
+        if any(is_read and is_exposed(x) for x, is_read in zip(arguments, self.reads_argument)):
+            return False
         self.tensors[: len(tensors)] = tensors
         self.position.value = 0
         return True
@@ -214,8 +231,32 @@ class UsualFrame(Ending, UsualBooks):
     def apply(self, op, operands, attributes):
         if self.working:
             return self.onlooker.apply(op, operands, attributes)
+        if has_exposed(operands):
+            return frame_inputs.apply_exposed(self, op, operands, attributes)
+        return self.apply_shown(op, operands, attributes)
+
+    def apply_shown(self, op, operands, attributes):
+        """`apply` of operands that no NumPy array shows, or copies in their place."""
         tensor = self._take_op(op, operands, attributes)
         return self.depart().apply(op, operands, attributes) if tensor is None else tensor
+
+    def before_lending(self, tensor):
+        if self.working:
+            return
+        later = self.entries[self.position.value : -1]
+        if any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later) or self._is_read_by(
+            later, tensor
+        ):
+            self.depart().before_lending(tensor)
+
+    def _is_read_by(self, entries, tensor):
+        """Whether an entry reads the memory of a tensor that the call knows."""
+        seen = self._numbers().get(id(tensor))
+        if seen is None:
+            return False
+        roots = {entry.vid: entry.root for entry in self.entries[:-1] if entry.root is not None}
+        root = roots.get(seen, seen)
+        return any(roots.get(vid, vid) == root for entry in entries for vid in entry.operands)
 
     @at_work
     def _take_op(self, op, operands, attributes):
@@ -298,6 +339,8 @@ class UsualFrame(Ending, UsualBooks):
         if entry.grad_enabled is not state.grad_enabled:
             return None
         operands = outputs + (gradients or (None,) * len(outputs))
+        if has_exposed(operands):
+            return None
         if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
             return None
         tensors = self.tensors
@@ -318,7 +361,8 @@ class UsualFrame(Ending, UsualBooks):
             return self._walk_again(entry.walk, outputs, cotangents, inputs, retain_graph, create_graph)
         operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
         if (
-            entry.op is GRADIENTS
+            not has_exposed(operands)
+            and entry.op is GRADIENTS
             and entry.attributes[0] == len(outputs)
             and entry.attributes[1] is retain_graph
             and not create_graph

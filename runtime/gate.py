@@ -18,6 +18,11 @@ from .tensor import Tensor, _apply, set_eager
 apply = _apply
 
 
+def is_view_op(op):
+    """Whether results of the op may show the memory of its operand."""
+    return op.kind == "view" or "view" in op.extra
+
+
 def apply_eagerly(op, operands, attributes):
     """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
     if op.kind == "composite" and op.evaluate is None:
@@ -29,7 +34,7 @@ def apply_eagerly(op, operands, attributes):
     out = Tensor(evaluate(op, arrays, attributes, types, meta))
     if op is data:
         out.share_memory(operands[0])
-    elif op.kind == "view" or "view" in op.extra:
+    elif is_view_op(op):
         _share(out, operands[0], arrays[0])
     if state.grad_enabled:
         _record(op, operands, attributes, out)

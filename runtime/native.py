@@ -4,9 +4,8 @@ The methods of a UsualFrame are builtins that hold its words (NativeReplay). Cal
 the first such frame is made: `Op.__call__` becomes a slot wrapper (`install`), which looks at the words of the call in
 flight in this thread and calls the Python function that was there before if there is none.
 
-Python takes about a microsecond to compare an op with what is expected; this takes a tenth of it. Where objects lie
-otherwise than we look for them (`layout` is None: another interpreter, or one without the interpreter lock) or with
-WEFT_NATIVE_REPLAY=0 the Python methods of frame_usual.py do the same.
+This takes a tenth of the time that Python takes. Where objects lie otherwise than we look for them (`layout` is None:
+another interpreter, or one without the interpreter lock) or with WEFT_NATIVE_REPLAY=0 the Python methods do the same.
 """
 
 import ctypes
@@ -68,7 +67,7 @@ def _find_layout():
     tensor, storage = Tensor(None), Storage()
     for name, value in slots.items():
         setattr(tensor, name, value)
-    storage.version, storage.sharers = object(), object()
+    storage.version, storage.sharers, storage.exposed = object(), object(), object()
     found = _array_layout() | {
         "type": _place(items, id(tuple)),
         "size": _place((None,) * 1234, 1234),
@@ -78,6 +77,7 @@ def _find_layout():
         "weak_references": _place_of_weak_references(),
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
+        "exposed": _place(storage, id(storage.exposed)),
         "type_version": _place_of_type_version(),
     }
     _wrapper_base()
@@ -308,7 +308,8 @@ class NativeReplay:
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
         words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
-        arguments = [_argument(self.held, *pair) for pair in zip(frame.argument_keys, frame.argument_types)]
+        records = zip(frame.argument_keys, frame.argument_types, frame.reads_argument)
+        arguments = [_argument(self.held, *one) for one in records]
         words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
@@ -433,12 +434,12 @@ def _id(x):
     return 0 if x is None else id(x)
 
 
-def _argument(held, key, kind):
+def _argument(held, key, kind, is_read):
     if key is None:
         held.append(kind)
         return 0, id(kind)
     shape, dtype, flag, _, _ = key
-    return *words_of(Place(shape, dtype, None, False), held), id(flag)
+    return *words_of(Place(shape, dtype, None, False), held), id(flag), 0, is_read
 
 
 def _entry(held, entry):

@@ -159,6 +159,7 @@ def _require_start(f, arguments):
         tensor = f.load(record, 0)
         f.same(f.load(tensor, layout.data), f.load(record, 8))
         f.require_leaf(tensor, f.load(record, 16))
+        f.require_hidden(tensor)
 
 
 def _start(f, arguments):
@@ -182,6 +183,9 @@ def _require_argument(f, record, x, records, i):
     array = f.load(x, layout.data)
     f.require_type(array, t.ARRAY)
     f.require_leaf(x, f.load(record, 32))
+    # What ops read as a copy may be exposed; what the program reads where it is may not.
+    with b.when(b.cmp("ne", f.load(record, 48, I64), b.i64(0))):
+        f.require_hidden(x)
     _require_place(f, array, record)
     base = f.load(array, layout.array_base)
     owner = b.select(b.cmp("eq", base, NULL), array, base)

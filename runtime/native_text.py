@@ -46,6 +46,7 @@ class Layout(NamedTuple):
     meta: int
     version: int
     sharers: int
+    exposed: int
     type_version: int
 
 
@@ -116,7 +117,7 @@ KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
-ARGUMENT_WORDS = 6
+ARGUMENT_WORDS = 7
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float
@@ -228,6 +229,12 @@ class Function:
         self.same(self.load(tensor, self.layout.requires_grad), flag)
         self.same(self.load(tensor, self.layout.node), self.word(NONE))
         self.same(self.load(tensor, self.layout.frame), self.word(NONE))
+
+    def require_hidden(self, tensor):
+        """No NumPy array may show the tensor's memory (exposure.py)."""
+        storage = self.load(tensor, self.layout.storage)
+        with self.b.when(self.b.cmp("ne", storage, self.word(NONE))):
+            self.same(self.load(storage, self.layout.exposed), self.word(NONE))
 
     def is_unshared(self, x):
         """Whether an object has one reference."""

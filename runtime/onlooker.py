@@ -15,6 +15,7 @@ A handler that interrupts the user's own code, and not weft, is simply part of t
 import time
 from functools import wraps
 
+from .exposure import Copies
 from .frame_again import NothingAgain
 from .frame_autograd import node_name
 from .gate import apply_eagerly, inplace_eagerly
@@ -48,7 +49,7 @@ def door(method):
     return entered
 
 
-class Watched(NothingAgain):
+class Watched(Copies, NothingAgain):
     """What frames have for onlookers.
 
     working: whether the frame's books are being written. changing: whether they are half written, so that an exception
@@ -58,6 +59,7 @@ class Watched(NothingAgain):
     """
 
     def __init__(self):
+        super().__init__()
         # Nothing of this is also an attribute of the class: Python would take longer to find it.
         self.closed = self.working = self.changing = self.torn = False
         self.flight = self.sight = None
@@ -133,6 +135,9 @@ class Onlooker(NothingAgain):
 
     def living_views(self, target):
         return ()
+
+    def before_lending(self, tensor):
+        pass
 
     def before_gradient(self, tensor):
         pass

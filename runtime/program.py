@@ -196,7 +196,7 @@ class Program:
 
     def run(self, frame):
         """Run for the flight of a call. True if a check failed; then nothing was written."""
-        known = frame.arrays
+        known = frame.memory()
         self.counter[0] += 1
         arrays = [known[v] for v in self.inputs]
         return self.compute(arrays, frame.numbers, frame.met_expected, frame) is None
@@ -253,7 +253,7 @@ def _find(text, build):
 def run_steps_eagerly(frame):
     """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
     with frame_hidden(frame.default_dtype), no_grad():
-        values = {vid: Tensor(array) for vid, array in frame.arrays.items()}
+        values = {vid: Tensor(array) for vid, array in frame.memory().items()}
         for step in frame.steps[frame.flushed :]:
             if step.op in (INPUT, ASSIGN):
                 continue

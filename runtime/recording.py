@@ -9,7 +9,9 @@ looks like, never a value; values belong to the call (frame.py).
 
 import sys
 from array import array
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
 from ..compiler import dtypes
@@ -31,6 +33,7 @@ def number_code(x):
 
 MAX_BRANCHES = 16
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
+_first = attrgetter("first")
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -135,6 +138,14 @@ class Step:
         if self.op == UPDATE:
             return self.first_number + self.detail.n_numbers
         return self.first_number + (0 if isinstance(self.op, str) else sum(k < 0 for k in self.operands))
+
+    def maker_of(self, vid):
+        """The step up to here that makes a value."""
+        path = self.path()
+        k = bisect_right(path, vid, key=_first) - 1
+        while not path[k].metas:
+            k -= 1
+        return path[k]
 
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list that must not be changed)."""

@@ -39,20 +39,27 @@ class LentMemory:
         return self.array.__array_interface__
 
 
+class Watch(LentMemory):
+    """Counts as a sharer of the memory for weft itself: no array is made of it."""
+
+    __slots__ = ()
+
+
 class Storage:
     """What tensors sharing memory share: a version, bumped by every in-place change, and who they are (`sharers`, weak
     references, or None if nothing was ever shared). Arrays of the user that share it count among them.
 
     x.data and x have a Storage each, with a version each. Both know all sharers, and `changes` is one list with the
-    number of in-place changes through either, since there are two.
+    number of in-place changes through either, since there are two. `exposed` is true if NumPy arrays of the user may
+    show the memory, and None if there are none (exposure.py).
     """
 
-    __slots__ = ("version", "sharers", "changes")
+    __slots__ = ("version", "sharers", "changes", "exposed")
 
     def __init__(self):
         self.version = 0
         self.sharers = None
-        self.changes = None
+        self.changes = self.exposed = None
 
     def shared_by(self, tensor):
         # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
@@ -200,7 +207,7 @@ class Tensor:
         if theirs.changes is None:
             theirs.changes = [0]
         self._storage = own = Storage()
-        own.version, own.sharers, own.changes = version, theirs.sharers, theirs.changes
+        own.version, own.sharers, own.changes, own.exposed = version, theirs.sharers, theirs.changes, theirs.exposed
 
     def replace_memory(self, other):
         """Let self have the memory of `other`, and keep its version: what `x.data = other` does."""
@@ -215,7 +222,7 @@ class Tensor:
     def watch(self):
         """Something that counts as a sharer as long as it lives: changes of the memory then happen one by one, also in
         compiled calls, and readers are told before."""
-        watch = LentMemory(self.array)
+        watch = Watch(self.array)
         self._share_with(watch)
         self._storage.changes = self._storage.changes or [0]
         return watch
@@ -242,9 +249,23 @@ class Tensor:
     def lend(self):
         """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
         call: the user may look at any time."""
+        if state.frame is not None:
+            state.frame.before_lending(self)
         lent = LentMemory(self.array)
         self._share_with(lent)
+        for sharer in self._storage.living_sharers():
+            if isinstance(sharer, Tensor) and sharer._storage is not None:
+                sharer._storage.exposed = True
         return np.asarray(lent)
+
+    @classmethod
+    def showing(cls, array):
+        """A tensor on the memory of an array of the user's."""
+        # A view object of our own: giving the caller's array another shape must not change the tensor's.
+        tensor = cls(array.view())
+        tensor._storage = Storage()
+        tensor._storage.exposed = True
+        return tensor
 
     # --- autograd -----------------------------------------------------------------------------------------------
     @property

@@ -166,6 +166,7 @@ class Ending:
         self.outputs.clear()
         self.written, self.given = (), None
         self.arrays.clear()
+        self.copies.clear()
         self.owners, self.n_flushed, self.tried = (), 0, ()
         # What was let go of may have had finalizers. From here on another thread may use this frame.
         if state.frame is self:

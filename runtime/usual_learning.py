@@ -100,6 +100,10 @@ _CONDITIONS = (
         lambda frame: frame.hooked and frame.has_nodes_out,
     ),
     ("gradients pass through nodes", lambda frame: frame.hooked and not frame.walks),
+    (
+        "a tensor that requires gradients, or was made in the call, has memory that a NumPy array shows too",
+        lambda frame: frame.held_copies,
+    ),
     ("there are too many paths", lambda frame: frame.full),
     ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close and not frame.flushes),
     (
