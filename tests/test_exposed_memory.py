@@ -1,0 +1,270 @@
+"""Memory that NumPy arrays of the user show too, written to in the middle of compiled calls (runtime/exposure.py)."""
+
+import gc
+
+import numpy as np
+import pytest
+from compiled_twin import twin
+
+import weft
+from weft import nn
+from weft.runtime import exposure
+
+
+def arrays(*shapes, dtype=np.float32):
+    generator = np.random.default_rng(0)
+    return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+@twin
+def test_micro_batches_through_one_buffer(compile):
+    data, target = arrays((2, 6, 4))[0], weft.ones(6, 1)
+    model = nn.Linear(4, 1)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+    buffer = np.zeros((6, 4), np.float32)
+    x = weft.from_numpy(buffer)
+
+    @compile
+    def step():
+        optimizer.zero_grad()
+        losses = []
+        for part in data:
+            buffer[:] = part
+            loss = nn.functional.mse_loss(model(x), target)
+            loss.backward()
+            losses.append(loss)
+        optimizer.step()
+        return losses
+
+    for _ in range(9):
+        yield step(), list(model.parameters())
+
+
+@twin
+def test_a_buffer_as_argument(compile):
+    buffer = np.zeros((3, 2), np.float32)
+
+    @compile
+    def f(x, w):
+        first = (x * w).sum()
+        buffer.fill(3.0)
+        second = (x * w).sum()
+        return first, second, x + first
+
+    for k in range(9):
+        buffer[:] = k
+        yield f(weft.from_numpy(buffer), weft.full((2,), 1.5))
+
+
+@twin
+def test_arrays_as_operands(compile):
+    (array,) = arrays(4)
+
+    @compile
+    def f(x):
+        a = x + array
+        array.__iadd__(1.0)
+        b = weft.as_tensor(array) * x
+        return a, b, a + array
+
+    for _ in range(8):
+        yield f(weft.ones(4))
+
+
+@twin
+def test_a_value_that_comes_back(compile):
+    """As in finite differences: at every read but one the memory is what it was at the beginning."""
+    point = np.ones(3)
+    x = weft.from_numpy(point)
+
+    @compile
+    def slopes():
+        found = []
+        for k in range(3):
+            point[k] += 0.25
+            above = (x * x).sum()
+            point[k] -= 0.25
+            found.append((above - (x * x).sum()) / 0.25)
+        return found
+
+    for _ in range(8):
+        yield slopes()
+
+
+@twin
+def test_a_leaf_on_a_buffer(compile):
+    buffer = np.ones(3, np.float32)
+    w = weft.from_numpy(buffer).requires_grad_()
+
+    @compile
+    def f(x):
+        first = (w * x).sum()
+        buffer[1] = 7.0
+        second = (w.exp() * x).sum()
+        buffer[1] = 1.0
+        return first, second
+
+    for _ in range(6):
+        first, second = f(weft.full((3,), 2.0))
+        yield first, second
+        second.backward()
+        yield w.grad
+
+
+@twin
+def test_views_of_a_buffer(compile):
+    buffer = np.zeros((4, 3), np.float32)
+    x = weft.from_numpy(buffer)
+
+    @compile
+    def f(step):
+        row, turned = x[1], x.t()
+        before = row * 2.0
+        buffer[1] += 1.0
+        row.add_(step)
+        return before, row * 2.0, turned.sum(1), x
+
+    for k in range(8):
+        yield f(weft.full((3,), float(k)))
+        yield buffer.tolist()
+
+
+@twin
+def test_memory_lent_in_the_call(compile):
+    w = weft.ones(3)
+
+    @compile
+    def f(x):
+        before, y = x * w, x.exp()
+        weights, values = w.numpy(), y.numpy()
+        weights += 1.0
+        values *= 2.0
+        after = x * w
+        weights -= 0.5
+        return before, after, x * w, y + 1.0, y
+
+    for _ in range(8):
+        yield f(weft.full((3,), 0.5)), w
+
+
+@twin
+def test_memory_lent_before_the_call(compile):
+    w = weft.ones(3, requires_grad=True)
+    held = []
+
+    @compile
+    def f(x):
+        first = (x * w).sum()
+        for array in held:
+            array += 1.0
+        return first, (x * w * w).sum()
+
+    for k in range(12):
+        if k == 5:
+            held.append(w.detach().numpy())
+        if k == 8:
+            held.clear()
+            gc.collect()
+        first, second = f(weft.ones(3))
+        second.backward()
+        yield first, second, w.grad
+
+
+@twin
+def test_gradients_from_a_buffer(compile):
+    cotangent = np.ones(3, np.float32)
+    w = weft.ones(3, requires_grad=True)
+
+    @compile
+    def f(x):
+        y = w * x
+        y.backward(weft.from_numpy(cotangent), retain_graph=True)
+        cotangent.__iadd__(1.0)
+        (found,) = weft.autograd.grad(y, w, weft.from_numpy(cotangent))
+        return found
+
+    for k in range(8):
+        yield f(weft.full((3,), 1.0 + k)), w.grad
+
+
+@twin
+def test_an_update_from_a_buffer(compile):
+    gradient = np.ones(3, np.float32)
+    w = nn.Parameter(weft.ones(3))
+    optimizer = weft.optim.SGD([w], lr=0.1)
+
+    @compile
+    def f():
+        w.grad = weft.from_numpy(gradient)
+        optimizer.step()
+        gradient.__iadd__(1.0)
+        optimizer.step()
+        return w.sum()
+
+    for _ in range(6):
+        yield f(), w
+
+
+@twin
+def test_strides_and_buffers_of_other_kinds(compile):
+    whole = np.zeros((6, 8), np.float64)
+    raw = bytearray(24)
+    tensors = [weft.from_numpy(a) for a in (whole[::-2, 1::3], whole.T, np.frombuffer(raw, np.float32))]
+
+    @compile
+    def f():
+        found = []
+        for k in range(2):
+            whole[:] += k + np.arange(8)
+            raw[3] = 64 + k
+            found += [t * 2 for t in tensors]
+        return found
+
+    for _ in range(6):
+        yield f()
+
+
+@twin
+def test_large_memory(compile):
+    buffer = np.zeros(exposure.MOST_BYTES // 4 + 1, np.float32)
+    x = weft.from_numpy(buffer)
+
+    @compile
+    def f(k):
+        buffer[:3] = 1.0
+        a = x[:5] * k
+        b = x.max() * k
+        buffer[:3] = 2.0
+        return a, b, x.max()
+
+    for k in range(4):
+        yield f(weft.full((), float(k)))
+
+
+def test_memory_that_nobody_else_holds_is_not_copied(monkeypatch):
+    monkeypatch.setattr(exposure, "copied", lambda array: pytest.fail("copied"))
+    f = weft.compile(lambda x, w: (x * w).sum())
+    w = weft.from_numpy(np.ones(3))
+    for _ in range(6):
+        result = f(weft.from_numpy(np.ones(3)), w)  # outside of the assertion, which holds what it is made of
+        total = w.numpy().sum()
+        assert result.item() == total == 3.0
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    assert f(weft.from_numpy(frozen), w).item() == 3.0
+
+
+def test_calls_go_on_being_replayed():
+    array = np.ones(3, np.float32)
+    f = weft.compile(lambda x: (x * 2.0).sum())
+    for k in range(8):
+        array[:] = k
+        assert f(weft.from_numpy(array)).item() == 6.0 * k
+    assert "calls are replayed" in f.explain()
+
+
+def test_explain_says_what_is_too_large():
+    x = weft.from_numpy(array := np.ones(exposure.MOST_BYTES // 4 + 1, np.float32))
+    f = weft.compile(lambda: x.sum())
+    assert f().item() == len(array)
+    assert "weft.tensor(array) is a copy of its own" in f.explain()
