@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from .access import cuts, goes_across, is_contiguous
 from .dtypes import bool_
+from .precedence import Precedence
 from .reads import analyse, domain_of, is_loop_op
 
 # More ops than this spill registers and compile slowly; no gain was seen beyond.
@@ -78,9 +79,6 @@ class Fusion:
 def fuse(graph):
     """The Fusion of a settled graph."""
     state = _State(analyse(graph))
-    for value in graph.values:
-        if state.reads.is_node[value.number]:
-            _add(state, value)
     refused = _join_along(state, _edges_by_size(state))
     # Once more: some of what stood in the way may have moved.
     refused = _join_along(state, [edge for edge, _ in refused])
@@ -122,25 +120,32 @@ def _join_along(state, edges):
         if reason is None:
             merged, reason = _joined(state, x, y)
             if merged is not None:
-                _replace(state, x, y, merged)
+                state.join(x, y, merged)
                 continue
         refused.append(((base, value), reason))
     return refused
 
 
 class _State:
-    """The partition while it grows. `before`: group number -> bit set of the groups it depends on, near or far."""
+    """The partition while it grows, and in which order its groups can run."""
 
-    __slots__ = ("reads", "group_of", "before")
+    __slots__ = ("reads", "group_of", "precedence")
 
     def __init__(self, reads):
         self.reads = reads
-        self.group_of = {}
-        self.before = {}
+        nodes = [v for v in reads.graph.values if reads.is_node[v.number]]
+        self.group_of = {v.number: _alone(reads, v) for v in nodes}
+        read = {v.number: [base.number for base, _ in producers(reads, v)] for v in nodes}
+        users = {v.number: [] for v in nodes}
+        for number, bases in read.items():
+            for base in bases:
+                users[base].append(number)
+        self.precedence = Precedence(read, users, self.group_of)
 
-    def depends(self, x, y):
-        """Whether group x needs something that group y computes."""
-        return self.before[x.number] >> y.number & 1
+    def join(self, x, y, merged):
+        """One group in place of two, under its own number."""
+        self.precedence.join(*self.precedence.in_order(x, y), merged.number)
+        self.group_of.update((v.number, merged) for v in merged.values)
 
 
 def producers(reads, value):
@@ -151,7 +156,7 @@ def producers(reads, value):
             yield base, read
 
 
-def _add(state, value):
+def _alone(reads, value):
     """A group for the op alone."""
     kind = "loop" if is_loop_op(value) else value.op.name
     group = Group(value.number, kind, [value])
@@ -159,14 +164,10 @@ def _add(state, value):
         group.size, group.row, group.outer, level = domain_of(value)
         group.level[value.number] = level
         reading = "full" if value.op.kind == "reduction" else level
-        found = {c for r in state.reads.by_value[value.number] for c in cuts(r.access.collapsed)}
+        found = {c for r in reads.by_value[value.number] for c in cuts(r.access.collapsed)}
         group.cuts = {"full": set(), "row": set(), "column": set(), reading: found}
-        group.across = any(goes_across(r.access.collapsed) for r in state.reads.by_value[value.number])
-    state.group_of[value.number] = group
-    before = 0
-    for base, _ in producers(state.reads, value):
-        before |= state.before[base.number] | 1 << base.number
-    state.before[group.number] = before
+        group.across = any(goes_across(r.access.collapsed) for r in reads.by_value[value.number])
+    return group
 
 
 def _obstacle(state, x, y):
@@ -176,30 +177,7 @@ def _obstacle(state, x, y):
         return f"{other.kind} is a kernel of its own"
     if len(x.values) + len(y.values) > _MAX_OPS:
         return f"together they have more than {_MAX_OPS} ops"
-    between = _between(state, x, y) or _between(state, y, x)
-    return f"%{between.number} {between.values[0].op.name} must run between them" if between else None
-
-
-def _between(state, x, y):
-    """A group on a path from x to y, or None."""
-    if not state.depends(y, x):
-        return None
-    feeding = (state.group_of[base.number] for v in y.values for base, _ in producers(state.reads, v))
-    return next((g for g in feeding if g is not x and g is not y and state.depends(g, x)), None)
-
-
-def _replace(state, x, y, merged):
-    """The merged group takes the number of x; y's number disappears."""
-    keep, gone = 1 << x.number, 1 << y.number
-    before = (state.before[x.number] | state.before[y.number]) & ~keep & ~gone
-    del state.before[y.number]
-    for number, mask in state.before.items():
-        if mask & (keep | gone):
-            state.before[number] = (mask | before | keep) & ~gone
-    state.before[x.number] = before
-    merged.number = x.number
-    for v in merged.values:
-        state.group_of[v.number] = merged
+    return state.precedence.between(*state.precedence.in_order(x, y))
 
 
 # --- domains --------------------------------------------------------------------------------------------------------
@@ -338,12 +316,12 @@ def _join_siblings(state):
             x, y = state.group_of[first.number], state.group_of[value.number]
             if x is y:
                 continue
-            if state.depends(x, y):
-                x, y = y, x
             if _obstacle(state, x, y) is None:
+                if state.precedence.feeds(y, x):
+                    x, y = y, x
                 merged, _ = _joined(state, x, y)
                 if merged is not None:
-                    _replace(state, x, y, merged)
+                    state.join(x, y, merged)
 
 
 def _group_text(g):
