@@ -6,7 +6,7 @@ memory comes first, the same for all kernels: if it lay in the gaps between valu
 other before they write those.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from math import prod
 
@@ -33,27 +33,51 @@ class MemoryPlan:
 
 
 class _Arena:
-    """Free and taken stretches of one block that grows as needed."""
+    """One block that grows as needed, with gaps in what is taken of it.
+
+        | reserved | taken | gap | taken | taken | end ...
+
+    `gaps`: (size, start) in rising order; `gap_at`, `gap_before`: their sizes by start and by end.
+    """
 
     def __init__(self, reserved):
-        self.taken = []
-        self.reserved = self.size = reserved
+        self.end = self.size = reserved
+        self.gaps, self.gap_at, self.gap_before = [], {}, {}
 
     def take(self, size):
         size = max(_round_up(size), _ALIGNMENT)
-        at, gaps = self.reserved, []
-        for start, stop in self.taken:
-            if start - at >= size:
-                gaps.append((start - at, at))
-            at = max(at, stop)
-        if gaps:
-            _, at = min(gaps)
-        insort(self.taken, (at, at + size))
-        self.size = max(self.size, at + size)
-        return at, at + size
+        k = bisect_left(self.gaps, (size,))
+        if k < len(self.gaps):
+            gap, start = self.gaps[k]
+            self._close(gap, start)
+            if gap > size:
+                self._open(gap - size, start + size)
+        else:
+            start = self.end
+            self.end += size
+            self.size = max(self.size, self.end)
+        return start, start + size
 
     def give_back(self, stretch):
-        self.taken.remove(stretch)
+        start, stop = stretch
+        if start in self.gap_before:
+            start -= self._close(self.gap_before[start], start - self.gap_before[start])
+        if stop in self.gap_at:
+            stop += self._close(self.gap_at[stop], stop)
+        if stop == self.end:
+            self.end = start
+        else:
+            self._open(stop - start, start)
+
+    def _open(self, size, start):
+        insort(self.gaps, (size, start))
+        self.gap_at[start] = self.gap_before[start + size] = size
+
+    def _close(self, size, start):
+        """A gap is none any more; its size."""
+        del self.gaps[bisect_left(self.gaps, (size, start))]
+        del self.gap_at[start], self.gap_before[start + size]
+        return size
 
 
 def _round_up(size):

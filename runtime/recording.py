@@ -120,14 +120,23 @@ class Step:
         self._metas = None
 
     def path(self):
-        """The steps from the first to this one (a list that must not be changed)."""
+        """The steps from the first to this one (a list that must not be changed, and grows if a step is recorded
+        after this one)."""
         if self._path is None:
-            path, step = [], self
-            while step.parent is not None:
-                path.append(step)
-                step = step.parent
-            self._path = path[::-1]
+            # Recording asks at every step, so the list of the step before is taken over, not copied.
+            self._path, missing = self._taken_over("_path")
+            self._path += missing
         return self._path
+
+    def _taken_over(self, slot):
+        """(the list of the nearest step before this one that has one, the steps after that)."""
+        missing, step = [], self
+        while step.parent is not None and getattr(step, slot) is None:
+            missing.append(step)
+            step = step.parent
+        known = getattr(step, slot)
+        setattr(step, slot, None)
+        return [] if known is None else known, missing[::-1]
 
     def metas_count(self):
         """How many values are made up to here."""
@@ -148,9 +157,10 @@ class Step:
         return path[k]
 
     def metas_so_far(self):
-        """What is known of every value made up to here, by number (a list that must not be changed)."""
+        """What is known of every value made up to here, by number (a list like that of `path`)."""
         if self._metas is None:
-            self._metas = [m for step in self.path() for m in step.metas]
+            self._metas, missing = self._taken_over("_metas")
+            self._metas += [m for step in missing for m in step.metas]
         return self._metas
 
     def find(self, op, operands, attributes, grad_enabled):

@@ -1,4 +1,4 @@
-"""The program: two functions that call the kernels of a schedule in order.
+"""The program: functions that call the kernels of a schedule in order.
 
     i64 @weft_program(ptr table)                                0, or 1 if a check failed
     i64 @body(ptr closure, i64 rank, i64 size, i64 number, ptr scratch)
@@ -10,9 +10,13 @@ shared, every member of a team does (see pool.py).
 
 The body of rank 0 is the caller's. It alone does the steps that are not shared, with the scratch memory in the arena.
 Of a shared step every member does its units, with scratch memory of its own.
+
+Long programs must not take long to compile. Steps that are repeated (repeats.py) are one loop with a table of what
+differs, and a body of many steps is cut into functions @part0, @part1, ... of the body's signature, because the time
+that LLVM takes for a function grows faster than its length.
 """
 
-from math import prod
+from dataclasses import dataclass
 
 from ..ops.comparison import element_of
 from ..translate.kinds import offset_of
@@ -20,6 +24,8 @@ from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
 from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
+from .product import Product
+from .repeats import repeats
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
@@ -27,42 +33,108 @@ FIRST_ARRAY_WORD = 5
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
 _SCRATCH_ALIGNMENT = 64
 _NULL = Reg("null", PTR)
+# Steps in one function.
+_MOST_STEPS = 128
+# More pointers than this are copied into the closure by a loop.
+_MANY_POINTERS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`offset` bytes from what a word of the table points to. `scratch`: of scratch memory in a shared step, how many
+    bytes into its own a worker has it."""
+
+    word: int
+    offset: int
+    scratch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A kernel on addresses; `units`: of its cut, or None; `checks`: whether it tells if it failed."""
+
+    name: str
+    units: int | None
+    checks: bool
+    operands: tuple
+
+    words = (_SCALARS,)
+
+    @property
+    def token(self):
+        """What a loop over steps like this one has in common."""
+        return self.name, tuple(a.scratch for a in self.operands)
+
+    def emit(self, part, pointers):
+        operands = [*pointers, part.word(_SCALARS)]
+        if self.units:
+            part.some(self.units, lambda first, stop: part.b.call("void", self.name, [*operands, first, stop]))
+        elif self.checks:
+            part.alone(lambda: part.note_failure(part.b.call(I1, self.name, operands)))
+        else:
+            part.alone(lambda: part.b.call("void", self.name, operands))
+
+
+@dataclass(frozen=True, slots=True)
+class ProductCall:
+    """A batch of products, or the units of a Cut; `operands`: left, right, result and scratch memory."""
+
+    product: Product
+    function: int
+    cut: object
+    operands: tuple
+
+    @property
+    def units(self):
+        return self.cut and self.cut.units
+
+    @property
+    def words(self):
+        return (self.function,)
+
+    @property
+    def token(self):
+        return self.product, self.function, self.cut, self.operands[-1].scratch
+
+    def emit(self, part, pointers):
+        *pointers, scratch = pointers
+        work = (pointers, part.word(self.function), scratch)
+        if self.cut is None:
+            part.alone(lambda: self.product.emit(part.b, *work))
+        else:
+            part.some(self.units, lambda first, stop: self.product.emit_units(part.b, *work, self.cut, first, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """All members wait until every one has done all steps so far."""
+
+    units, words, operands, token = None, (_POOL,), (), "wait"
+
+    def emit(self, part, pointers):
+        part.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveIfFailed:
+    """Before anything is written that outlives the call. Members must have waited for the checks."""
+
+    units, words, operands, token = None, (), (), "leave"
+
+    def emit(self, part, pointers):
+        part.leave_if_failed()
 
 
 class Program:
-    """The body while it is written; `finish` writes the entry. Kernels of equal text are emitted once."""
+    """The steps of a program while they are collected; `finish` writes it. Kernels of equal text are emitted once."""
 
     def __init__(self, module, n_inputs, team=None):
         """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
         self.module, self.n_inputs, self.team = module, n_inputs, team
         self.kernels = {}
-        self.b = Builder(module, "body", _BODY, result="i64", linkage="internal")
-        self.closure, self.rank, self.size, self.number, self.own_scratch = self.b.arguments
-        self.pointers, self.units = {}, {}
+        self.steps = []
+        self.slots = {}
         self.n_waits = 0
-        self.failed = None
-        self.is_caller = self.b.cmp("eq", self.rank, self.b.i64(0))
-
-    # --- memory -------------------------------------------------------------------------------------------------------
-    def word(self, k):
-        """A word of the table, or the data pointer of an array in it."""
-        if k not in self.pointers:
-            place = self.b.offset(self.closure, 1 + len(self.pointers), 8)
-            self.pointers[k] = self.b.load(place, PTR)
-        return self.pointers[k]
-
-    def address(self, place):
-        """The address of a Place."""
-        if place.kind == "arena":
-            return self.b.offset(self.word(_ARENA), place.index, 1)
-        return self.word(FIRST_ARRAY_WORD + place.index + (self.n_inputs if place.kind == "output" else 0))
-
-    def scratch_address(self, place, start, shared):
-        """The address of scratch memory: the caller's is in the arena, a worker's `start` bytes into its own."""
-        callers = self.address(place)
-        if not shared:
-            return callers
-        return self.b.select(self.is_caller, callers, self.b.offset(self.own_scratch, start, 1))
 
     # --- steps --------------------------------------------------------------------------------------------------------
     def call_kernel(self, kernel, places, scratch):
@@ -74,100 +146,72 @@ class Program:
         name = self.kernels[text]
         operands, start = [], 0
         for k, place in enumerate(places):
-            if k in scratch:
-                operands.append(self.scratch_address(place, start, kernel.cut))
+            is_own = kernel.cut and k in scratch
+            operands.append(self.address(place, scratch=start if is_own else None))
+            if is_own:
                 start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-            else:
-                operands.append(self.address(place))
-        operands.append(self.word(_SCALARS))
-        if kernel.cut:
-            self.some(kernel.cut.units, lambda first, stop: self.b.call("void", name, [*operands, first, stop]))
-        elif kernel.checks:
-            self.alone(lambda: self.note_failure(self.b.call(I1, name, operands)))
-        else:
-            self.alone(lambda: self.b.call("void", name, operands))
+        self.steps.append(KernelCall(name, kernel.cut and kernel.cut.units, kernel.checks, tuple(operands)))
         return name
 
     def call_product(self, left, right, out, scratch, cut=None):
         """out = left @ right for operands ((place, Access)), over all leading dimensions; or the units of a Cut."""
         (left_place, x), (right_place, y) = left, right
         out_place, result = out
-        product = _Product(x.strides, y.strides, result.shape, x.shape[-1], result.dtype.size_bytes)
-        pointers = [
-            self.b.offset(self.address(left_place), x.offset, product.size),
-            self.b.offset(self.address(right_place), y.offset, product.size),
+        size = result.dtype.size_bytes
+        product = Product(x.strides, y.strides, result.shape, x.shape[-1], size)
+        operands = (
+            self.address(left_place, x.offset * size),
+            self.address(right_place, y.offset * size),
             self.address(out_place),
-        ]
-        function = self.word(_GEMM[element_of(result.dtype)])
-        work = (pointers, function, self.scratch_address(scratch, 0, cut))
-        if cut is None:
-            self.alone(lambda: product.emit(self.b, *work))
-        else:
-            self.some(cut.units, lambda first, stop: product.emit_units(self.b, *work, cut, first, stop))
-
-    def alone(self, emit):
-        """A step that one thread does."""
-        if self.team is None:
-            emit()
-            return
-        with self.b.when(self.is_caller):
-            emit()
-
-    def some(self, units, emit):
-        """A step of which every member does some units: emit(first, stop)."""
-        b = self.b
-        if units not in self.units:
-            edges = [b.mul(b.i64(units), rank) for rank in (self.rank, b.add(self.rank, b.i64(1)))]
-            self.units[units] = [b.div(edge, self.size) for edge in edges]
-        first, stop = self.units[units]
-        with b.when(b.cmp("lt", first, stop)):
-            emit(first, stop)
+            self.address(scratch, scratch=0 if cut else None),
+        )
+        self.steps.append(ProductCall(product, _GEMM[element_of(result.dtype)], cut, operands))
 
     def wait(self):
-        """Until every member has done all steps so far."""
-        self.n_waits += 1
-        assert self.n_waits <= MOST_WAITS, f"a program with more than {MOST_WAITS} waits"
-        number = self.b.add(self.number, self.b.i64(self.n_waits))
-        pool = self.word(_POOL)
-        # In a register whose name says what it is.
-        function = Reg(self.b.fresh("wait"), PTR)
-        self.b.lines.append(f"  {function.name} = load ptr, {self.b.offset(pool, offset_of(Pool, 'wait'), 1)}, align 8")
-        self.b.call("void", function, [pool, self.rank, self.size, number])
-
-    # --- checks -------------------------------------------------------------------------------------------------------
-    def note_failure(self, bad):
-        b = self.b
-        b.store(b.or_(b.load(self.closure, I64), b.convert(bad, "i64")), self.closure)
+        self.steps.append(Wait())
 
     def leave_if_failed(self):
-        """Before anything is written that outlives the call. Members must have waited for the checks."""
-        self.failed = self.failed or self.b.label("failed")
-        following = self.b.label("following")
-        self.b.branch_if(self.b.cmp("ne", self.b.load(self.closure, I64), self.b.i64(0)), self.failed, following)
-        self.b.start(following)
+        self.steps.append(LeaveIfFailed())
 
-    # --- the entry ----------------------------------------------------------------------------------------------------
+    def address(self, place, offset=0, scratch=None):
+        """The Address of a Place."""
+        if place.kind == "arena":
+            return Address(_ARENA, place.index + offset, scratch)
+        array = place.index + (self.n_inputs if place.kind == "output" else 0)
+        return Address(FIRST_ARRAY_WORD + array, offset, scratch)
+
+    def slot(self, word):
+        """Where the closure holds what a word of the table points to."""
+        return self.slots.setdefault(word, 1 + len(self.slots))
+
+    # --- functions ----------------------------------------------------------------------------------------------------
     def finish(self):
-        b = self.b
-        if self.failed is not None:
-            done = b.label("succeeded")
-            b.branch(done)
-            b.start(self.failed)
-            b.lines.append("  ret i64 1")
-            b.start(done)
-        b.finish(b.load(self.closure, I64))
+        functions = _packed(self.steps)
+        if len(functions) == 1:
+            body = _Part(self, "body")
+            body.stretches(functions[0])
+            body.finish_body()
+        else:
+            self.emit_parts(functions)
+        assert self.n_waits <= MOST_WAITS, f"a program with more than {MOST_WAITS} waits"
         self.emit_entry()
+
+    def emit_parts(self, functions):
+        for k, stretches in enumerate(functions):
+            part = _Part(self, f"part{k}")
+            part.stretches(stretches)
+            part.finish_part()
+        body = _Part(self, "body")
+        for k in range(len(functions)):
+            body.call_part(f"part{k}")
+        body.finish_body()
 
     def emit_entry(self):
         b = Builder(self.module, "weft_program", [("table", PTR)], result="i64")
         (table,) = b.arguments
-        closure = b.alloca(I64, 1 + len(self.pointers))
+        closure = b.alloca(I64, 1 + len(self.slots))
         b.store(b.i64(0), closure)
-        for position, k in enumerate(self.pointers):
-            pointer = b.load(b.offset(table, k, 8), PTR)
-            if k >= FIRST_ARRAY_WORD:
-                pointer = b.load(b.offset(pointer, ARRAY_DATA_OFFSET, 1), PTR)
-            b.store(pointer, b.offset(closure, 1 + position, 8))
+        self.fill_closure(b, table, closure)
         if self.team is None:
             b.finish(b.call(I64, "body", [closure, b.i64(0), b.i64(1), b.i64(0), _NULL]))
             return
@@ -182,75 +226,224 @@ class Program:
         b.call("void", end, [pool, state, size])
         b.finish(failed)
 
+    def fill_closure(self, b, table, closure):
+        arrays = [x for word, slot in self.slots.items() if word >= FIRST_ARRAY_WORD for x in (word, slot)]
+        by_loop = len(arrays) > 2 * _MANY_POINTERS
+        for word, slot in self.slots.items():
+            if word < FIRST_ARRAY_WORD:
+                b.store(b.load(b.offset(table, word, 8), PTR), b.offset(closure, slot, 8))
+            elif not by_loop:
+                self.copy_data_pointer(b, table, word, closure, slot)
+        if by_loop:
+            rows = self.module.constant_table("arrays", "i64", arrays)
+            with b.loop(0, len(arrays) // 2, 1) as k:
+                row = b.offset(rows, k, 16)
+                self.copy_data_pointer(b, table, b.load(row, I64), closure, b.load(b.offset(row, 1, 8), I64))
 
-class _Product:
-    """A batch of matrix products of known shapes and strides (in elements): (..., m, k) by (..., k, n)."""
+    @staticmethod
+    def copy_data_pointer(b, table, word, closure, slot):
+        array = b.load(b.offset(table, word, 8), PTR)
+        data = b.load(b.offset(array, ARRAY_DATA_OFFSET, 1), PTR)
+        b.store(data, b.offset(closure, slot, 8))
 
-    def __init__(self, left, right, shape, depth, size):
-        self.left, self.right, self.shape, self.depth, self.size = left, right, shape, depth, size
-        self.batch = shape[:-2]
-        self.m, self.n = shape[-2:]
-        self.steps = (left[:-2], right[:-2], _batch_strides(self.batch, self.m * self.n))
 
-    def emit(self, b, pointers, function, scratch):
-        """All products, whole."""
-        self.batched(b, self.batch, self.steps, pointers, lambda *at: self.call(b, at, function, scratch))
+def _packed(steps):
+    """The steps as lists of stretches (steps, period or None), a list for each function."""
+    functions, n_steps = [[]], 0
+    for stretch, period in _stretches(steps):
+        length = period or len(stretch)
+        if n_steps and n_steps + length > _MOST_STEPS:
+            functions.append([])
+            n_steps = 0
+        functions[-1].append((stretch, period))
+        n_steps += length
+    return functions
 
-    def emit_units(self, b, pointers, function, scratch, cut, first, stop):
-        """The units first .. stop - 1 of a Cut."""
-        total = {"rows": self.m, "columns": self.n, "matrices": prod(self.batch)}[cut.along]
-        start = b.mul(first, b.i64(cut.unit))
-        count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
-        emit = {"rows": self.rows, "columns": self.columns, "matrices": self.matrices}[cut.along]
-        emit(b, pointers, function, scratch, start, count)
 
-    def batched(self, b, batch, steps, pointers, call):
-        """call(...) for every index of the batch dimensions."""
-        if not batch:
-            call(*pointers)
+def _stretches(steps):
+    """(steps, period) of repeated stretches; (at most _MOST_STEPS steps, None) between them."""
+    at = 0
+    for start, period, count in [*repeats([s.token for s in steps]), (len(steps), 0, 0)]:
+        for k in range(at, start, _MOST_STEPS):
+            yield steps[k : min(k + _MOST_STEPS, start)], None
+        at = start + period * count
+        if count:
+            yield steps[start:at], period
+
+
+class _Part:
+    """A function of the body's signature while it is written."""
+
+    def __init__(self, program, name):
+        self.program = program
+        self.b = Builder(program.module, name, _BODY, result="i64", linkage="internal")
+        self.closure, self.rank, self.size, self.number, self.own_scratch = self.b.arguments
+        self.pointers, self.units = {}, {}
+        self.failed = None
+        # In a loop over steps: which wait of the program the first wait of this iteration is, less that of the first.
+        self.waits_before = None
+        self.is_caller = self.b.cmp("eq", self.rank, self.b.i64(0))
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+    def word(self, k):
+        """A word of the table, or the data pointer of an array in it."""
+        if k not in self.pointers:
+            place = self.b.offset(self.closure, self.program.slot(k), 8)
+            self.pointers[k] = self.b.load(place, PTR)
+        return self.pointers[k]
+
+    def pointer(self, address):
+        """What an Address is: of scratch memory the caller's is in the arena."""
+        return self.own(address, self.b.offset(self.word(address.word), address.offset, 1))
+
+    def own(self, address, callers):
+        if address.scratch is None:
+            return callers
+        return self.b.select(self.is_caller, callers, self.b.offset(self.own_scratch, address.scratch, 1))
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+    def stretches(self, stretches):
+        for steps, period in stretches:
+            if period:
+                self.repeat(steps, period)
+            else:
+                for step in steps:
+                    step.emit(self, [self.pointer(a) for a in step.operands])
+
+    def repeat(self, steps, period):
+        """A loop: `period` steps, whose addresses a table gives for every iteration where they differ."""
+        b, count, columns = self.b, len(steps) // period, _Columns()
+        body = steps[:period]
+        # What is the same in all iterations is computed before the loop.
+        for step in body:
+            for word in step.words:
+                self.word(word)
+            if step.units:
+                self.some_units(step.units)
+        operands = [
+            [columns.operand(self, [s.operands[k] for s in steps[n::period]]) for k in range(len(step.operands))]
+            for n, step in enumerate(body)
+        ]
+        table = columns.emit(self.program.module)
+        n_waits = sum(isinstance(step, Wait) for step in body)
+        with b.loop(0, count, 1) as k:
+            row = columns.load(b, table, k)
+            self.waits_before = b.mul(k, b.i64(n_waits)) if n_waits else None
+            for step, made in zip(body, operands):
+                step.emit(self, [make(row) for make in made])
+        self.waits_before = None
+        self.program.n_waits += n_waits * (count - 1)
+
+    def alone(self, emit):
+        """A step that one thread does."""
+        if self.program.team is None:
+            emit()
             return
-        if batch[0] == 1:
-            self.batched(b, batch[1:], [s[1:] for s in steps], pointers, call)
-            return
-        with b.loop(0, batch[0], 1) as i:
-            moved = [self.moved(b, p, i, s[0]) for p, s in zip(pointers, steps)]
-            self.batched(b, batch[1:], [s[1:] for s in steps], moved, call)
+        with self.b.when(self.is_caller):
+            emit()
 
-    def moved(self, b, pointer, index, step):
-        return b.offset(pointer, b.mul(index, b.i64(step)), self.size)
+    def some(self, units, emit):
+        """A step of which every member does some units: emit(first, stop)."""
+        first, stop = self.some_units(units)
+        with self.b.when(self.b.cmp("lt", first, stop)):
+            emit(first, stop)
 
-    def call(self, b, pointers, function, scratch, m=None, n=None):
-        left, right, out = pointers
-        i64 = b.i64
-        left_strides, right_strides = map(i64, self.left[-2:]), map(i64, self.right[-2:])
-        operands = [left, *left_strides, right, *right_strides, out, i64(self.n)]
-        m, n = i64(self.m if m is None else m), i64(self.n if n is None else n)
-        b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
+    def some_units(self, units):
+        b = self.b
+        if units not in self.units:
+            edges = [b.mul(b.i64(units), rank) for rank in (self.rank, b.add(self.rank, b.i64(1)))]
+            self.units[units] = [b.div(edge, self.size) for edge in edges]
+        return self.units[units]
 
-    # --- some of it ---------------------------------------------------------------------------------------------------
-    def rows(self, b, pointers, function, scratch, first, count):
-        left, right, out = pointers
-        at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
-        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, m=count))
+    def wait(self):
+        b, program = self.b, self.program
+        program.n_waits += 1
+        number = b.add(self.number, b.i64(program.n_waits))
+        if self.waits_before is not None:
+            number = b.add(number, self.waits_before)
+        pool = self.word(_POOL)
+        # In a register whose name says what it is.
+        function = Reg(b.fresh("wait"), PTR)
+        b.lines.append(f"  {function.name} = load ptr, {b.offset(pool, offset_of(Pool, 'wait'), 1)}, align 8")
+        b.call("void", function, [pool, self.rank, self.size, number])
 
-    def columns(self, b, pointers, function, scratch, first, count):
-        left, right, out = pointers
-        at = [left, self.moved(b, right, first, self.right[-1]), self.moved(b, out, first, 1)]
-        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, n=count))
+    # --- checks -------------------------------------------------------------------------------------------------------
+    def note_failure(self, bad):
+        b = self.b
+        b.store(b.or_(b.load(self.closure, I64), b.convert(bad, "i64")), self.closure)
 
-    def matrices(self, b, pointers, function, scratch, first, count):
-        with b.loop(first, b.add(first, count), 1) as flat:
-            at, stride = list(pointers), prod(self.batch)
-            for axis, extent in enumerate(self.batch):
-                stride //= extent
-                index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
-                at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
-            self.call(b, at, function, scratch)
+    def leave_if_failed(self):
+        self.leave_if(lambda: self.b.load(self.closure, I64))
+
+    def leave_if(self, make_number):
+        """Return 1 if a number is not 0."""
+        self.failed = self.failed or self.b.label("failed")
+        following = self.b.label("following")
+        self.b.branch_if(self.b.cmp("ne", make_number(), self.b.i64(0)), self.failed, following)
+        self.b.start(following)
+
+    # --- the whole function -------------------------------------------------------------------------------------------
+    def call_part(self, name):
+        """Everything a part does, which returns whether to leave."""
+        self.leave_if(lambda: self.b.call(I64, name, self.b.arguments))
+
+    def finish_body(self):
+        self.end_failed()
+        self.b.finish(self.b.load(self.closure, I64))
+
+    def finish_part(self):
+        self.end_failed()
+        self.b.finish(self.b.i64(0))
+
+    def end_failed(self):
+        b = self.b
+        if self.failed is not None:
+            done = b.label("succeeded")
+            b.branch(done)
+            b.start(self.failed)
+            b.lines.append("  ret i64 1")
+            b.start(done)
 
 
-def _batch_strides(batch, step):
-    strides = []
-    for d in reversed(batch):
-        strides.append(step)
-        step *= d
-    return tuple(reversed(strides))
+class _Columns:
+    """The table of a loop over steps: a row per iteration, a column for each address or offset that differs."""
+
+    def __init__(self):
+        self.columns = {}
+
+    def operand(self, part, addresses):
+        """A function from the loaded row to the pointer of one operand, whose address in every iteration is given."""
+        first = addresses[0]
+        if all(a == first for a in addresses):
+            pointer = part.pointer(first)
+            return lambda row: pointer
+        if all(a.word == first.word for a in addresses):
+            base, offset = part.word(first.word), self.column([a.offset for a in addresses])
+            return lambda row: part.own(first, part.b.offset(base, row(offset), 1))
+        slot = self.column([part.program.slot(a.word) for a in addresses])
+        offset = self.column([a.offset for a in addresses])
+
+        def pointer_at(row):
+            base = part.b.load(part.b.offset(part.closure, row(slot), 8), PTR)
+            return part.own(first, part.b.offset(base, row(offset), 1))
+
+        return pointer_at
+
+    def column(self, numbers):
+        return self.columns.setdefault(tuple(numbers), len(self.columns))
+
+    def emit(self, module):
+        rows = [x for row in zip(*self.columns) for x in row]
+        return module.constant_table(f"steps{len(module.globals)}", "i64", rows) if rows else None
+
+    def load(self, b, table, k):
+        """A function from a column to its number in row k, loaded once."""
+        row = b.offset(table, k, 8 * len(self.columns)) if table else None
+        loaded = {}
+
+        def number(column):
+            if column not in loaded:
+                loaded[column] = b.load(b.offset(row, column, 8), I64)
+            return loaded[column]
+
+        return number

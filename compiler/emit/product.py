@@ -1,0 +1,96 @@
+"""Products inside a program: calls of the matrix kernel for all matrices of a batch, or for a thread's part of them."""
+
+from dataclasses import dataclass
+from math import prod
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A batch of matrix products of known shapes and strides (in elements): (..., m, k) by (..., k, n). `size`: bytes
+    of an element."""
+
+    left: tuple
+    right: tuple
+    shape: tuple
+    depth: int
+    size: int
+
+    @property
+    def batch(self):
+        return self.shape[:-2]
+
+    @property
+    def m(self):
+        return self.shape[-2]
+
+    @property
+    def n(self):
+        return self.shape[-1]
+
+    @property
+    def steps(self):
+        """How far apart the matrices of a batch are, per operand and dimension of the batch."""
+        return self.left[:-2], self.right[:-2], _batch_strides(self.batch, self.m * self.n)
+
+    def emit(self, b, pointers, function, scratch):
+        """All products, whole."""
+        self.batched(b, self.batch, self.steps, pointers, lambda *at: self.call(b, at, function, scratch))
+
+    def emit_units(self, b, pointers, function, scratch, cut, first, stop):
+        """The units first .. stop - 1 of a Cut."""
+        total = {"rows": self.m, "columns": self.n, "matrices": prod(self.batch)}[cut.along]
+        start = b.mul(first, b.i64(cut.unit))
+        count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
+        emit = {"rows": self.rows, "columns": self.columns, "matrices": self.matrices}[cut.along]
+        emit(b, pointers, function, scratch, start, count)
+
+    def batched(self, b, batch, steps, pointers, call):
+        """call(...) for every index of the batch dimensions."""
+        if not batch:
+            call(*pointers)
+            return
+        if batch[0] == 1:
+            self.batched(b, batch[1:], [s[1:] for s in steps], pointers, call)
+            return
+        with b.loop(0, batch[0], 1) as i:
+            moved = [self.moved(b, p, i, s[0]) for p, s in zip(pointers, steps)]
+            self.batched(b, batch[1:], [s[1:] for s in steps], moved, call)
+
+    def moved(self, b, pointer, index, step):
+        return b.offset(pointer, b.mul(index, b.i64(step)), self.size)
+
+    def call(self, b, pointers, function, scratch, m=None, n=None):
+        left, right, out = pointers
+        i64 = b.i64
+        left_strides, right_strides = map(i64, self.left[-2:]), map(i64, self.right[-2:])
+        operands = [left, *left_strides, right, *right_strides, out, i64(self.n)]
+        m, n = i64(self.m if m is None else m), i64(self.n if n is None else n)
+        b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
+
+    # --- some of it ---------------------------------------------------------------------------------------------------
+    def rows(self, b, pointers, function, scratch, first, count):
+        left, right, out = pointers
+        at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
+        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, m=count))
+
+    def columns(self, b, pointers, function, scratch, first, count):
+        left, right, out = pointers
+        at = [left, self.moved(b, right, first, self.right[-1]), self.moved(b, out, first, 1)]
+        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, n=count))
+
+    def matrices(self, b, pointers, function, scratch, first, count):
+        with b.loop(first, b.add(first, count), 1) as flat:
+            at, stride = list(pointers), prod(self.batch)
+            for axis, extent in enumerate(self.batch):
+                stride //= extent
+                index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
+                at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
+            self.call(b, at, function, scratch)
+
+
+def _batch_strides(batch, step):
+    strides = []
+    for d in reversed(batch):
+        strides.append(step)
+        step *= d
+    return tuple(reversed(strides))

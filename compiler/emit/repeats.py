@@ -1,0 +1,48 @@
+"""Where a program does the same over and over: steps of a recurrence, layers of equal shape."""
+
+# Fewer steps than this are not worth a loop: written one after the other, their addresses are constants in the code.
+_LEAST_STEPS, _LEAST_COUNT = 64, 4
+# Two places are compared if this many steps from there are the same.
+_GRAM = 8
+
+
+def repeats(tokens):
+    """(start, period, count) of the stretches in which `period` tokens stand `count` times one after the other.
+
+    a b c x y x y x y x y d  ->  (3, 2, 4)      if four times two were enough
+
+    From the front, the first that is long enough wins. The time is linear: how far a period reaches is kept.
+    """
+    numbers = {}
+    numbers = [numbers.setdefault(token, len(numbers)) for token in tokens]
+    periods, known, found, start = _periods(numbers), {}, [], 0
+    while start < len(numbers):
+        period = periods[start]
+        count = _length(numbers, start, period, known) // period if period else 0
+        if count >= _LEAST_COUNT and count * period >= _LEAST_STEPS:
+            found.append((start, period, count))
+            start += count * period
+        else:
+            start += 1
+    return found
+
+
+def _periods(numbers):
+    """Per place, how far it is to the next place that begins the same; 0 if there is none."""
+    periods, seen = [0] * len(numbers), {}
+    for k in reversed(range(len(numbers))):
+        gram = tuple(numbers[k : k + _GRAM])
+        periods[k] = seen.get(gram, k) - k
+        seen[gram] = k
+    return periods
+
+
+def _length(numbers, start, period, known):
+    """How many tokens from `start` on repeat with this period. `known`: period -> (from, to) where that is known."""
+    first, last = known.get(period, (0, -1))
+    if not first <= start <= last:
+        last = start
+        while last + period < len(numbers) and numbers[last] == numbers[last + period]:
+            last += 1
+        known[period] = start, last
+    return last - start + period
