@@ -6,7 +6,7 @@
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 from .decompose import decompose
@@ -15,7 +15,8 @@ from .emit.gemm import scratch_bytes
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, Program
 from .fuse import fuse
 from .legalize import legalize, settle
-from .lower import lower
+from .likeness import likeness
+from .lower import Lowered, lower
 from .memory import plan_memory, worker_bytes
 from .movers import lower_copy, lower_mover
 from .ops.comparison import element_of
@@ -59,16 +60,21 @@ class Plan:
     groups: dict
 
     def to_json(self):
-        return json.dumps(asdict(self))
+        return json.dumps(self.fields())
+
+    def fields(self):
+        """As a dict of what JSON knows."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**own, "kernels": [{f.name: getattr(k, f.name) for f in fields(k)} for k in self.kernels]}
 
     @classmethod
     def from_json(cls, text):
-        fields = json.loads(text)
+        given = json.loads(text)
         kernels = [
-            KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in fields.pop("kernels")
+            KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in given.pop("kernels")
         ]
-        groups = {int(k): v for k, v in fields.pop("groups").items()}
-        return cls(**{**fields, "kernels": tuple(kernels), "refusals": tuple(fields["refusals"]), "groups": groups})
+        groups = {int(k): v for k, v in given.pop("groups").items()}
+        return cls(**{**given, "kernels": tuple(kernels), "refusals": tuple(given["refusals"]), "groups": groups})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
     steps = _lower_all(order, lanes_bytes)
     memory = plan_memory(order, [(s.group, s.written, s.read, s.scratch) for s in steps])
     team = share(works(order, steps, memory))
-    if team is not None:
-        steps = [_cut(step, cut) for step, cut in zip(steps, team.cuts)]
+    steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
     text, plan = _emit(trace, order, steps, memory, team)
     show("llvm", text)
@@ -143,22 +148,19 @@ class _Loops:
 
 def _lower_all(order, lanes_bytes):
     graph, reads = order.fusion.graph, order.fusion.reads
-    scalars = {v.number: k for k, v in enumerate(graph.scalars())}
+    lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, lanes_bytes)
     steps = []
     for group in order.order:
         read = order.reads_of[group.number]
         written = [v for v in group.values if v in order.stored]
         lowered, scratch = None, []
-        if group.kind == "loop":
-            lowered = lower(group, reads, order.stored, scalars, lanes_bytes)
-        elif group.kind == "bmm":
+        if group.kind == "bmm":
             (value,) = group.values
             # The matrix kernel is the runtime's: it may have wider vectors than this program.
             depth = value.operands[0].shape[-1]
             scratch = [max(scratch_bytes(element_of(value.dtype), depth, width) for width in (32, 64))]
         else:
-            lowered = lower_mover(group.values[0], reads.accesses, lanes_bytes)
-        if lowered is not None:
+            lowered = lowering.lowered(group)
             scratch = [what for kind, what in lowered.bindings if kind == "scratch"]
         steps.append(_Step(repr(group), group, lowered, written, read, scratch))
     for base, target in order.copies:
@@ -167,10 +169,48 @@ def _lower_all(order, lanes_bytes):
     return steps
 
 
-def _cut(step, cut):
+class _Lowering:
+    """The kernels of a program. Groups that are alike are lowered once and share their Kernel."""
+
+    def __init__(self, reads, stored, slots, lanes_bytes):
+        self.reads, self.stored, self.slots, self.lanes_bytes = reads, stored, slots, lanes_bytes
+        self.known = {}
+
+    def lowered(self, group):
+        alike = likeness(group, self.reads, self.stored, self.slots)
+        found = self.known.get(alike.key)
+        if found is None:
+            lowered = self.lower(group, alike.scalars)
+            place = {number: k for k, number in enumerate(alike.numbers)}
+            found = lowered.kernel, [(kind, place[x] if kind == "value" else x) for kind, x in lowered.bindings]
+            self.known[alike.key] = found
+        kernel, bindings = found
+        numbers = alike.numbers
+        bindings = tuple((kind, numbers[x] if kind == "value" else x) for kind, x in bindings)
+        return Lowered(kernel, bindings, alike.first_scalar)
+
+    def lower(self, group, scalars):
+        if group.kind == "loop":
+            return lower(group, self.reads, self.stored, scalars, self.lanes_bytes)
+        return lower_mover(group.values[0], self.reads.accesses, self.lanes_bytes)
+
+
+def _cut_all(steps, team):
+    """The steps with the cuts of a team. Steps with equal kernels and cuts still share their kernel."""
+    if team is None:
+        return steps
+    known = {}
+    return [_cut(step, cut, known) for step, cut in zip(steps, team.cuts)]
+
+
+def _cut(step, cut, known):
     if cut is None or step.lowered is None:
         return replace(step, cut=cut)
-    return replace(step, cut=cut, lowered=replace(step.lowered, kernel=replace(step.lowered.kernel, cut=cut)))
+    kernel = step.lowered.kernel
+    key = id(kernel), cut
+    if key not in known:
+        known[key] = replace(kernel, cut=cut)
+    return replace(step, cut=cut, lowered=replace(step.lowered, kernel=known[key]))
 
 
 def _emit(trace, order, steps, memory, team):
@@ -223,7 +263,7 @@ def _call(program, memory, reads, step, k):
             scratch[position] = what
         else:
             places.append(memory.place[what])
-    return program.call_kernel(step.lowered.kernel, places, scratch)
+    return program.call_kernel(step.lowered.kernel, places, scratch, step.lowered.first_scalar)
 
 
 def _info(name, step, reads):

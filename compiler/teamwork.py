@@ -20,9 +20,11 @@ def works(order, steps, memory):
 
 def commits(step, memory):
     """Whether the step writes to memory that outlives the call."""
-    return step.lowered is not None and any(
-        memory.place[number].kind == "input" for name, number in _values(step.lowered) if name in _stored(step.lowered)
-    )
+    return step.lowered is not None and _commits(step.lowered, _stored(step.lowered), memory)
+
+
+def _commits(lowered, stored, memory):
+    return any(memory.place[number].kind == "input" for name, number in _values(lowered) if name in stored)
 
 
 def _work(order, step, k, memory):

@@ -58,15 +58,14 @@ class KernelCall:
     checks: bool
     operands: tuple
 
-    words = (_SCALARS,)
+    words = ()
 
     @property
     def token(self):
         """What a loop over steps like this one has in common."""
         return self.name, tuple(a.scratch for a in self.operands)
 
-    def emit(self, part, pointers):
-        operands = [*pointers, part.word(_SCALARS)]
+    def emit(self, part, operands):
         if self.units:
             part.some(self.units, lambda first, stop: part.b.call("void", self.name, [*operands, first, stop]))
         elif self.checks:
@@ -131,27 +130,35 @@ class Program:
     def __init__(self, module, n_inputs, team=None):
         """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
         self.module, self.n_inputs, self.team = module, n_inputs, team
-        self.kernels = {}
+        self.kernels, self.names = {}, {}
         self.steps = []
         self.slots = {}
         self.n_waits = 0
 
     # --- steps --------------------------------------------------------------------------------------------------------
-    def call_kernel(self, kernel, places, scratch):
-        """Call a kernel on places. `scratch`: which parameters are scratch memory, and of how many bytes."""
-        text = str(kernel)
-        if text not in self.kernels:
-            self.kernels[text] = f"k{len(self.kernels)}"
-            emit_kernel(self.module, kernel, self.kernels[text])
-        name = self.kernels[text]
+    def call_kernel(self, kernel, places, scratch, first_scalar=0):
+        """Call a kernel on places. `scratch`: which parameters are scratch memory, and of how many bytes;
+        `first_scalar`: which of the program's run-time scalars is its first."""
+        name = self.name_of(kernel)
         operands, start = [], 0
         for k, place in enumerate(places):
             is_own = kernel.cut and k in scratch
             operands.append(self.address(place, scratch=start if is_own else None))
             if is_own:
                 start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+        operands.append(Address(_SCALARS, 8 * first_scalar))
         self.steps.append(KernelCall(name, kernel.cut and kernel.cut.units, kernel.checks, tuple(operands)))
         return name
+
+    def name_of(self, kernel):
+        # One kernel object for equal groups is the rule; its text is looked at once.
+        if id(kernel) not in self.names:
+            text = str(kernel)
+            if text not in self.kernels:
+                self.kernels[text] = f"k{len(self.kernels)}"
+                emit_kernel(self.module, kernel, self.kernels[text])
+            self.names[id(kernel)] = self.kernels[text]
+        return self.names[id(kernel)]
 
     def call_product(self, left, right, out, scratch, cut=None):
         """out = left @ right for operands ((place, Access)), over all leading dimensions; or the units of a Cut."""
