@@ -40,6 +40,10 @@ class KernelInfo:
     n_bytes: int
     n_flops: int
 
+    def fields(self):
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**own, "ops": list(self.ops), "domain": list(self.domain)}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -63,9 +67,10 @@ class Plan:
         return json.dumps(self.fields())
 
     def fields(self):
-        """As a dict of what JSON knows."""
+        """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**own, "kernels": [{f.name: getattr(k, f.name) for f in fields(k)} for k in self.kernels]}
+        groups = {str(k): v for k, v in self.groups.items()}
+        return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
 
     @classmethod
     def from_json(cls, text):
