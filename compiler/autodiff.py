@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of graphs, and the derivative of composites that state none.
 
-`backward` finds the active values (those between what is wanted and what is differentiated) with networkx, then walks
-them once in reverse recorded order. The eager engine processes nodes in the same order and adds contributions in the
+`backward` finds the active values (those between what is wanted and what is differentiated), then walks them once in
+reverse recorded order. The eager engine processes nodes in the same order and adds contributions in the
 same order, so both give the same bits.
 """
 
@@ -73,14 +73,13 @@ def backward(graph, outputs, cotangents, wanted, stopped=frozenset(), sums=()):
 
 def _active(graph, outputs, wanted):
     """Numbers of the values on a path from a wanted value to an output, both ends included."""
-    import networkx  # see Graph.as_networkx
-
-    view = graph.as_networkx()
-    below, above = set(), set()
-    for v in wanted:
-        below |= {v.number} | networkx.descendants(view, v.number)
-    for v in outputs:
-        above |= {v.number} | networkx.ancestors(view, v.number)
+    below, above = {v.number for v in wanted}, {v.number for v in outputs}
+    for value in graph.values:
+        if any(o.number in below for o in value.operands):
+            below.add(value.number)
+    for value in reversed(graph.values):
+        if value.number in above:
+            above.update(o.number for o in value.operands)
     return below & above
 
 

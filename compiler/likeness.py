@@ -10,16 +10,19 @@ from dataclasses import dataclass
 
 from .graph import INPUT, SCALAR
 
+_GAP = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
     """`key`: equal for groups with the same kernel; `numbers`: the values met, by their place in the key; `scalars`:
-    number of a run-time scalar -> its slot, counted from `first_scalar`."""
+    number of a run-time scalar -> its slot among those of the kernel, which are the slots of `runs`, (first slot in the
+    program, how many), one after the other."""
 
     key: tuple
     numbers: list
     scalars: dict
-    first_scalar: int
+    runs: tuple
 
 
 def likeness(group, reads, stored, slots):
@@ -30,9 +33,24 @@ def likeness(group, reads, stored, slots):
     # Values from outside are met while others are described, so the list grows.
     key += [walk.outside(v) for v in walk.pending]
     used = {v.number: slots[v.number] for v in walk.pending if v.op is SCALAR}
-    first = min(used.values(), default=0)
-    scalars = {number: slot - first for number, slot in used.items()}
-    return Likeness((*key, *scalars.values()), list(walk.place), scalars, first)
+    runs = _runs(sorted(used.values()))
+    scalars, before = {}, 0
+    for first, count in runs:
+        scalars |= {number: before + slot - first for number, slot in used.items() if first <= slot < first + count}
+        before += count
+    return Likeness((*key, *(scalars[n] for n in used), *(n for _, n in runs)), list(walk.place), scalars, runs)
+
+
+def _runs(slots):
+    """(first, how many) of stretches of slots. What an optimizer is given for all tensors is far from what each tensor
+    begins with; small gaps are left in."""
+    runs = []
+    for slot in slots:
+        if runs and slot - runs[-1][1] <= _GAP:
+            runs[-1][1] = slot
+        else:
+            runs.append([slot, slot])
+    return tuple((first, last + 1 - first) for first, last in runs)
 
 
 def _domain(group):

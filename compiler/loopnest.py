@@ -208,13 +208,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of pointers. With a cut, one call of it does some of the units."""
+    """A function of pointers. With a cut, one call of it does some of the units. `scalars`: the first slot of every
+    stretch of run-time scalars, each of which has a pointer of its own."""
 
     parameters: tuple
     lanes: int
     body: tuple
     checks: bool = False
     cut: Cut | None = None
+    scalars: tuple = (0,)
 
     @property
     def sweeps(self):
@@ -227,7 +229,8 @@ class Kernel:
         if self.cut:
             cut = f" {self.cut.units} units of {self.cut.unit} {self.cut.along}"
             cut += f" of {self.cut.rows} rows" if self.cut.rows > 1 else ""
-        lines = [f"kernel ({head}) lanes {self.lanes}{' checked' if self.checks else ''}{cut} {{"]
+        scalars = f" scalars from {', '.join(map(str, self.scalars))}" if len(self.scalars) > 1 else ""
+        lines = [f"kernel ({head}){scalars} lanes {self.lanes}{' checked' if self.checks else ''}{cut} {{"]
         lines += _block(self.body, "  ")
         return "\n".join([*lines, "}", ""])
 

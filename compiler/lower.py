@@ -34,12 +34,12 @@ WHOLE_ROWS = 2 * _CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes). Its run-time scalars are
-    counted from the program's `first_scalar` on."""
+    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes). `first_scalars`: the slot
+    in the program where each stretch of its run-time scalars begins."""
 
     kernel: Kernel
     bindings: tuple
-    first_scalar: int = 0
+    first_scalars: tuple = (0,)
 
 
 def lanes_for(elements, lanes_bytes):

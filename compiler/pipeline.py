@@ -7,6 +7,7 @@
 
 import json
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from math import prod
 
 from .decompose import decompose
@@ -185,18 +186,20 @@ class _Lowering:
         alike = likeness(group, self.reads, self.stored, self.slots)
         found = self.known.get(alike.key)
         if found is None:
-            lowered = self.lower(group, alike.scalars)
+            lowered = self.lower(group, alike)
             place = {number: k for k, number in enumerate(alike.numbers)}
             found = lowered.kernel, [(kind, place[x] if kind == "value" else x) for kind, x in lowered.bindings]
             self.known[alike.key] = found
         kernel, bindings = found
         numbers = alike.numbers
         bindings = tuple((kind, numbers[x] if kind == "value" else x) for kind, x in bindings)
-        return Lowered(kernel, bindings, alike.first_scalar)
+        return Lowered(kernel, bindings, tuple(first for first, _ in alike.runs) or (0,))
 
-    def lower(self, group, scalars):
+    def lower(self, group, alike):
         if group.kind == "loop":
-            return lower(group, self.reads, self.stored, scalars, self.lanes_bytes)
+            lowered = lower(group, self.reads, self.stored, alike.scalars, self.lanes_bytes)
+            counts = [count for _, count in alike.runs[:-1]]
+            return replace(lowered, kernel=replace(lowered.kernel, scalars=(0, *accumulate(counts))))
         return lower_mover(group.values[0], self.reads.accesses, self.lanes_bytes)
 
 
@@ -268,7 +271,7 @@ def _call(program, memory, reads, step, k):
             scratch[position] = what
         else:
             places.append(memory.place[what])
-    return program.call_kernel(step.lowered.kernel, places, scratch, step.lowered.first_scalar)
+    return program.call_kernel(step.lowered.kernel, places, scratch, step.lowered.first_scalars)
 
 
 def _info(name, step, reads):

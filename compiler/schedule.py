@@ -6,12 +6,12 @@ become edges of the kernel graph: reader of the old value -> writer, checking ke
 """
 
 from dataclasses import dataclass
-
-import networkx
+from heapq import heapify, heappop, heappush
 
 from .graph import INPUT
 from .lower import WHOLE_ROWS
 from .reads import can_fail
+from .sequence import Sequence
 from .stages import count_stages
 
 
@@ -28,46 +28,115 @@ class Schedule:
     reads_of: dict
 
 
+# Stands between all kernels that can fail and those that write what outlives the call.
+_ALL_CHECKED = -1
+
+
 def schedule(fusion):
     reads, graph = fusion.reads, fusion.graph
     group_of = {v.number: g for g in fusion.groups for v in g.values}
     reads_of = {g.number: _memory_reads(reads, g) for g in fusion.groups}
     stored = _stored(fusion, group_of, reads_of)
-    dag = networkx.DiGraph()
-    dag.add_nodes_from(g.number for g in fusion.groups)
+    checking = [g.number for g in fusion.groups if checks(g)]
+    after = {g.number: [] for g in fusion.groups}
     for g in fusion.groups:
-        dag.add_edges_from(
-            (group_of[b.number].number, g.number)
-            for b in reads_of[g.number]
-            if b.op is not INPUT and group_of[b.number] is not g
-        )
+        for b in reads_of[g.number]:
+            if b.op is not INPUT and group_of[b.number] is not g:
+                after[group_of[b.number].number].append(g.number)
+    if checking and graph.commits:
+        after[_ALL_CHECKED] = []
+        for number in checking:
+            after[number].append(_ALL_CHECKED)
+    dependences = _Dependences(after)
+    readers = _readers(fusion, reads_of)
     in_place, copies = {}, []
-    checking = [g for g in fusion.groups if checks(g)]
     for target, new in graph.commits:
         base = reads.accesses[new.number].base
         writer = group_of[base.number]
         if 0 in target.shape:
             continue
-        if _place(dag, fusion, writer, base, target, checking, reads_of, stored):
+        before = [n for n in readers.get(target, ()) if n != writer.number] + [_ALL_CHECKED] * bool(checking)
+        if _may_replace(fusion.reads, writer, base, target, reads_of, stored) and dependences.add(
+            before, writer.number
+        ):
             in_place[base] = target
         else:
             copies.append((base, target))
-    order = _order(dag, fusion, stored, in_place)
+    order = _order(after, fusion, stored, in_place)
     return Schedule(fusion, order, stored, in_place, copies, reads_of)
 
 
-def _order(dag, fusion, stored, in_place):
+def _readers(fusion, reads_of):
+    """input -> numbers of the groups that read it."""
+    readers = {}
+    for g in fusion.groups:
+        for base in reads_of[g.number]:
+            if base.op is INPUT:
+                readers.setdefault(base, []).append(g.number)
+    return readers
+
+
+class _Dependences:
+    """Which group runs before which, as it grows. `after`: group -> those that need it; the sequence is an order in
+    which they can run, so that whether a new edge would close a circle is mostly seen at once."""
+
+    def __init__(self, after):
+        self.after = after
+        self.sequence = Sequence(_sorted(after, lambda number: number))
+
+    def add(self, before, number):
+        """Edges from groups to a later one; False, and nothing changes, if that needs one of them already."""
+        keys = self.sequence.keys
+        last = max(before, key=keys.get, default=number)
+        needing, stack = {number}, [number]
+        while stack:
+            for user in self.after[stack.pop()]:
+                if keys[user] <= keys[last] and user not in needing:
+                    needing.add(user)
+                    stack.append(user)
+        if not needing.isdisjoint(before):
+            return False
+        if keys[number] < keys[last]:
+            self.sequence.move_after(needing, last)
+        for other in before:
+            self.after[other].append(number)
+        return True
+
+
+def _sorted(after, key):
+    """Numbers in the order of a key, as far as what runs after what allows."""
+    missing = dict.fromkeys(after, 0)
+    for users in after.values():
+        for user in users:
+            missing[user] += 1
+    ready = [(key(number), number) for number, count in missing.items() if count == 0]
+    heapify(ready)
+    result = []
+    while ready:
+        _, number = heappop(ready)
+        result.append(number)
+        for user in after[number]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                heappush(ready, (key(user), user))
+    assert len(result) == len(after), "groups need each other in a circle"
+    return result
+
+
+def _order(after, fusion, stored, in_place):
     """Recorded order, but kernels that leave nothing in the arena as soon as they can run: a weight is updated while
     its gradient is in the cache, and the gradient's memory is free again."""
     outputs = {fusion.reads.accesses[v.number].base for v in fusion.graph.outputs}
     groups = {g.number: g for g in fusion.groups}
 
     def key(number):
+        if number == _ALL_CHECKED:
+            return False, number
         group = groups[number]
         waits = any(v in stored and v not in in_place and v not in outputs for v in group.values)
         return waits, group.values[-1].number
 
-    return [groups[n] for n in networkx.lexicographical_topological_sort(dag, key=key)]
+    return [groups[n] for n in _sorted(after, key) if n != _ALL_CHECKED]
 
 
 def checks(group):
@@ -107,18 +176,11 @@ def _stored(fusion, group_of, reads_of):
     return stored
 
 
-def _place(dag, fusion, writer, base, target, checking, reads_of, stored):
-    """Add the edges under which the writer may write into the target's memory; False if there is no such order."""
+def _may_replace(reads, writer, base, target, reads_of, stored):
+    """Whether the writer may write into the target's memory, as far as it alone decides."""
     if target.strides is not None or checks(writer):
         return False
-    if target in reads_of[writer.number] and not reads_in_step(fusion.reads, writer, base, target, stored):
-        return False
-    before = [g for g in fusion.groups if g is not writer and (target in reads_of[g.number] or g in checking)]
-    later = networkx.descendants(dag, writer.number)
-    if any(g.number in later for g in before):
-        return False
-    dag.add_edges_from((g.number, writer.number) for g in before)
-    return True
+    return target not in reads_of[writer.number] or reads_in_step(reads, writer, base, target, stored)
 
 
 def reads_in_step(reads, writer, base, target, stored):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import networkx
 import numpy as np
 
-from weft.compiler import dtypes, precedence
+from weft.compiler import dtypes, precedence, sequence
 from weft.compiler.fuse import fuse
 from weft.compiler.graph import Graph
 from weft.compiler.ops import TABLE
@@ -68,7 +68,7 @@ class Model:
         self.group_of.update((v.number, merged) for v in merged.values)
 
     def check_order(self):
-        keys = self.precedence.keys
+        keys = self.precedence.order.keys
         assert all(keys[p] < keys[u] for p, u in self.edges())
         assert keys.keys() == {g.number for g in self.group_of.values()}
 
@@ -90,7 +90,7 @@ def test_groups_join_where_nothing_is_between_and_the_order_stays_one():
 
 
 def test_keys_that_lie_too_close_are_made_anew(monkeypatch):
-    monkeypatch.setattr(precedence, "_GAP", 4)
+    monkeypatch.setattr(sequence, "_GAP", 4)
     for seed in range(40):
         _join_at_random(Model(seed), 30)
 

@@ -1,6 +1,6 @@
 """From the loop-nest IR (compiler/loopnest.py) to LLVM IR: one function per kernel, no decisions.
 
-The function takes its parameters as pointers, then the array of run-time scalars. One that checks returns i1: whether
+The function takes its parameters as pointers, then arrays of run-time scalars. One that checks returns i1: whether
 a check failed. Registers of statements outside sweeps hold their number in every lane.
 
 A kernel with a cut takes two more numbers, and does the units first .. stop - 1 of its work: iterations of its
@@ -39,7 +39,8 @@ from .vector import STATEMENTS, Vector
 
 def emit_kernel(module, kernel, name):
     """Define the kernel's function in the module."""
-    parameters = [(p.name, PTR) for p in kernel.parameters] + [("scalars", PTR)]
+    parameters = [(p.name, PTR) for p in kernel.parameters]
+    parameters += [("scalars" if k == 0 else f"scalars{k}", PTR) for k in range(len(kernel.scalars))]
     if kernel.cut:
         parameters += [("first", I64), ("stop", I64)]
     b = Builder(module, name, parameters, result="i1" if kernel.checks else "void", linkage="internal")
@@ -60,7 +61,7 @@ class _Emission:
         self.b, self.lanes = b, kernel.lanes
         self.pointers = {p.name: r for p, r in zip(kernel.parameters, b.arguments)}
         self.elements = {p.name: p.element for p in kernel.parameters}
-        self.scalars = b.arguments[len(kernel.parameters)]
+        self.scalars = list(zip(kernel.scalars, b.arguments[len(kernel.parameters) :]))
         self.registers = {}
         self.vectors = {}
         self.indices = {}
@@ -152,7 +153,8 @@ class _Emission:
 
     def scalar(self, s):
         b = self.b
-        place = b.offset(self.scalars, s.slot, 8)
+        first, stretch = next((first, p) for first, p in reversed(self.scalars) if first <= s.slot)
+        place = b.offset(stretch, s.slot - first, 8)
         if s.element == "f64":
             return b.splat(b.load(place, F64), self.lanes)
         number = b.load(place, I64)

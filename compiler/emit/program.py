@@ -136,9 +136,9 @@ class Program:
         self.n_waits = 0
 
     # --- steps --------------------------------------------------------------------------------------------------------
-    def call_kernel(self, kernel, places, scratch, first_scalar=0):
+    def call_kernel(self, kernel, places, scratch, first_scalars=(0,)):
         """Call a kernel on places. `scratch`: which parameters are scratch memory, and of how many bytes;
-        `first_scalar`: which of the program's run-time scalars is its first."""
+        `first_scalars`: which of the program's run-time scalars is the first of each stretch."""
         name = self.name_of(kernel)
         operands, start = [], 0
         for k, place in enumerate(places):
@@ -146,7 +146,7 @@ class Program:
             operands.append(self.address(place, scratch=start if is_own else None))
             if is_own:
                 start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-        operands.append(Address(_SCALARS, 8 * first_scalar))
+        operands += [Address(_SCALARS, 8 * slot) for slot in first_scalars]
         self.steps.append(KernelCall(name, kernel.cut and kernel.cut.units, kernel.checks, tuple(operands)))
         return name
 
