@@ -122,7 +122,7 @@ class _Search:
             if up is self:
                 self.above_is_whole = True
                 return False
-            if up in self.below:
+            if up is not None and (up.number in self.below or self.groups.is_branch_of(up, group)):
                 return True
             self.seen_edges += 2
             if self.seen_edges > _MOST_EDGES:
@@ -132,29 +132,26 @@ class _Search:
     def _down(self, group):
         """The numbers of groups at the edges below, group by group."""
         self.below.add(group.number)
-        stack = [self.groups.feeding(group)]
-        while stack:
-            below = next(stack[-1], None)
-            if below is None:
-                stack.pop()
-                continue
-            yield below.number
-            if self.keys[below.number] > self.start and below.number not in self.below:
-                self.below.add(below.number)
-                stack.append(self.groups.feeding(below))
+        found = [group]
+        # The list grows: nearer groups come first, because short ways to common ground are frequent.
+        for group in found:
+            for below in self.groups.feeding(group):
+                yield below.number
+                if self.keys[below.number] > self.start and below.number not in self.below:
+                    self.below.add(below.number)
+                    found.append(below)
 
     def _up(self):
-        stack = [self.groups.reading(self.x)]
-        while stack:
-            above = next(stack[-1], None)
-            if above is None:
-                stack.pop()
-                continue
-            is_inside = above is not self.y and above is not self.x and self.keys[above.number] < self.stop
-            if is_inside and above.number not in self.above:
-                self.above.add(above.number)
-                stack.append(self.groups.reading(above))
-            yield above.number
+        """The groups at the edges above, None where they were found before or are not between x and y."""
+        found = [self.x]
+        for group in found:
+            for above in self.groups.reading(group):
+                is_inside = above is not self.y and above is not self.x and self.keys[above.number] < self.stop
+                is_new = is_inside and above.number not in self.above
+                if is_new:
+                    self.above.add(above.number)
+                    found.append(above)
+                yield above if is_new else None
 
 
 def _branches(producers):
