@@ -9,8 +9,7 @@
     }
 
 A graph is a list of `Value`s; passes are functions from graph to graph. Storage is plain lists because recording,
-CSE and liveness only walk it in order; `as_networkx()` gives the view that fusion, activity analysis and partition
-reason about. `verify()` runs between all passes in tests.
+activity, CSE and liveness only walk it in order. `verify()` runs between all passes in tests.
 """
 
 import ast
@@ -129,16 +128,6 @@ class Graph:
             for operand in dict.fromkeys(v.operands):
                 users[operand.number].append(v.number)
         return users
-
-    def as_networkx(self):
-        """A DiGraph of value numbers with an edge from each operand to its user."""
-        # Imported here: it takes 0.1 s, and a process that finds its programs in the disk cache never needs it.
-        import networkx
-
-        view = networkx.DiGraph()
-        view.add_nodes_from(range(len(self.values)))
-        view.add_edges_from((o.number, v.number) for v in self.values for o in v.operands)
-        return view
 
     def renumber(self):
         for k, v in enumerate(self.values):

@@ -21,6 +21,9 @@ from .ops.reduction import Combine
 from .ops.table import TABLE
 from .rewrite import Rewriter, follow
 
+# The code generator takes long for functions of thousands of pointers: joining 2000 numbers took 4 s.
+_MOST_PARTS = 64
+
 
 def legalize(graph):
     """graph of primitives -> graph in the forms above, and the trace."""
@@ -84,9 +87,15 @@ def _same_types(graph, value, operands):
 
 
 def _join(graph, value, operands):
-    """cat, without the parts that have no elements."""
+    """cat, without the parts that have no elements; of very many parts, of cats of some of them."""
     filled = [convert(graph, x, value.dtype) for x in operands if 0 not in x.shape]
-    return filled[0] if len(filled) == 1 else graph.apply(value.op, tuple(filled), value.attributes)
+    while len(filled) > _MOST_PARTS:
+        filled = [_joined(graph, value, filled[k : k + _MOST_PARTS]) for k in range(0, len(filled), _MOST_PARTS)]
+    return _joined(graph, value, filled)
+
+
+def _joined(graph, value, parts):
+    return parts[0] if len(parts) == 1 else graph.apply(value.op, tuple(parts), value.attributes)
 
 
 def _update(graph, value, operands):

@@ -9,9 +9,6 @@ scattered reads are never computed twice. Method: networkx.minimum_cut with Boyk
 from dataclasses import dataclass
 from math import inf, prod
 
-import networkx
-from networkx.algorithms.flow import boykov_kolmogorov
-
 from .graph import INPUT, SCALAR, Graph
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
@@ -114,6 +111,10 @@ def _cost(value, free):
 
 def _minimum_cut(graph, boundary, free):
     """Numbers of the values to have in memory. Values that need no memory (numbers, sources) are never cut."""
+    # Imported here: it takes 0.1 s, and programs that no backward follows never need it.
+    import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
     network = networkx.DiGraph()
     network.add_nodes_from(("start", "end"))
     stack, seen = list(boundary), set()

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 # At the end, so that nothing in the root can hide an installed package.
 sys.path.append(str(ROOT))
 
-from benchmarks import agreement, report, rounds  # noqa: E402
+from benchmarks import agreement, growth, report, rounds  # noqa: E402
 from benchmarks.__main__ import parse  # noqa: E402
 from benchmarks.process import SideFailed, SideProcess  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
@@ -197,3 +197,13 @@ def test_documented_rows_are_in_a_record():
     rows = [line for line in page if line.startswith(tuple(f"| {name} |" for name in WORKLOADS))]
     assert len(rows) >= len(WORKLOADS)
     assert set(rows) <= recorded
+
+
+def test_growth_is_measured_and_recorded(tmp_path):
+    growth.main(["--steps", "3,5", "--sides", "weft", "--out", str(tmp_path)])
+    (path,) = tmp_path.glob("*-growth.json")
+    chains = json.loads(path.read_text())["chains"]
+    assert {kind: list(sides["weft"]) for kind, sides in chains.items()} == dict.fromkeys(growth.WORK, ["3", "5"])
+    assert all(record["first_call_seconds"] > 0 for sides in chains.values() for record in sides["weft"].values())
+    (path,) = tmp_path.glob("*-growth.md")
+    assert "## recurrence" in path.read_text()

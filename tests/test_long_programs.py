@@ -143,6 +143,14 @@ def test_a_long_training_step_is_eager_modes_bit_for_bit():
     assert gradients(weft.compile) == gradients(lambda f: f)
 
 
+def test_very_many_parts_are_joined_in_turns():
+    graph = Graph("joined")
+    parts = [graph.input((2, k % 3), dtypes.float32) for k in range(200)]
+    graph.outputs = [graph.apply(TABLE["cat"], parts, {"axis": 1})]
+    compiled = check_equal(graph, _arrays(graph)).compiled
+    assert [k.kind for k in compiled.plan.kernels] == ["cat"] * 4
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 class _ScannedArena:
     """What _Arena does, by looking at everything that is taken."""
