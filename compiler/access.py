@@ -7,6 +7,7 @@ one `Access`. `collapsed` is its shortest form, in which two maps over the same 
 from dataclasses import dataclass
 from math import prod
 
+from .kernels.loop import reduction_shape
 from .ops.table import TABLE
 from .rewrite import Rewriter
 from .shapes import contiguous_strides
@@ -27,6 +28,14 @@ class Access:
     @property
     def size(self):
         return prod(self.shape)
+
+    def over(self, shape, strides):
+        """The same start with other dimensions."""
+        return Access(self.base, shape, strides, self.offset)
+
+    def broadcast(self, shape):
+        """Of one element: repeated over a shape. Others have the shape already."""
+        return self.over(shape, (0,) * len(shape)) if self.size == 1 and self.shape != shape else self
 
     @property
     def collapsed(self):
@@ -79,13 +88,6 @@ def accesses(graph):
         else:
             result.append(own_access(value))
     return result
-
-
-def broadcast_access(access, shape):
-    """An operand of one element, repeated over a shape."""
-    if access.size == 1 and access.shape != shape:
-        return Access(access.base, shape, (0,) * len(shape), access.offset)
-    return access
 
 
 def settle_views(graph):
@@ -141,12 +143,3 @@ def goes_across(collapsed):
     """
     *outer, (_, step) = collapsed or ((1, 1),)
     return step > 1 and any(s == 1 and d >= _LONG for d, s in outer)
-
-
-def reduction_shape(value):
-    """(outer, n, inner) of a reduction over one run of axes of its operand."""
-    shape = value.operands[0].shape
-    axes = value.attributes["axes"] if "axes" in value.attributes else (value.attributes["axis"],)
-    if not axes:
-        return prod(shape), 1, 1
-    return prod(shape[: axes[0]]), prod(shape[a] for a in axes), prod(shape[axes[-1] + 1 :])

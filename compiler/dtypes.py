@@ -54,6 +54,19 @@ _BY_NUMPY = {d.numpy: d for d in ALL}
 _ORDER = {d: k for k, d in enumerate(ALL)}
 
 
+_ELEMENT = {float32: "f32", float64: "f64", int64: "i64", int32: "i32", bool_: "i1"}
+
+
+def element_of(dtype):
+    """The code generator's name of an element type."""
+    return _ELEMENT[dtype]
+
+
+def memory_element(dtype):
+    """The same in memory."""
+    return "i8" if dtype is bool_ else _ELEMENT[dtype]
+
+
 def dtype_named(name):
     return _BY_NAME[name]
 

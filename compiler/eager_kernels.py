@@ -3,9 +3,9 @@
 They use the emitters of compiled kernels (op table, emit/reduce.py), so results agree bit for bit.
 """
 
+from .dtypes import element_of
 from .emit.builder import I64, PTR, Builder, Module, Type
 from .emit.reduce import reduce_columns, reduce_row
-from .ops.comparison import element_of
 
 _LANES = {"f32": 16, "f64": 8, "i64": 8, "i32": 16, "i1": 16}
 # Column sums take this many vectors of columns at once, then single ones.

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from .access import cuts, goes_across, is_contiguous
 from .dtypes import bool_
 from .precedence import Precedence
-from .reads import analyse, domain_of, is_loop_op
+from .reads import analyse
 
 # More ops than this spill registers and compile slowly; no gain was seen beyond.
 _MAX_OPS = 80
@@ -158,10 +158,10 @@ def producers(reads, value):
 
 def _alone(reads, value):
     """A group for the op alone."""
-    kind = "loop" if is_loop_op(value) else value.op.name
-    group = Group(value.number, kind, [value])
-    if kind == "loop":
-        group.size, group.row, group.outer, level = domain_of(value)
+    kernel = value.op.kernel
+    group = Group(value.number, "loop" if kernel.is_loop else value.op.name, [value])
+    if kernel.is_loop:
+        group.size, group.row, group.outer, level = kernel.domain(value)
         group.level[value.number] = level
         reading = "full" if value.op.kind == "reduction" else level
         found = {c for r in reads.by_value[value.number] for c in cuts(r.access.collapsed)}

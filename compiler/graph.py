@@ -16,6 +16,7 @@ import ast
 import re
 
 from . import dtypes
+from .kernels.kernel import Source
 from .ops.table import TABLE, Op
 
 
@@ -23,8 +24,8 @@ def _not_callable(operands, attributes):
     raise AssertionError("a source value is made by Graph.input or Graph.scalar, not by calling its op")
 
 
-INPUT = Op("input", "source", _not_callable)
-SCALAR = Op("scalar", "source", _not_callable)
+INPUT = Op("input", "source", _not_callable, kernel=Source())
+SCALAR = Op("scalar", "source", _not_callable, kernel=Source())
 _SOURCES = {"input": INPUT, "scalar": SCALAR}
 
 
@@ -57,7 +58,7 @@ class Value:
 
     @property
     def is_source(self):
-        return self.op.kind == "source" and not self.operands and self.op.name in _SOURCES
+        return self.op is INPUT or self.op is SCALAR
 
     def __repr__(self):
         return f"%{self.number}:{self.op.name}"

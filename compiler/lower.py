@@ -11,12 +11,12 @@ only row indices reach once per row. A value needed in a later pass over the row
 rows), computed again (cheap chains from loads), or kept in a row buffer, which is its own memory if it has any.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from .dtypes import element_of
 from .loopnest import Accumulate, Apply, At, Column, Kernel, Load, Loop, Reduce, Store, Sweep
-from .ops.comparison import element_of
+from .lowered import Loops, lanes_for
 from .reads import can_fail, is_expensive
 from .registers import Block, Registers, strides_over
 
@@ -32,32 +32,14 @@ _TILE = 16
 WHOLE_ROWS = 2 * _CHUNK
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes). `first_scalars`: the slot
-    in the program where each stretch of its run-time scalars begins."""
-
-    kernel: Kernel
-    bindings: tuple
-    first_scalars: tuple = (0,)
-
-
-def lanes_for(elements, lanes_bytes):
-    """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices has
-    the lanes of f32."""
-    if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
-        return lanes_bytes // 8
-    return lanes_bytes // 4
-
-
 def lower(group, reads, stored, scalars, lanes_bytes):
-    """The Lowered kernel of a loop group. `stored`: its values that must be in memory; `scalars`: number -> slot."""
+    """The Loops of a loop group. `stored`: its values that must be in memory; `scalars`: number -> slot."""
     elements = {element_of(v.dtype) for v in group.values}
     elements |= {element_of(r.access.base.dtype) for v in group.values for r in reads.by_value[v.number]}
     nest = _Nest(group, reads, stored, scalars, lanes_for(elements, lanes_bytes))
     nest.write()
     kernel = Kernel(tuple(nest.parameters.values()), nest.lanes, (*nest.preamble, *nest.body), nest.checks)
-    return Lowered(kernel, tuple(nest.bindings))
+    return Loops(kernel, tuple(nest.bindings))
 
 
 class _Nest(Registers):
@@ -217,7 +199,7 @@ class _Nest(Registers):
             v = pending.pop()
             if is_expensive(v):
                 return True
-            cost += v.op.name != "clone"
+            cost += "copy" not in v.op.traits
             if cost > _RECOMPUTE:
                 return True
             pending += self.full_operands(v)

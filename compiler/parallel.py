@@ -20,6 +20,7 @@ How long work takes is estimated from the work alone; how many threads there are
 from dataclasses import dataclass
 from math import prod
 
+from .dtypes import element_of
 from .loopnest import (
     Accumulate,
     Apply,
@@ -36,9 +37,7 @@ from .loopnest import (
     Update,
     statements,
 )
-from .ops.comparison import element_of
 from .regions import Part, conflict
-from .vmath import FUNCTIONS
 
 # One step of this estimated time makes sharing pay; then others are shared too.
 _LARGE_NS = 4000
@@ -48,13 +47,13 @@ _WAIT_NS, _MOVE_NS_PER_BYTE = 300, 0.15
 _PART_NS = 1000
 
 # Rows and columns that threads get at once: those of a tile of emit/gemm.py with AVX-512, and a cache line of f32.
-_ROWS, _COLUMNS = 8, 16
+ROWS, COLUMNS = 8, 16
 # Fewer columns are not cut, and more rows than this are cut in place of columns.
-_FEW_COLUMNS, _MANY_ROWS = 64, 512
+FEW_COLUMNS, MANY_ROWS = 64, 512
 
 # Rough costs of one vector of 64 bytes, and of products, on one core of the machine docs/architecture.md names.
 _MEMORY_NS, _GATHER_NS, _CHEAP_NS, _DIVIDE_NS, _FUNCTION_NS = 0.3, 5.0, 0.2, 3.0, 4.0
-_DIVIDING = ("div", "sqrt", "rsqrt", "reciprocal", "fmod", "remainder", "floor_divide")
+_COSTS_NS = {"cheap": _CHEAP_NS, "divide": _DIVIDE_NS, "remainder": _DIVIDE_NS, "function": _FUNCTION_NS}
 _FLOPS_PER_NS = {"f32": 100, "f64": 50}
 _BYTES_PER_NS = 50
 
@@ -129,19 +128,6 @@ def product_cost_ns(value):
     return max(2 * prod(value.shape) * left.shape[-1] / _FLOPS_PER_NS[element], n_bytes / _BYTES_PER_NS)
 
 
-def product_cut(value, left):
-    """The Cut of a product; `left`: the Access of its left operand."""
-    *batch, m, n = value.shape
-    if prod(batch) > 1:
-        return Cut("matrices", 1, prod(batch))
-    # In the gradient of a weight the rows are features.
-    is_transposed = left.strides[-1] != 1 and m >= _FEW_COLUMNS
-    if n >= _FEW_COLUMNS and m <= _MANY_ROWS and not is_transposed:
-        return Cut("columns", _COLUMNS, -(-n // _COLUMNS))
-    unit = _COLUMNS if is_transposed else _ROWS
-    return Cut("rows", unit, -(-m // unit))
-
-
 # --- kernels ----------------------------------------------------------------------------------------------------------
 def kernel_cost_ns(kernel):
     return _cost_ns(kernel.body, kernel.lanes)
@@ -156,7 +142,7 @@ def kernel_cuts(kernel, aliases, wished):
     rows, columns = _rows(kernel.body), _columns(kernel, every)
     flat = _flat(kernel, columns, wished)
     n_rows = prod(s.extent for s in every if isinstance(s, Loop))
-    return columns + flat + rows if not rows or n_rows <= _MANY_ROWS else rows + columns + flat
+    return columns + flat + rows if not rows or n_rows <= MANY_ROWS else rows + columns + flat
 
 
 def _is_in_step(every, aliases):
@@ -176,7 +162,7 @@ def _rows(body):
     *before, nest = body
     if not all(isinstance(s, _PURE) for s in before) or not isinstance(nest, Loop) or nest.columns:
         return []
-    units = [1] + [u for u in (_ROWS, _COLUMNS) if nest.extent >= _FEW_COLUMNS]
+    units = [1] + [u for u in (ROWS, COLUMNS) if nest.extent >= FEW_COLUMNS]
     return [Cut("rows", u, -(-nest.extent // u)) for u in units]
 
 
@@ -185,10 +171,10 @@ def _columns(kernel, every):
     columns = [c for s in every if isinstance(s, Loop) for c in s.columns]
     extents = {s.extent for s in kernel.sweeps} | {c.extent for c in columns}
     across = any(isinstance(s, (Reduce, Extreme)) for s in every) or _stores_numbers(kernel.body)
-    if len(extents) != 1 or across or min(extents) < _FEW_COLUMNS or len({s.unrolled for s in kernel.sweeps}) > 1:
+    if len(extents) != 1 or across or min(extents) < FEW_COLUMNS or len({s.unrolled for s in kernel.sweeps}) > 1:
         return []
     (extent,) = extents
-    return [Cut("columns", _COLUMNS, -(-extent // _COLUMNS))]
+    return [Cut("columns", COLUMNS, -(-extent // COLUMNS))]
 
 
 def _flat(kernel, columns, wished):
@@ -232,6 +218,4 @@ def _statement_ns(s):
         return 2 * _MEMORY_NS
     if isinstance(s, Extreme):
         return s.count * _MEMORY_NS
-    if isinstance(s, Apply) and s.op.name in FUNCTIONS:
-        return _FUNCTION_NS
-    return _DIVIDE_NS if isinstance(s, Apply) and s.op.name in _DIVIDING else _CHEAP_NS
+    return _COSTS_NS[s.op.cost] if isinstance(s, Apply) else _CHEAP_NS

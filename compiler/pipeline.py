@@ -7,25 +7,25 @@
 
 import json
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import accumulate
 from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
-from .emit.gemm import scratch_bytes
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, Program
 from .fuse import fuse
 from .legalize import legalize, settle
 from .likeness import likeness
-from .lower import Lowered, lower
+from .lower import lower
+from .lowered import Loops, Product
 from .memory import plan_memory, worker_bytes
-from .movers import lower_copy, lower_mover
-from .ops.comparison import element_of
 from .parallel import share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
 from .teamwork import commits, works
+from .writer import lower_copy, lower_nest
 
 __all__ = ["ARRAY_DATA_OFFSET", "FIRST_ARRAY_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
 
@@ -113,7 +113,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
     show("fusion", fusion)
     order = schedule(fusion)
     steps = _lower_all(order, lanes_bytes)
-    memory = plan_memory(order, [(s.group, s.written, s.read, s.scratch) for s in steps])
+    memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
     team = share(works(order, steps, memory))
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
@@ -124,21 +124,18 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """One kernel call: a group (None for the copy of a commit), its loop nest (None for a product), its traffic, the
-    bytes of each scratch, and its Cut if threads share it."""
+    """A step of the program: its group (None for the copy of a commit), what it is lowered to, its traffic."""
 
     title: str
     group: object
     lowered: object
     written: list
     read: list
-    scratch: list
-    cut: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Loops:
-    """The loop nests of a program, for the dump."""
+    """The steps of a program, for the dump."""
 
     steps: list
     team: object
@@ -147,8 +144,9 @@ class _Loops:
         parts = []
         for k, s in enumerate(self.steps):
             wait = "all threads wait\n" if self.team and self.team.waits[k] else ""
-            cut = f", {s.cut.units} units of {s.cut.unit} {s.cut.along}" if s.cut and not s.lowered else ""
-            parts.append(f"{wait}{s.title}{cut}\n{s.lowered.kernel if s.lowered else ''}")
+            text, cut = str(s.lowered), s.lowered.cut
+            shared = f", {cut.units} units of {cut.unit} {cut.along}" if cut and not text else ""
+            parts.append(f"{wait}{s.title}{shared}\n{text}")
         return "\n".join(parts)
 
 
@@ -157,84 +155,79 @@ def _lower_all(order, lanes_bytes):
     lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, lanes_bytes)
     steps = []
     for group in order.order:
-        read = order.reads_of[group.number]
         written = [v for v in group.values if v in order.stored]
-        lowered, scratch = None, []
-        if group.kind == "bmm":
-            (value,) = group.values
-            # The matrix kernel is the runtime's: it may have wider vectors than this program.
-            depth = value.operands[0].shape[-1]
-            scratch = [max(scratch_bytes(element_of(value.dtype), depth, width) for width in (32, 64))]
-        else:
-            lowered = lowering.lowered(group)
-            scratch = [what for kind, what in lowered.bindings if kind == "scratch"]
-        steps.append(_Step(repr(group), group, lowered, written, read, scratch))
+        lowered = group.values[0].op.kernel.lower(group, lowering)
+        steps.append(_Step(repr(group), group, lowered, written, order.reads_of[group.number]))
     for base, target in order.copies:
         lowered = lower_copy(base, target, lanes_bytes)
-        steps.append(_Step(f"copy %{base.number} to %{target.number}", None, lowered, [], [base], []))
+        steps.append(_Step(f"copy %{base.number} to %{target.number}", None, lowered, [], [base]))
     return steps
 
 
 class _Lowering:
-    """The kernels of a program. Groups that are alike are lowered once and share their Kernel."""
+    """What kernels are lowered with (kernels/kernel.py). Groups that are alike are lowered once and share the Kernel of
+    their loops."""
 
     def __init__(self, reads, stored, slots, lanes_bytes):
         self.reads, self.stored, self.slots, self.lanes_bytes = reads, stored, slots, lanes_bytes
         self.known = {}
 
-    def lowered(self, group):
+    def loop(self, group):
+        def make(alike):
+            lowered = lower(group, self.reads, self.stored, alike.scalars, self.lanes_bytes)
+            counts = [count for _, count in alike.runs[:-1]]
+            return replace(lowered, kernel=replace(lowered.kernel, scalars=(0, *accumulate(counts))))
+
+        return self.shared(group, make)
+
+    def nest(self, group, kernel):
+        (value,) = group.values
+        make = partial(lower_nest, value, kernel.write, self.reads.accesses, self.lanes_bytes)
+        return self.shared(group, lambda alike: make())
+
+    def product(self, value):
+        return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
+
+    def shared(self, group, make):
+        """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""
         alike = likeness(group, self.reads, self.stored, self.slots)
         found = self.known.get(alike.key)
         if found is None:
-            lowered = self.lower(group, alike)
+            lowered = make(alike)
             place = {number: k for k, number in enumerate(alike.numbers)}
             found = lowered.kernel, [(kind, place[x] if kind == "value" else x) for kind, x in lowered.bindings]
             self.known[alike.key] = found
         kernel, bindings = found
         numbers = alike.numbers
         bindings = tuple((kind, numbers[x] if kind == "value" else x) for kind, x in bindings)
-        return Lowered(kernel, bindings, tuple(first for first, _ in alike.runs) or (0,))
-
-    def lower(self, group, alike):
-        if group.kind == "loop":
-            lowered = lower(group, self.reads, self.stored, alike.scalars, self.lanes_bytes)
-            counts = [count for _, count in alike.runs[:-1]]
-            return replace(lowered, kernel=replace(lowered.kernel, scalars=(0, *accumulate(counts))))
-        return lower_mover(group.values[0], self.reads.accesses, self.lanes_bytes)
+        return Loops(kernel, bindings, tuple(first for first, _ in alike.runs) or (0,))
 
 
 def _cut_all(steps, team):
-    """The steps with the cuts of a team. Steps with equal kernels and cuts still share their kernel."""
+    """The steps with the cuts of a team."""
     if team is None:
         return steps
     known = {}
-    return [_cut(step, cut, known) for step, cut in zip(steps, team.cuts)]
-
-
-def _cut(step, cut, known):
-    if cut is None or step.lowered is None:
-        return replace(step, cut=cut)
-    kernel = step.lowered.kernel
-    key = id(kernel), cut
-    if key not in known:
-        known[key] = replace(kernel, cut=cut)
-    return replace(step, cut=cut, lowered=replace(step.lowered, kernel=known[key]))
+    return [
+        step if cut is None else replace(step, lowered=step.lowered.with_cut(cut, known))
+        for step, cut in zip(steps, team.cuts)
+    ]
 
 
 def _emit(trace, order, steps, memory, team):
     fusion, settled = order.fusion, order.fusion.graph
     module = Module()
     program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
-    first_commit = next((k for k, step in enumerate(steps) if commits(step, memory)), None)
-    may_fail = any(step.lowered and step.lowered.kernel.checks for step in steps)
+    first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
+    may_fail = any(step.lowered.checks for step in steps)
     kernels = []
     for k, step in enumerate(steps):
         if team and team.waits[k]:
             program.wait()
         if may_fail and k == first_commit:
             program.leave_if_failed()
-        name = _call(program, memory, fusion.reads, step, k)
-        kernels.append(_info(name, step, fusion.reads))
+        scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
+        kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
     program.finish()
     numbers = {v.number: k for k, s in enumerate(steps) if s.group for v in s.group.values}
     accesses = fusion.reads.accesses
@@ -245,7 +238,7 @@ def _emit(trace, order, steps, memory, team):
     plan = Plan(
         memory.arena_bytes,
         team is not None,
-        max((worker_bytes(s.scratch) for s in steps if s.cut), default=0),
+        max((worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), default=0),
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),
@@ -256,31 +249,13 @@ def _emit(trace, order, steps, memory, team):
     return str(module), plan
 
 
-def _call(program, memory, reads, step, k):
-    """Emit the call of a step; the function's name."""
-    if step.lowered is None:
-        (value,) = step.group.values
-        operands = [reads.accesses[o.number] for o in value.operands]
-        located = [(memory.place[a.base.number], a) for a in operands]
-        program.call_product(*located, (memory.place[value.number], value), memory.scratch[k, 0], step.cut)
-        return f"weft_gemm_{element_of(value.dtype)}"
-    places, scratch = [], {}
-    for position, (kind, what) in enumerate(step.lowered.bindings):
-        if kind == "scratch":
-            places.append(memory.scratch[k, len(scratch)])
-            scratch[position] = what
-        else:
-            places.append(memory.place[what])
-    return program.call_kernel(step.lowered.kernel, places, scratch, step.lowered.first_scalars)
-
-
-def _info(name, step, reads):
+def _info(name, step):
     if step.group is None:
         (base,) = step.read
         return KernelInfo(name, "copy", ("copy",), base.shape, 2 * _n_bytes(base), 0)
     values = step.group.values
     n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
-    flops = sum(_n_flops(v) for v in values)
+    flops = sum(v.op.kernel.flops(v) for v in values)
     shapes = [v.operands[0].shape if v.op.kind == "reduction" else v.shape for v in values]
     domain = max(shapes, key=prod)
     return KernelInfo(name, step.group.kind, tuple(v.op.name for v in values), domain, n_bytes, flops)
@@ -288,11 +263,3 @@ def _info(name, step, reads):
 
 def _n_bytes(value):
     return prod(value.shape) * value.dtype.size_bytes
-
-
-def _n_flops(value):
-    if value.op.name == "bmm":
-        return 2 * prod(value.shape) * value.operands[0].shape[-1]
-    if value.op.kind == "reduction":
-        return prod(value.operands[0].shape)
-    return prod(value.shape) if value.op.kind == "elementwise" else 0

@@ -7,19 +7,14 @@ the statements that compute it unless they stand already in a block that is open
 
 import numpy as np
 
-from . import dtypes
 from .access import own_access
+from .dtypes import element_of, memory_element
 from .graph import INPUT, SCALAR
+from .kernels.kernel import Read
 from .loopnest import Apply, At, Constant, Index, Load, Parameter, Position, Scalar
-from .ops.comparison import element_of
-from .reads import Read
 from .stages import stages
 
 _PLACES = ("kernel", "row", "lane")
-
-
-def memory_element(dtype):
-    return "i8" if dtype is dtypes.bool_ else element_of(dtype)
 
 
 class Block:
@@ -138,7 +133,7 @@ class Registers:
         if base.op is SCALAR:
             slot = self.scalars[base.number]
             return self.put(("scalar", slot), lambda name: Scalar(name, slot, element_of(base.dtype)), "kernel")
-        if base.op.name == "constant":
+        if base.op.is_number:
             return self.constant(base.attributes["value"], element_of(base.dtype))
         if base.op.kind == "source" and base.op is not INPUT:
             return self.source(access, level)
@@ -160,13 +155,14 @@ class Registers:
     def source(self, access, level):
         """A source at an access: its lowering gets the position instead of a load."""
         value = access.base
-        number = value.operands[0].attributes.get("value") if value.op.name == "full" else None
-        if number is not None and value.operands[0].op.name == "constant":
+        is_fill = "fill" in value.op.traits
+        if is_fill and value.operands[0].op.is_number:
+            number = value.operands[0].attributes["value"]
             with np.errstate(all="ignore"):
                 typed = np.asarray(number).astype(value.dtype.numpy).item()
             return self.constant(typed, element_of(value.dtype))
         operands = [self.number(o) for o in value.operands]
-        if value.op.name == "full":
+        if is_fill:
             position = self.constant(0, "i64")
         else:
             at, place = self.at(access, level)
@@ -180,7 +176,7 @@ class Registers:
 
     def apply(self, value, names, key=None):
         place = self.innermost(names)
-        self.checks |= bool(value.op.extra.get("checks"))
+        self.checks |= value.op.checks
         element = element_of(value.dtype)
         names = tuple(names)
         key = key or ("apply", value.number)
@@ -197,13 +193,7 @@ class Registers:
         assert value.op.kind != "reduction", f"{value!r} is used before it is complete"
         level = self.group.level[value.number]
         reads = self.reads.by_value[value.number]
-        if value.op.name in ("gather", "index_select"):
-            return self.indirect(value, reads, level)
-        if value.op.name == "clone":
-            name = self.read(reads[0], level)
-            self.block_for(self.placement[name]).known[("apply", value.number)] = name
-            return name
-        return self.apply(value, [self.read(r, level) for r in reads])
+        return value.op.kernel.compute(self, value, reads, level)
 
     def known_value(self, value):
         """The register that holds the value already, or None."""
@@ -212,16 +202,19 @@ class Registers:
                 return block.known[("apply", value.number)]
         return None
 
-    def indirect(self, value, reads, level):
-        table, index = reads
+    def pass_on(self, value, name):
+        """A value that is in a register already."""
+        self.block_for(self.placement[name]).known[("apply", value.number)] = name
+        return name
+
+    def look_up(self, table, index, level):
+        """The register of a table's element where an index says."""
         indices = ()
         if table.indexed is not None:
             _, stride, size = table.indexed
             indices = (Index(self.read(index, level), stride, size),)
             self.checks = True
-        name = self.read(table, level, indices)
-        self.block_for(self.placement[name]).known[("apply", value.number)] = name
-        return name
+        return self.read(table, level, indices)
 
     def reload(self, value):
         parameter = self.kept[value][0]

@@ -81,3 +81,16 @@ def contiguous_strides(shape):
         strides.append(step)
         step *= d
     return tuple(reversed(strides))
+
+
+def joint_runs(shape, first, second):
+    """((size, stride, stride), ...) with runs of both stride lists merged; at least one entry."""
+    merged = []
+    for d, s, t in zip(shape, first, second):
+        if d == 1:
+            continue
+        if merged and merged[-1][1] == d * s and merged[-1][2] == d * t:
+            merged[-1] = (merged[-1][0] * d, s, t)
+        else:
+            merged.append((d, s, t))
+    return merged or [(1, 1, 1)]

@@ -23,8 +23,8 @@ import struct
 import numpy as np
 
 from . import dtypes
+from .conversions import full
 from .graph import INPUT, SCALAR, Graph, Value
-from .legalize import full
 from .ops.table import TABLE
 from .reads import can_fail
 from .rewrite import Rewriter, follow

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from ..compiler import partition
 from ..compiler.autodiff import backward
 from ..compiler.decompose import decompose
+from ..compiler.dtypes import element_of
 from ..compiler.graph import Graph
-from ..compiler.ops.comparison import cast, element_of
+from ..compiler.ops.comparison import cast
 from ..compiler.ops.source import full
 from ..compiler.pipeline import compile_graph
 from ..compiler.simplify import simplify

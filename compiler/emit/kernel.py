@@ -198,7 +198,7 @@ class _Emission:
         return self.apply(s, [self.registers[k] for k in s.operands], None)
 
     def apply(self, s, operands, mask):
-        if s.op.extra.get("checks"):
+        if s.op.checks:
             return s.op.lower(self.b, *operands, fail=self.fail_in(mask), **s.attributes)
         return s.op.lower(self.b, *operands, **s.attributes)
 

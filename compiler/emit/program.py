@@ -18,7 +18,7 @@ that LLVM takes for a function grows faster than its length.
 
 from dataclasses import dataclass
 
-from ..ops.comparison import element_of
+from ..dtypes import element_of
 from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
@@ -173,6 +173,7 @@ class Program:
             self.address(scratch, scratch=0 if cut else None),
         )
         self.steps.append(ProductCall(product, _GEMM[element_of(result.dtype)], cut, operands))
+        return f"weft_gemm_{element_of(result.dtype)}"
 
     def wait(self):
         self.steps.append(Wait())

@@ -52,6 +52,7 @@ div = elementwise(
     lower=lambda b, x, y: b.div(x, y),
     samples=samples.binary(right_low=0.5, right_high=2.0),
     oracle="div",
+    cost="divide",
 )
 neg = elementwise(
     "neg",
@@ -102,6 +103,7 @@ sqrt = elementwise(
     lower=lambda b, x: b.sqrt(x),
     samples=samples.unary(0.25, 4.0),
     oracle="sqrt",
+    cost="divide",
 )
 rsqrt = elementwise(
     "rsqrt",
@@ -112,6 +114,7 @@ rsqrt = elementwise(
     lower=lambda b, x: b.div(b.const(1, x.type), b.sqrt(x)),
     samples=samples.unary(0.25, 4.0),
     oracle="rsqrt",
+    cost="divide",
 )
 reciprocal = elementwise(
     "reciprocal",
@@ -122,6 +125,7 @@ reciprocal = elementwise(
     lower=lambda b, x: b.div(b.const(1, x.type), x),
     samples=samples.unary(0.25, 4.0),
     oracle="reciprocal",
+    cost="divide",
 )
 
 
@@ -311,6 +315,7 @@ fmod = elementwise(
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="fmod",
     extra={"eager_only": _integers_only_eager},
+    cost="remainder",
 )
 remainder = elementwise(
     "remainder",
@@ -322,6 +327,7 @@ remainder = elementwise(
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="remainder",
     extra={"eager_only": _integers_only_eager},
+    cost="remainder",
 )
 floor_divide = elementwise(
     "floor_divide",
@@ -333,6 +339,7 @@ floor_divide = elementwise(
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="floor_divide",
     extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
+    cost="divide",
 )
 integer_pow = elementwise(
     "integer_pow",

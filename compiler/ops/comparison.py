@@ -3,6 +3,8 @@
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import element_of
+from ..kernels.loop import Conversion
 from . import samples
 from .kinds import comparison, elementwise, logical, selection
 from .samples import Sample
@@ -83,20 +85,6 @@ def _cast_infer(operands, attributes, default_float):
     return Meta(operands[0].shape, attributes["dtype"])
 
 
-_ELEMENT = {
-    dtypes.float32: "f32",
-    dtypes.float64: "f64",
-    dtypes.int64: "i64",
-    dtypes.int32: "i32",
-    dtypes.bool_: "i1",
-}
-
-
-def element_of(dtype):
-    """The code generator's name of an element type."""
-    return _ELEMENT[dtype]
-
-
 def _evaluate_cast(x, dtype):
     with np.errstate(invalid="ignore", over="ignore"):
         return x.astype(dtype.numpy)
@@ -108,9 +96,10 @@ cast = register(
         "cast",
         "elementwise",
         _cast_infer,
+        kernel=Conversion(),
         evaluate=_evaluate_cast,
         vjp=(lambda g, out, x, dtype: g,),
-        lower=lambda b, x, dtype: b.convert(x, _ELEMENT[dtype]),
+        lower=lambda b, x, dtype: b.convert(x, element_of(dtype)),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
         node_name="ToCopyBackward0",
         samples=lambda: [

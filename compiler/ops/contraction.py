@@ -1,6 +1,7 @@
 """Matrix multiplication. Every output element is one chain of fused multiply-adds over k in rising order, starting at
 0.0: tiles, packing, strides and threads do not change a bit. Eager mode calls the same generated kernel."""
 
+from ..kernels.library import Product
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add
@@ -67,6 +68,7 @@ bmm = register(
             lambda g, out, x, y: bmm(g, swap_last(y)),
             lambda g, out, x, y: bmm(swap_last(x), g),
         ),
+        kernel=Product(),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
         node_name=_multiply_name,
         samples=_pairs(

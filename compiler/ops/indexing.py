@@ -5,12 +5,16 @@ from math import prod
 import numpy as np
 
 from .. import dtypes
+from ..kernels.kernel import Read
+from ..kernels.loop import Lookup
+from ..kernels.nest import Change
+from ..shapes import contiguous_strides
 from . import samples
 from .comparison import cast, eq
 from .kinds import composite, elementwise
 from .samples import Sample
 from .source import arange, zeros_like
-from .table import Meta, Op, OpError, OutOfRange, register
+from .table import TABLE, Meta, Op, OpError, OutOfRange, register
 from .view import expand, reshape
 
 
@@ -60,6 +64,14 @@ def _evaluate_gather(x, index, axis):
     return np.take_along_axis(_corner(x, index.shape, axis), index, axis)
 
 
+def _gather_reads(value, table, index):
+    if not value.shape:
+        return [Read(table.over((), ()), fusable=False), Read(index)]
+    axis = value.attributes["axis"]
+    at = table.over(value.shape, tuple(0 if k == axis else s for k, s in enumerate(table.strides)))
+    return [Read(at, fusable=False, indexed=(1, table.strides[axis], table.shape[axis])), Read(index)]
+
+
 gather = register(
     Op(
         "gather",
@@ -67,6 +79,8 @@ gather = register(
         _gather_infer,
         _evaluate_gather,
         (lambda g, out, x, index, axis: scatter_add(zeros_like(x), index, g, axis=axis), None),
+        kernel=Lookup(_gather_reads),
+        cost="gather",
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample((samples.numbers(0, (3, 4)), samples.integers(1, (3, 2), 0, 4)), {"axis": 1}),
@@ -100,6 +114,22 @@ def _evaluate_scatter_add(x, index, part, axis):
     return result
 
 
+def _write_scatter_add(writer):
+    value = writer.value
+    strides = contiguous_strides(value.shape)
+    _, index, part = writer.accesses
+    writer.copy_operand(0, strides, 0)
+    axis = value.attributes["axis"] if value.shape else 0
+    others = tuple(0 if k == axis else s for k, s in enumerate(strides))
+    stride, size = (strides[axis], value.shape[axis]) if value.shape else (0, 1)
+
+    def body(names):
+        where, x = writer.load(1, names, index.strides), writer.load(2, names, part.strides)
+        return [where, x, writer.update(names, others, where, stride, size, TABLE["add"], x)]
+
+    writer.nest(index.shape, body)
+
+
 # A copy of x with part[...] added at index along axis, in row-major order of the index.
 scatter_add = register(
     Op(
@@ -112,6 +142,7 @@ scatter_add = register(
             None,
             lambda g, out, x, index, part, axis: gather(g, index, axis=axis),
         ),
+        kernel=Change(_write_scatter_add, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample(
@@ -140,6 +171,14 @@ def _evaluate_index_select(x, index, axis):
     return np.take(x, index, axis)
 
 
+def _index_select_reads(value, table, index):
+    axis, n_index = value.attributes["axis"], len(index.shape)
+    before, after = table.strides[:axis], table.strides[axis + 1 :]
+    at = table.over(value.shape, (*before, *(0,) * n_index, *after))
+    index_at = index.over(value.shape, (*(0,) * len(before), *index.strides, *(0,) * len(after)))
+    return [Read(at, fusable=False, indexed=(1, table.strides[axis], table.shape[axis])), Read(index_at)]
+
+
 # The index may have any shape: its dimensions take the place of `axis`.
 index_select = register(
     Op(
@@ -148,6 +187,8 @@ index_select = register(
         _index_select_infer,
         _evaluate_index_select,
         (lambda g, out, x, index, axis: index_add(zeros_like(x), index, g, axis=axis), None),
+        kernel=Lookup(_index_select_reads),
+        cost="gather",
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample((samples.numbers(0, (5, 3)), samples.integers(1, (4,), 0, 5)), {"axis": 0}),
@@ -178,6 +219,37 @@ def _evaluate_index_add(x, index, part, axis):
     return result
 
 
+def _write_slices(writer, shape, op):
+    """The base, and slices of the part combined with (op) or put over (None) its slices at the index, in order of the
+    index. `shape` is the result's, in which one axis is indexed."""
+    value = writer.value
+    _, index, part = writer.accesses
+    axis, n_index = value.attributes["axis"], len(index.shape)
+    strides = contiguous_strides(shape)
+    writer.copy_operand(0, contiguous_strides(value.shape), 0)
+    lead_steps, slice_steps = part.strides[: axis + n_index], part.strides[axis + n_index :]
+    to_steps = (*strides[:axis], *(0,) * n_index, *strides[axis + 1 :])
+    inner = prod(shape[axis + 1 :])
+    # The elements of a slice are walked in vectors where both sides are contiguous, else one by one.
+    lane = int(inner > 1 and slice_steps == strides[axis + 1 :])
+
+    def body(names):
+        where = writer.load(1, names[axis : axis + n_index], index.strides)
+        x = writer.load(2, names, (*lead_steps, *slice_steps), lane)
+        update = writer.update(names, to_steps, where, strides[axis], shape[axis], op, x, lane)
+        return [where, writer.sweep(inner, x, update)] if lane else [where, x, update]
+
+    writer.nest((*shape[:axis], *index.shape, *(() if lane else shape[axis + 1 :])), body)
+
+
+def _write_index_add(writer):
+    _write_slices(writer, writer.value.shape, TABLE["add"])
+
+
+def _write_index_put(writer):
+    _write_slices(writer, writer.value.attributes["merged"], None)
+
+
 # A copy of x with the slices of part added at index along axis, in order of the index.
 index_add = register(
     Op(
@@ -190,6 +262,7 @@ index_add = register(
             None,
             lambda g, out, x, index, part, axis: index_select(g, index, axis=axis),
         ),
+        kernel=Change(_write_index_add, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample(
@@ -236,6 +309,7 @@ index_put = register(
         _index_put_infer,
         _evaluate_index_put,
         (_index_put_vjp_base, None, _index_put_vjp_part),
+        kernel=Change(_write_index_put, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample(
@@ -270,7 +344,7 @@ in_range = elementwise(
     evaluate=_evaluate_in_range,
     lower=_lower_in_range,
     samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"size": 5, "axis": 0})],
-    extra={"checks": True},
+    traits=frozenset(["checks"]),
 )
 
 embedding = composite(

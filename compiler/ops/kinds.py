@@ -2,8 +2,11 @@
 
 from .. import dtypes
 from ..dtypes import bool_, result_type
+from ..kernels.loop import Elementwise
 from ..shapes import broadcast_shapes
 from .table import Meta, Op, OpError, register
+
+_ELEMENTWISE = Elementwise()
 
 
 # --- dtype rules: (operands, default_float) -> (the type each operand is converted to, the result's type) -----------
@@ -67,7 +70,7 @@ def elementwise(name, arity, dtype, **facts):
         shape = broadcast_shapes(name, [o.shape for o in operands])
         return Meta(shape, dtype(operands, default_float)[1])
 
-    return register(Op(name, "elementwise", infer, compute_dtype=dtype, **facts))
+    return register(Op(name, "elementwise", infer, compute_dtype=dtype, kernel=_ELEMENTWISE, **facts))
 
 
 def composite(name, infer, decompose, **facts):

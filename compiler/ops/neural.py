@@ -315,7 +315,7 @@ class_index = elementwise(
     evaluate=_evaluate_class_index,
     lower=_lower_class_index,
     samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"classes": 5, "ignore_index": -100})],
-    extra={"checks": True},
+    traits=frozenset(["checks"]),
 )
 nll_loss = composite(
     "nll_loss",

@@ -7,6 +7,7 @@ So a draw does not depend on threads, fusion or the order of evaluation. The fun
 import numpy as np
 
 from .. import dtypes
+from ..kernels.kernel import Source
 from . import samples
 from .arithmetic import mul, sqrt, sub
 from .kinds import composite
@@ -64,6 +65,7 @@ uniform = register(
         "source",
         shaped,
         _evaluate_uniform,
+        kernel=Source(),
         lower=_lower_uniform,
         samples=lambda: [
             Sample((call_key(1, k),), {"shape": s, "dtype": d})

@@ -19,7 +19,9 @@ from math import prod as product
 import numpy as np
 
 from .. import dtypes
-from ..shapes import normalize_axes, reduced_shape
+from ..kernels.loop import Reduction
+from ..kernels.nest import Search
+from ..shapes import contiguous_strides, joint_runs, normalize_axes, reduced_shape
 from . import samples
 from .arithmetic import div, mul
 from .comparison import eq, where
@@ -27,6 +29,8 @@ from .samples import Sample
 from .source import full_like
 from .table import Meta, Op, OutOfRange, register
 from .view import cat, expand, permute, reshape, slice_
+
+_REDUCTION = Reduction()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def spread(g, x, axes, keepdim):
     return reshape(g, shape=reduced_shape(x.shape, axes, True))
 
 
-def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=None, **facts):
+def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=None, kernel=_REDUCTION, **facts):
     def compute_dtype(operands, default_float):
         wanted = operand_dtype(operands[0].dtype) if operand_dtype else operands[0].dtype
         return (wanted,), result_dtype(operands[0].dtype)
@@ -85,6 +89,7 @@ def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=No
             (vjp,) if vjp else (),
             lower,
             compute_dtype=compute_dtype,
+            kernel=kernel,
             samples=make_samples,
             **facts,
         )
@@ -189,6 +194,7 @@ amax = _reduction(
     Combine(None, _keep("gt")),
     _extreme_vjp,
     make_samples=_axes_samples(empty=False),
+    kernel=Reduction(of_bool="any"),
     extra={"start": "lowest"},
     oracle="amax",
 )
@@ -198,6 +204,7 @@ amin = _reduction(
     Combine(None, _keep("lt")),
     _extreme_vjp,
     make_samples=_axes_samples(empty=False),
+    kernel=Reduction(of_bool="all"),
     extra={"start": "highest"},
     oracle="amin",
 )
@@ -225,6 +232,33 @@ def _arg_samples():
     return [Sample((samples.integers(k, s),), {"axis": a}) for k, (s, a) in enumerate(cases)]
 
 
+def _write_first_extreme(writer):
+    value = writer.value
+    (x,) = writer.accesses
+    if not x.shape:
+        kept, x_steps, count, step = (), (), 1, 0
+    else:
+        axis = value.attributes["axis"]
+        count, step = x.shape[axis], x.strides[axis]
+        kept = x.shape[:axis] + x.shape[axis + 1 :]
+        x_steps = x.strides[:axis] + x.strides[axis + 1 :]
+    dims = joint_runs(kept, x_steps, contiguous_strides(kept))
+    # Lanes go along the rows where those are contiguous, and long enough to fill them.
+    by_rows = step == 1 and count >= 2 * writer.lanes
+    looped = dims if by_rows else dims[:-1]
+    steps, to_steps = [s for _, s, _ in looped], [s for _, _, s in looped]
+
+    def body(names):
+        if by_rows:
+            find = writer.first_extreme(0, names, steps, count, step, value.op.lower)
+            return [find, writer.store(names, to_steps, find)]
+        extent, lane, _ = dims[-1]
+        find = writer.first_extreme(0, names, steps, count, step, value.op.lower, lane)
+        return [writer.sweep(extent, find, writer.store(names, to_steps, find, 1))]
+
+    writer.nest([d for d, _, _ in looped], body)
+
+
 def _arg(name, evaluate, predicate):
     def infer(operands, attributes, default_float):
         x, axis = operands[0], attributes["axis"]
@@ -243,6 +277,7 @@ def _arg(name, evaluate, predicate):
             (),
             predicate,
             compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
+            kernel=Search(_write_first_extreme),
             samples=_arg_samples,
         )
     )

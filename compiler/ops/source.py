@@ -6,10 +6,11 @@ A source's lowering gets the builder, the lanes' positions in the flattened resu
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import element_of
+from ..kernels.kernel import Source
+from ..kernels.loop import Fill
 from .samples import Sample
 from .table import Meta, Op, register
-
-_ELEMENT = {dtypes.float32: "f32", dtypes.float64: "f64", dtypes.int64: "i64", dtypes.int32: "i32", dtypes.bool_: "i1"}
 
 
 def shaped(operands, attributes, default_float):
@@ -22,15 +23,26 @@ def _constant_infer(operands, attributes, default_float):
 
 
 # A Python number written in a rule: part of the program, unlike a run-time scalar.
-constant = register(Op("constant", "source", _constant_infer, evaluate=lambda value: np.asarray(value)))
+constant = register(
+    Op(
+        "constant",
+        "source",
+        _constant_infer,
+        evaluate=lambda value: np.asarray(value),
+        kernel=Source(),
+        traits=frozenset(["number"]),
+    )
+)
 
 full = register(
     Op(
         "full",
         "source",
         shaped,
+        kernel=Fill(),
+        traits=frozenset(["fill"]),
         evaluate=lambda value, shape, dtype: np.full(shape, value, dtype.numpy),
-        lower=lambda b, positions, value, shape, dtype: b.convert(value, _ELEMENT[dtype]),
+        lower=lambda b, positions, value, shape, dtype: b.convert(value, element_of(dtype)),
         samples=lambda: [
             Sample((v,), {"shape": s, "dtype": d})
             for v, s, d in ((2.5, (2, 3), dtypes.float32), (3, (), dtypes.int64), (True, (4,), dtypes.bool_))
@@ -58,7 +70,7 @@ def _evaluate_arange(start, step, shape, dtype):
 def _lower_arange(b, positions, start, step, shape, dtype):
     element = "f64" if "f64" in (start.type.element, step.type.element) else "i64"
     start, step, positions = (b.convert(x, element) for x in (start, step, positions))
-    return b.convert(b.add(start, b.mul(positions, step)), _ELEMENT[dtype])
+    return b.convert(b.add(start, b.mul(positions, step)), element_of(dtype))
 
 
 # Element k is start + k * step, computed in float64 (or int64 if both are integers) and then converted.
@@ -67,6 +79,7 @@ arange = register(
         "arange",
         "source",
         shaped,
+        kernel=Source(),
         evaluate=_evaluate_arange,
         lower=_lower_arange,
         samples=lambda: [

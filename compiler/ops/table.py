@@ -9,7 +9,16 @@ An entry holds every fact about one op, in this order:
                 None where the operand has no derivative. Rules are written with ops, so they run on tensors (double
                 backward) and on graph values (compiled backward) alike. Whoever calls a rule sums its result to the
                 operand's shape and converts it to the operand's dtype: a rule is calculus only.
+    kernel      how compiled programs compute it (compiler/kernels/): what passes ask, they ask this object
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
+    cost        of one element: "cheap" as an addition (also of a few), "divide", "remainder", "function" of dozens of
+                instructions, or "gather"
+    traits      words for what else passes must know:
+                "checks"      its lowering can fail
+                "number"      a Python number written in a rule
+                "fill"        one number everywhere
+                "copy"        costs nothing where it is read element by element
+                "row-major"   a view of the same elements in the same order
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use
     oracle      the PyTorch function the tests compare with: its name under `torch.`, or where the spellings differ a
@@ -68,6 +77,17 @@ class Op:
     tolerance: float | None = None
     doc: str = ""
     extra: dict = field(default_factory=dict)
+    kernel: object = None
+    cost: str = "cheap"
+    traits: frozenset = frozenset()
+
+    @property
+    def checks(self):
+        return "checks" in self.traits
+
+    @property
+    def is_number(self):
+        return "number" in self.traits
 
     def __call__(self, *operands, **attributes):
         # Nearly always the first operand is the tensor.
@@ -92,6 +112,8 @@ def register(op):
     """Add an entry to the table. The name must be new."""
     if op.name in TABLE:
         raise ValueError(f"op {op.name} is already in the table")
+    if op.kernel is None and op.kind not in ("composite", "library"):
+        raise ValueError(f"op {op.name}: an entry of kind {op.kind} names its kernel (compiler/kernels/)")
     if not op.node_name:
         op.node_name = "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
     TABLE[op.name] = op

@@ -9,7 +9,15 @@ from .kinds import elementwise, floating
 
 def _unary(name, vjp, low=-2.0, high=2.0, **facts):
     return elementwise(
-        name, 1, floating, vjp=(vjp,), lower=FUNCTIONS[name], samples=samples.unary(low, high), oracle=name, **facts
+        name,
+        1,
+        floating,
+        vjp=(vjp,),
+        lower=FUNCTIONS[name],
+        cost="function",
+        samples=samples.unary(low, high),
+        oracle=name,
+        **facts,
     )
 
 
@@ -49,6 +57,7 @@ pow_ = elementwise(
     floating,
     vjp=(_pow_base, _pow_exponent),
     lower=FUNCTIONS["pow"],
+    cost="function",
     node_name="PowBackward1",
     samples=samples.binary(0.25, 3.0, -2.0, 2.0, number=False),
     oracle="pow",
@@ -70,6 +79,7 @@ atan2 = elementwise(
         lambda g, out, y, x: neg(mul(g, _over_square(y, y, x))),
     ),
     lower=FUNCTIONS["atan2"],
+    cost="function",
     samples=samples.binary(0.25, 2.0, 0.25, 2.0, number=False),
     oracle="atan2",
 )

@@ -10,6 +10,9 @@ from math import prod
 import numpy as np
 
 from ..dtypes import promote
+from ..kernels.kernel import View
+from ..kernels.loop import Copy
+from ..kernels.nest import Change, Join
 from ..shapes import contiguous_strides, infer_reshape, normalize_axis
 from . import samples
 from .kinds import alias
@@ -17,12 +20,14 @@ from .samples import Sample
 from .source import full, zeros_like
 from .table import Meta, Op, OpError, register
 
+VIEW = View()
+
 
 def _view(name, infer, evaluate, vjp, lower, make_samples, **facts):
     def checked(operands, attributes, default_float):
         return Meta(infer(operands[0].shape, **attributes), operands[0].dtype)
 
-    return register(Op(name, "view", checked, evaluate, vjp, lower, samples=make_samples, **facts))
+    return register(Op(name, "view", checked, evaluate, vjp, lower, samples=make_samples, kernel=VIEW, **facts))
 
 
 # --- reshape --------------------------------------------------------------------------------------------------------
@@ -64,6 +69,7 @@ reshape = _view(
         for k, (s, t) in enumerate((((2, 3), (3, 2)), ((), (1, 1)), ((4, 3, 2), (12, 2)), ((0, 3), (3, 0))))
     ],
     node_name="ViewBackward0",
+    traits=frozenset(["row-major"]),
 )
 
 
@@ -192,6 +198,18 @@ def _evaluate_slice_scatter(base, part, spec):
     return result
 
 
+def _write_slice_scatter(writer):
+    value = writer.value
+    strides = contiguous_strides(value.shape)
+    spec = value.attributes["spec"]
+    writer.copy_operand(0, strides, 0)
+    writer.copy_operand(
+        1,
+        tuple(s * step for s, (_, step, _) in zip(strides, spec)),
+        sum(s * start for s, (start, _, _) in zip(strides, spec)),
+    )
+
+
 # `base` with the slice `spec` of it replaced by `part` (same type).
 slice_scatter = register(
     Op(
@@ -203,6 +221,7 @@ slice_scatter = register(
             lambda g, out, base, part, spec: slice_scatter(g, zeros_like(part), spec=spec),
             lambda g, out, base, part, spec: slice_(g, spec=spec),
         ),
+        kernel=Change(_write_slice_scatter),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
         node_name="SliceScatterBackward0",
         samples=lambda: [
@@ -387,6 +406,15 @@ def _cat_vjp(index):
     return rule
 
 
+def _write_cat(writer):
+    value = writer.value
+    strides, start = contiguous_strides(value.shape), 0
+    axis = value.attributes["axis"]
+    for k, operand in enumerate(value.operands):
+        writer.copy_operand(k, strides, start * strides[axis])
+        start += operand.shape[axis]
+
+
 cat = register(
     Op(
         "cat",
@@ -394,6 +422,7 @@ cat = register(
         _cat_infer,
         lambda *arrays, axis: np.concatenate(arrays, axis),
         _cat_vjp,
+        kernel=Join(_write_cat),
         compute_dtype=lambda operands, default_float: ((_common(operands),) * len(operands), _common(operands)),
         samples=lambda: [
             Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (1, 3)), samples.numbers(2, (0, 3))), {"axis": 0}),
@@ -417,6 +446,8 @@ clone = register(
         lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
         lambda x: np.array(x),
         (lambda g, out, x: g,),
+        kernel=Copy(),
+        traits=frozenset(["copy"]),
         samples=samples.unary(),
         oracle="clone",
     )

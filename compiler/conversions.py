@@ -1,0 +1,40 @@
+"""Conversions of values to what an op works on, as the passes and kernels append them to a graph."""
+
+from .ops.table import TABLE
+
+
+def full(graph, number, shape, dtype):
+    """A typed constant."""
+    return graph.apply(TABLE["full"], (number,), {"shape": tuple(shape), "dtype": dtype})
+
+
+def convert(graph, value, dtype):
+    """value as dtype; a Python number becomes a typed constant."""
+    if value.op.is_number:
+        return full(graph, value, (), dtype)
+    if value.dtype is dtype and not value.weak:
+        return value
+    return graph.apply(TABLE["cast"], (value,), {"dtype": dtype})
+
+
+def broadcast(graph, value, shape):
+    if value.shape in (shape, ()):
+        return value
+    return graph.apply(TABLE["expand"], (value,), {"shape": shape})
+
+
+def reshape(graph, value, shape):
+    return value if value.shape == shape else graph.apply(TABLE["reshape"], (value,), {"shape": shape})
+
+
+def operand_types(graph, value):
+    """The dtype of every operand, in the op's own words; for ops without a rule they stay as they are."""
+    if value.op.compute_dtype is None:
+        return [o.dtype for o in value.operands]
+    return value.op.compute_dtype(value.operands, graph.default_float)[0]
+
+
+def same_types(graph, value, operands):
+    """The op on converted operands."""
+    types = operand_types(graph, value)
+    return graph.apply(value.op, tuple(convert(graph, x, d) for x, d in zip(operands, types)), value.attributes)

@@ -1,0 +1,164 @@
+"""What groups are lowered to: a loop nest, or a call of a routine. Both answer the same questions:
+
+scratch          bytes of each scratch buffer they need
+checks           whether they can fail
+writes           numbers of the values they write
+cost_ns          how long they take, roughly
+cuts, touches    how threads may share them, and what memory each thread then touches (parallel.py, regions.py)
+with_cut         the same, shared
+emit             their call in a program (emit/program.py); the function's name
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from .dtypes import element_of
+from .emit.gemm import scratch_bytes
+from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
+from .parallel import COLUMNS, FEW_COLUMNS, MANY_ROWS, ROWS, kernel_cost_ns, kernel_cuts, product_cost_ns
+from .regions import CALLER, Part, Touch, kernel_parts, product_parts
+
+
+def lanes_for(elements, lanes_bytes):
+    """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices has
+    the lanes of f32."""
+    if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
+        return lanes_bytes // 8
+    return lanes_bytes // 4
+
+
+def touch(value, memory, writes, owner):
+    return Touch(memory.place[value.number], prod(value.shape) * value.dtype.size_bytes, writes, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes). `first_scalars`: the slot
+    in the program where each stretch of its run-time scalars begins."""
+
+    kernel: Kernel
+    bindings: tuple
+    first_scalars: tuple = (0,)
+
+    def __str__(self):
+        return str(self.kernel)
+
+    @property
+    def cut(self):
+        return self.kernel.cut
+
+    @property
+    def scratch(self):
+        return [what for kind, what in self.bindings if kind == "scratch"]
+
+    @property
+    def checks(self):
+        return self.kernel.checks
+
+    @property
+    def writes(self):
+        stored = self._stored()
+        return [number for name, number in self._values() if name in stored]
+
+    def _stored(self):
+        return {s.parameter for s in statements(self.kernel.body) if isinstance(s, (Store, Update))}
+
+    def _values(self):
+        """(parameter's name, number of the value in it), without scratch."""
+        return [(p.name, what) for p, (kind, what) in zip(self.kernel.parameters, self.bindings) if kind == "value"]
+
+    # --- threads ------------------------------------------------------------------------------------------------------
+    @property
+    def cost_ns(self):
+        return kernel_cost_ns(self.kernel)
+
+    def cuts(self, memory, owners):
+        elements, values = {p.name: p.element for p in self.kernel.parameters}, self._values()
+        wished = [(SIZES[elements[name]], owners.get(memory.place[number])) for name, number in values]
+        first = {}
+        # Parameters that point to the same memory: what a kernel replaces, and by what.
+        aliases = {name: first.setdefault(memory.place[number], name) for name, number in values}
+        return kernel_cuts(self.kernel, aliases, [(size, part) for size, part in wished if isinstance(part, Part)])
+
+    def touches(self, graph, memory, cut):
+        numbers = dict(self._values())
+        if cut is None:
+            stored = self._stored()
+            owners = {(name, name in stored): CALLER for name in numbers}
+        else:
+            owners = kernel_parts(self.kernel, cut)
+        return [
+            touch(graph.values[numbers[name]], memory, writes, owner)
+            for (name, writes), owner in owners.items()
+            if name in numbers
+        ]
+
+    def with_cut(self, cut, known):
+        """`known`: (kernel, cut) -> the kernel with that cut, so that equal ones stay one."""
+        key = id(self.kernel), cut
+        if key not in known:
+            known[key] = replace(self.kernel, cut=cut)
+        return replace(self, kernel=known[key])
+
+    # --- the program --------------------------------------------------------------------------------------------------
+    def emit(self, program, memory, scratch):
+        places, own, scratch = [], {}, iter(scratch)
+        for position, (kind, what) in enumerate(self.bindings):
+            if kind == "scratch":
+                places.append(next(scratch))
+                own[position] = what
+            else:
+                places.append(memory.place[what])
+        return program.call_kernel(self.kernel, places, own, self.first_scalars)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """Products of matrices: `value` is of the operands with these Accesses, over all leading dimensions."""
+
+    value: object
+    left: object
+    right: object
+    cut: Cut | None = None
+
+    checks = False
+
+    def __str__(self):
+        return ""
+
+    @property
+    def scratch(self):
+        # The matrix kernel is the runtime's: it may have wider vectors than this program.
+        return [max(scratch_bytes(element_of(self.value.dtype), self.left.shape[-1], width) for width in (32, 64))]
+
+    @property
+    def writes(self):
+        return [self.value.number]
+
+    @property
+    def cost_ns(self):
+        return product_cost_ns(self.value)
+
+    def cuts(self, memory, owners):
+        *batch, m, n = self.value.shape
+        if prod(batch) > 1:
+            return [Cut("matrices", 1, prod(batch))]
+        # In the gradient of a weight the rows are features.
+        is_transposed = self.left.strides[-1] != 1 and m >= FEW_COLUMNS
+        if n >= FEW_COLUMNS and m <= MANY_ROWS and not is_transposed:
+            return [Cut("columns", COLUMNS, -(-n // COLUMNS))]
+        unit = COLUMNS if is_transposed else ROWS
+        return [Cut("rows", unit, -(-m // unit))]
+
+    def touches(self, graph, memory, cut):
+        owners = product_parts(cut, self.left, self.right, self.value) if cut else (CALLER,) * 3
+        bases = (self.left.base, self.right.base, self.value)
+        return [touch(b, memory, b is self.value, owner) for b, owner in zip(bases, owners)]
+
+    def with_cut(self, cut, known):
+        return replace(self, cut=cut)
+
+    def emit(self, program, memory, scratch):
+        left, right = ((memory.place[a.base.number], a) for a in (self.left, self.right))
+        out = memory.place[self.value.number], self.value
+        return program.call_product(left, right, out, scratch[0], self.cut)

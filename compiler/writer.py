@@ -1,0 +1,110 @@
+"""Loop nests that ops write themselves: the vocabulary of `kernels/nest.py`. Operands are in memory."""
+
+from .dtypes import element_of, memory_element
+from .loopnest import At, Extreme, Index, Kernel, Load, Loop, Parameter, Store, Sweep, Update
+from .lowered import Loops, lanes_for
+from .shapes import contiguous_strides, joint_runs
+
+
+def lower_nest(value, write, accesses, lanes_bytes):
+    """What an op of its own kernel is lowered to; write(writer) appends its loops."""
+    writer = Writer(value, [accesses[o.number] for o in value.operands], lanes_bytes)
+    write(writer)
+    return writer.lowered()
+
+
+def lower_copy(source, target, lanes_bytes):
+    """A copy from a contiguous value into an input's own memory, which may be strided."""
+    writer = Writer(target, [], lanes_bytes)
+    # The source holds the target's elements in row-major order, perhaps under another shape.
+    contiguous = contiguous_strides(target.shape)
+    writer.copy(source, contiguous, 0, target.shape, target.strides or contiguous, 0)
+    return writer.lowered()
+
+
+class Writer:
+    """The kernel being written: its result is `value`, its operands have `accesses`. A position is given by names of
+    loops and a step for each."""
+
+    def __init__(self, value, accesses, lanes_bytes):
+        self.value, self.accesses = value, accesses
+        elements = {element_of(value.dtype)} | {element_of(a.base.dtype) for a in accesses}
+        self.lanes = lanes_for(elements, lanes_bytes)
+        self.parameters, self.body = {}, []
+        self.count = 0
+
+    def lowered(self):
+        kernel = Kernel(tuple(self.parameters.values()), self.lanes, tuple(self.body), self.checks)
+        return Loops(kernel, tuple(("value", v.number) for v in self.parameters))
+
+    @property
+    def checks(self):
+        return self.value.op.kernel is not None and self.value.op.kernel.can_fail(self.value)
+
+    def fresh(self):
+        self.count += 1
+        return self.count - 1
+
+    def memory(self, value):
+        if value not in self.parameters:
+            self.parameters[value] = Parameter(f"p{len(self.parameters)}", memory_element(value.dtype))
+        return self.parameters[value].name
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+    def nest(self, dims, make_body):
+        """Loops over dims (extents, outermost first) around the statements make_body(index names) gives."""
+        names = [f"i{k}" for k in range(len(dims))]
+        body = make_body(names)
+        for name, extent in zip(reversed(names), reversed(dims)):
+            body = [Loop(name, extent, tuple(body))]
+        self.body += body
+
+    def sweep(self, extent, *body):
+        return Sweep(extent, body)
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+    def load(self, k, names, steps, lane=0):
+        """An element of operand k, or a vector of elements `lane` apart."""
+        access = self.accesses[k]
+        at = At(access.offset, terms(names, steps), lane)
+        return Load(self.fresh(), self.memory(access.base), at, element_of(access.base.dtype))
+
+    def store(self, names, steps, statement, lane=0):
+        """The result of another statement into the op's result."""
+        return Store(self.memory(self.value), At(0, terms(names, steps), lane), statement.name)
+
+    def update(self, names, steps, where, stride, size, op, statement, lane=0):
+        """Into the result where the index that `where` has loaded says, `stride` apart and less than `size`: op(what is
+        there, the other statement's result), or that result if op is None."""
+        target = Index(where.name, stride, size)
+        return Update(self.memory(self.value), At(0, terms(names, steps), lane), target, op, statement.name)
+
+    def first_extreme(self, k, names, steps, count, stride, predicate, lane=0):
+        """The position of the first extreme of `count` elements of operand k."""
+        access = self.accesses[k]
+        at = At(access.offset, terms(names, steps), lane)
+        return Extreme(self.fresh(), self.memory(access.base), at, count, stride, predicate)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+    def copy(self, source, strides, offset, shape, to_strides, to_offset):
+        """Elements of `shape` from one place to another."""
+        dims = joint_runs(shape, strides, to_strides)
+        load, store = self.memory(source), self.memory(self.value)
+        element = element_of(source.dtype)
+
+        def body(names):
+            name = self.fresh()
+            *outer, (extent, step, to_step) = dims
+            at = At(offset, terms(names, [s for _, s, _ in outer]), step)
+            to = At(to_offset, terms(names, [s for _, _, s in outer]), to_step)
+            return [Sweep(extent, (Load(name, load, at, element), Store(store, to, name)))]
+
+        self.nest([d for d, _, _ in dims[:-1]], body)
+
+    def copy_operand(self, k, to_strides, to_offset):
+        a = self.accesses[k]
+        self.copy(a.base, a.strides, a.offset, a.shape, to_strides, to_offset)
+
+
+def terms(names, steps):
+    return tuple((n, s) for n, s in zip(names, steps) if s)
