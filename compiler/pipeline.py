@@ -13,7 +13,7 @@ from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
-from .emit.program import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, Program
+from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
 from .fuse import fuse
 from .legalize import legalize, settle
 from .likeness import likeness
@@ -27,7 +27,7 @@ from .simplify import simplify
 from .teamwork import commits, works
 from .writer import lower_copy, lower_nest
 
-__all__ = ["ARRAY_DATA_OFFSET", "FIRST_ARRAY_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
+__all__ = ["ARRAY_DATA_OFFSET", "FIRST_SYMBOL_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Plan:
     """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
 
     `has_team`: whether threads share it; `worker_bytes`: scratch memory that each of them needs, beside the arena.
+    `symbols`: names of the routines it calls, in the order of their words in the table (emit/program.py).
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
 
@@ -60,6 +61,7 @@ class Plan:
     n_inputs: int
     n_outputs: int
     n_scalars: int
+    symbols: tuple
     kernels: tuple
     refusals: tuple
     groups: dict
@@ -71,6 +73,7 @@ class Plan:
         """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         groups = {str(k): v for k, v in self.groups.items()}
+        own["symbols"] = list(self.symbols)
         return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
 
     @classmethod
@@ -80,6 +83,7 @@ class Plan:
             KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in given.pop("kernels")
         ]
         groups = {int(k): v for k, v in given.pop("groups").items()}
+        given["symbols"] = tuple(given["symbols"])
         return cls(**{**given, "kernels": tuple(kernels), "refusals": tuple(given["refusals"]), "groups": groups})
 
 
@@ -91,8 +95,9 @@ class Compiled:
     plan: Plan
 
 
-def compile_graph(graph, *, lanes_bytes=64, watch=None):
-    """The program of a recorded graph. `watch(stage, text)` is called after every stage."""
+def compile_graph(graph, *, lanes_bytes=64, watch=None, in_one=False):
+    """The program of a recorded graph. `watch(stage, text)` is called after every stage; `in_one`: without loops over
+    steps, in one function, which takes long for long programs."""
 
     def show(stage, thing):
         if watch is not None:
@@ -117,7 +122,7 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None):
     team = share(works(order, steps, memory))
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
-    text, plan = _emit(trace, order, steps, memory, team)
+    text, plan = _emit(trace, order, steps, memory, team, in_one)
     show("llvm", text)
     return Compiled(text, plan)
 
@@ -214,7 +219,7 @@ def _cut_all(steps, team):
     ]
 
 
-def _emit(trace, order, steps, memory, team):
+def _emit(trace, order, steps, memory, team, in_one):
     fusion, settled = order.fusion, order.fusion.graph
     module = Module()
     program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
@@ -228,7 +233,7 @@ def _emit(trace, order, steps, memory, team):
             program.leave_if_failed()
         scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
         kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
-    program.finish()
+    program.finish(in_one)
     numbers = {v.number: k for k, s in enumerate(steps) if s.group for v in s.group.values}
     accesses = fusion.reads.accesses
     groups = {}
@@ -242,6 +247,7 @@ def _emit(trace, order, steps, memory, team):
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),
+        tuple(program.symbols),
         tuple(kernels),
         tuple(str(r) for r in fusion.refusals),
         groups,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ..compiler import partition
 from ..compiler.autodiff import backward
 from ..compiler.decompose import decompose
-from ..compiler.dtypes import element_of
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.source import full
@@ -169,7 +168,6 @@ def _needed_values(graph, known, cotangents):
 
 def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
     outputs = [(list(v.shape), v.dtype.name) for v in graph.outputs]
-    products = [v for v in decompose(graph)[0].values if v.op.kind == "contraction"]
     meta = {
         "inputs": list(inputs),
         "places": described(graph),
@@ -179,8 +177,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "arena": compiled.plan.arena_bytes,
         "has_team": compiled.plan.has_team,
         "worker_bytes": compiled.plan.worker_bytes,
-        "gemm": sorted({element_of(v.dtype) for v in products}),
-        "gemv": sorted({element_of(v.dtype) for v in products if 1 in v.shape[-2:]}),
+        "symbols": list(compiled.plan.symbols),
         "plan": compiled.plan.fields(),
         "graph": str(graph),
     }

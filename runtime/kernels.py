@@ -110,6 +110,15 @@ def gemv_address(element):
     return loaded.address(f"weft_gemv_{element}")
 
 
+_ROUTINES = {"gemm": gemm_address, "gemv": gemv_address}
+
+
+def routine(symbol):
+    """The address of a routine that programs call, such as "gemm_f32"."""
+    name, element = symbol.split("_")
+    return _ROUTINES[name](element)
+
+
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
 
 

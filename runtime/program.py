@@ -85,16 +85,16 @@ class Program:
 
     meta (also stored on disk): "inputs" numbers of values, "places" how these lie in memory, "numbers" (position, kind)
     of run-time numbers, "outputs" (shape, dtype name), "n_live", "arena", "has_team" and "worker_bytes" as in the plan,
-    element kinds of products: of all in "gemm", and in "gemv" of those with one row or one column, "plan" what explain
-    shows.
+    "symbols" the routines it calls, "plan" what explain shows.
     """
 
-    first_array = 5  # words of a table before its arrays: compiler/emit/program.py
+    pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
     arena_words = _arena.words
 
     def __init__(self, meta, library):
         self.meta = meta
         self.library = library
+        self.first_array = self.first_symbol + len(meta["symbols"])
         self.inputs = tuple(meta["inputs"])
         self.input_set = frozenset(self.inputs)
         self.places = Places(meta["places"])
@@ -104,11 +104,10 @@ class Program:
         self.address = library.address("weft_program")
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
-        for element in meta["gemm"]:
-            find = kernels.gemv_address if element in meta["gemv"] else kernels.gemm_address
-            self.table[2 if element == "f32" else 3] = find(element)
+        for k, symbol in enumerate(meta["symbols"]):
+            self.table[self.first_symbol + k] = kernels.routine(symbol)
         if meta["has_team"]:
-            self.table[4] = threads.pool_address()
+            self.table[self.pool_word] = threads.pool_address()
             threads.reserve_scratch(meta["worker_bytes"])
         self.arena_bytes = meta["arena"]
         self.counter = new_counter()

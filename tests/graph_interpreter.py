@@ -90,8 +90,8 @@ class Program:
         numbers = np.zeros(max(len(scalars), 1), np.int64)
         for k, (v, x) in enumerate(zip(self.graph.scalars(), scalars)):
             numbers[k : k + 1].view(np.float64 if v.dtype.is_floating_point else np.int64)[0] = x
-        words = [self.arena.ctypes.data, numbers.ctypes.data, kernels.gemv_address("f32"), kernels.gemv_address("f64")]
-        words.append(threads.pool_address())
+        words = [self.arena.ctypes.data, numbers.ctypes.data, threads.pool_address()]
+        words += [kernels.routine(symbol) for symbol in self.plan.symbols]
         words += [id(x) for x in (*inputs, *outputs)]
         return np.array(words, np.uint64), (numbers, inputs, outputs)
 

@@ -7,7 +7,8 @@ from weft.compiler import dtypes
 from weft.compiler.decompose import decompose
 from weft.compiler.fuse import fuse
 from weft.compiler.graph import Graph, parse
-from weft.compiler.legalize import legalize, runs, settle
+from weft.compiler.kernels.loop import runs
+from weft.compiler.legalize import legalize, settle
 from weft.compiler.ops import TABLE
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.simplify import simplify

@@ -287,8 +287,8 @@ def test_nothing_is_read_beyond_the_operands(element, vector_bytes):
 
 
 # --- which kernels a program needs ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("m, n, of_vectors", [(4, 6, []), (4, 1, ["f32"]), (1, 6, ["f32"]), (1, 1, ["f32"])])
-def test_a_program_needs_the_kernels_for_vectors_only_if_a_product_has_one_row_or_column(m, n, of_vectors):
+@pytest.mark.parametrize("m, n, routine", [(4, 6, "gemm"), (4, 1, "gemv"), (1, 6, "gemv"), (1, 1, "gemv")])
+def test_a_program_needs_the_kernels_for_vectors_only_if_a_product_has_one_row_or_column(m, n, routine):
     @weft.compile
     def product(x, y):
         return x @ y
@@ -297,7 +297,19 @@ def test_a_program_needs_the_kernels_for_vectors_only_if_a_product_has_one_row_o
         x, y = weft.randn(*batch, m, 5), weft.randn(*batch, 5, n)
         assert (product(x, y) == x @ y).all()
         (program,) = product.recordings[-1].programs
-        assert program.meta["gemm"] == ["f32"] and program.meta["gemv"] == of_vectors
+        assert program.meta["symbols"] == [f"{routine}_f32"]
+
+
+def test_a_program_names_every_routine_once():
+    @weft.compile
+    def products(x, y, v):
+        return x @ y @ v, (x.double() @ y.double() @ x.double()).sum(), x @ x
+
+    x, y, v = weft.randn(4, 4), weft.randn(4, 4), weft.randn(4)
+    for got, expected in zip(products(x, y, v), products.__wrapped__(x, y, v)):
+        assert (got == expected).all()
+    (program,) = products.recordings[-1].programs
+    assert sorted(program.meta["symbols"]) == ["gemm_f32", "gemm_f64", "gemv_f32"]
 
 
 # --- speed of the build -----------------------------------------------------------------------------------------------

@@ -118,6 +118,7 @@ def test_an_op_from_outside_that_says_it_is_dear_is_computed_once_per_row():
 # --- an op that writes its loops --------------------------------------------------------------------------------------
 def test_a_kernel_of_its_own_is_one_entry():
     """Every second element of a vector, as an op from outside: a shape rule, NumPy, and five lines of kernel."""
+
     def write(writer):
         (extent,) = writer.value.shape
         (step,) = writer.accesses[0].strides

@@ -235,6 +235,21 @@ def test_machines_without_a_cycle_counter_give_no_times(monkeypatch):
     assert visualize.kernel_times(visualize.busiest_program(step)[1]) is None
 
 
+def test_the_kernels_of_a_program_with_loops_over_steps_are_timed_one_by_one():
+    w = weft.randn(4, 4)
+
+    @weft.compile
+    def chain(x):
+        for _ in range(80):
+            x = weft.tanh(x @ w)
+        return x
+
+    chain(weft.randn(2, 4))
+    _, program = visualize.busiest_program(chain)
+    times = visualize.kernel_times(program, repeats=3)
+    assert times is None or len(times) == 160
+
+
 def test_stamps_follow_every_call():
     text = (
         "define void @k0() {\n  ret void\n}\n\ndefine internal i64 @body(ptr %closure, i64 %rank) #0 {\nentry:\n"

@@ -3,10 +3,10 @@
     i64 @weft_program(ptr table)                                0, or 1 if a check failed
     i64 @body(ptr closure, i64 rank, i64 size, i64 number, ptr scratch)
 
-The table's words: the arena, the run-time scalars, the matrix kernels for f32 and f64, the thread pool, then one NumPy
-array object per input and per output, whose data pointer is read at ARRAY_DATA_OFFSET. The program copies the pointers
-that are needed into the closure, whose first word tells whether a check failed, and calls the body; where work is
-shared, every member of a team does (see pool.py).
+The table's words: the arena, the run-time scalars, the thread pool, the routines that `Program.symbols` names, which
+whoever loads the program binds, then one NumPy array object per input and per output, whose data pointer is read at
+ARRAY_DATA_OFFSET. The program copies the pointers that are needed into the closure, whose first word tells whether a
+check failed, and calls the body; where work is shared, every member of a team does (see pool.py).
 
 The body of rank 0 is the caller's. It alone does the steps that are not shared, with the scratch memory in the arena.
 Of a shared step every member does its units, with scratch memory of its own.
@@ -28,8 +28,9 @@ from .product import Product
 from .repeats import repeats
 
 ARRAY_DATA_OFFSET = 16
-_ARENA, _SCALARS, _GEMM, _POOL = 0, 1, {"f32": 2, "f64": 3}, 4
-FIRST_ARRAY_WORD = 5
+_ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
+# While steps are collected nobody knows how many symbols come before the arrays, so arrays are numbered from here.
+_ARRAYS = 1 << 32
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
 _SCRATCH_ALIGNMENT = 64
 _NULL = Reg("null", PTR)
@@ -41,8 +42,8 @@ _MANY_POINTERS = 128
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`offset` bytes from what a word of the table points to. `scratch`: of scratch memory in a shared step, how many
-    bytes into its own a worker has it."""
+    """`offset` bytes from what a word of the table points to; arrays are counted from _ARRAYS. `scratch`: of scratch
+    memory in a shared step, how many bytes into its own a worker has it."""
 
     word: int
     offset: int
@@ -130,7 +131,7 @@ class Program:
     def __init__(self, module, n_inputs, team=None):
         """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
         self.module, self.n_inputs, self.team = module, n_inputs, team
-        self.kernels, self.names = {}, {}
+        self.kernels, self.names, self.symbols = {}, {}, {}
         self.steps = []
         self.slots = {}
         self.n_waits = 0
@@ -172,8 +173,14 @@ class Program:
             self.address(out_place),
             self.address(scratch, scratch=0 if cut else None),
         )
-        self.steps.append(ProductCall(product, _GEMM[element_of(result.dtype)], cut, operands))
-        return f"weft_gemm_{element_of(result.dtype)}"
+        element = element_of(result.dtype)
+        routine = "gemv" if 1 in result.shape[-2:] else "gemm"
+        self.steps.append(ProductCall(product, self.symbol(f"{routine}_{element}"), cut, operands))
+        return f"weft_gemm_{element}"
+
+    def symbol(self, name):
+        """The word of a routine of that name."""
+        return FIRST_SYMBOL_WORD + self.symbols.setdefault(name, len(self.symbols))
 
     def wait(self):
         self.steps.append(Wait())
@@ -186,15 +193,16 @@ class Program:
         if place.kind == "arena":
             return Address(_ARENA, place.index + offset, scratch)
         array = place.index + (self.n_inputs if place.kind == "output" else 0)
-        return Address(FIRST_ARRAY_WORD + array, offset, scratch)
+        return Address(_ARRAYS + array, offset, scratch)
 
     def slot(self, word):
         """Where the closure holds what a word of the table points to."""
         return self.slots.setdefault(word, 1 + len(self.slots))
 
     # --- functions ----------------------------------------------------------------------------------------------------
-    def finish(self):
-        functions = _packed(self.steps)
+    def finish(self, in_one=False):
+        """`in_one`: every step stands in the body once, however long it gets."""
+        functions = [[(self.steps, None)]] if in_one else _packed(self.steps)
         if len(functions) == 1:
             body = _Part(self, "body")
             body.stretches(functions[0])
@@ -235,13 +243,14 @@ class Program:
         b.finish(failed)
 
     def fill_closure(self, b, table, closure):
-        arrays = [x for word, slot in self.slots.items() if word >= FIRST_ARRAY_WORD for x in (word, slot)]
+        first = FIRST_SYMBOL_WORD + len(self.symbols) - _ARRAYS
+        arrays = [x for word, slot in self.slots.items() if word >= _ARRAYS for x in (first + word, slot)]
         by_loop = len(arrays) > 2 * _MANY_POINTERS
         for word, slot in self.slots.items():
-            if word < FIRST_ARRAY_WORD:
+            if word < _ARRAYS:
                 b.store(b.load(b.offset(table, word, 8), PTR), b.offset(closure, slot, 8))
             elif not by_loop:
-                self.copy_data_pointer(b, table, word, closure, slot)
+                self.copy_data_pointer(b, table, first + word, closure, slot)
         if by_loop:
             rows = self.module.constant_table("arrays", "i64", arrays)
             with b.loop(0, len(arrays) // 2, 1) as k:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..compiler import dtypes
 from ..compiler.graph import parse
-from ..compiler.pipeline import ARRAY_DATA_OFFSET, FIRST_ARRAY_WORD, compile_graph
+from ..compiler.pipeline import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, compile_graph
 from ..runtime import jit
 from ..runtime.program import Program
 
@@ -31,13 +31,14 @@ def kernel_times(program, repeats=200):
     if platform.machine().lower() not in _MACHINES:
         return None
     graph = parse(program.meta["graph"])
-    compiled = compile_graph(graph)
+    compiled = compile_graph(graph, in_one=True)
     kernels = program.meta["plan"]["kernels"]
     if [k.name for k in compiled.plan.kernels] != [k["name"] for k in kernels]:
         raise ValueError(f"{graph.name}: compiled again the graph gives other kernels; weft has changed since")
     meta = dict(program.meta)
     meta["outputs"] = [*meta["outputs"], ((len(kernels) + 1,), "int64")]
-    text = with_stamps(compiled.text, FIRST_ARRAY_WORD + len(meta["inputs"]) + len(meta["outputs"]) - 1, len(kernels))
+    first_array = FIRST_SYMBOL_WORD + len(compiled.plan.symbols)
+    text = with_stamps(compiled.text, first_array + len(meta["inputs"]) + len(meta["outputs"]) - 1, len(kernels))
     return _measure(Program(meta, jit.link(jit.compile_text(text))), graph, len(kernels), repeats)
 
 
