@@ -11,9 +11,10 @@ from .kernels.loop import reduction_shape
 from .ops.table import TABLE
 from .rewrite import Rewriter
 from .shapes import contiguous_strides
+from .target import LINE_BYTES
 
 # Elements in a row that make tiles worth while: one cache line of f32.
-_LONG = 16
+_LONG = LINE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

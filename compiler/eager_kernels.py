@@ -6,19 +6,19 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 from .dtypes import element_of
 from .emit.builder import I64, PTR, Builder, Module, Type
 from .emit.reduce import reduce_columns, reduce_row
+from .target import WIDEST
 
-_LANES = {"f32": 16, "f64": 8, "i64": 8, "i32": 16, "i1": 16}
 # Column sums take this many vectors of columns at once, then single ones.
 _CHUNK = 8
 
 
-def elementwise_text(op, dtypes, attributes):
+def elementwise_text(op, dtypes, attributes, target=WIDEST):
     """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
 
     The table holds the addresses of the operands, which have the types `dtypes`, then of the result."""
-    module = Module()
+    module = Module(target)
     elements = [element_of(d) for d in dtypes]
-    lanes = min(_LANES[e] for e in elements)
+    lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
     pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
@@ -33,12 +33,16 @@ def elementwise_text(op, dtypes, attributes):
     return str(module)
 
 
-def reduction_text(op, dtype, form):
+def reduction_text(op, dtype, form, target=WIDEST):
     """`form` "inner": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n)`, x (outer, n) -> out (outer);
     "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner)."""
-    module = Module()
+    module = Module(target)
     (_inner if form == "inner" else _outer)(module, op, element_of(dtype))
     return str(module)
+
+
+def _lanes(element, target):
+    return target.lanes({"i32" if element == "i1" else element})
 
 
 def _memory(element):
@@ -58,7 +62,7 @@ def _store(b, x, pointer, j, mask):
 def _inner(module, op, element):
     b = Builder(module, "weft_kernel", [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64)])
     x, out, outer, n = b.arguments
-    lanes, size = _LANES[element], Type(_memory(element)).element_bytes
+    lanes, size = _lanes(element, module.target), Type(_memory(element)).element_bytes
     computed, widen, narrow = _as_numbers(op, element)
     with b.loop(0, outer, 1) as i:
         row = b.offset(x, b.mul(i, n), size)
@@ -75,7 +79,7 @@ def _outer(module, op, element):
     parameters = [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64), ("inner", I64)]
     b = Builder(module, "weft_kernel", parameters)
     x, out, outer, n, inner = b.arguments
-    lanes, size = _LANES[element], Type(_memory(element)).element_bytes
+    lanes, size = _lanes(element, module.target), Type(_memory(element)).element_bytes
     computed, widen, narrow = _as_numbers(op, element)
     matrix_size = b.mul(n, inner)
     wide = _CHUNK * lanes

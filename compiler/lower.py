@@ -16,27 +16,23 @@ from math import prod
 
 from .dtypes import element_of
 from .loopnest import Accumulate, Apply, At, Column, Kernel, Load, Loop, Reduce, Store, Sweep
-from .lowered import Loops, lanes_for
+from .lowered import Loops
 from .reads import can_fail, is_expensive
 from .registers import Block, Registers, strides_over
+from .target import COLUMN_CHUNK, LINE_BYTES
 
-# A row of at most this many vectors is unrolled; its values stay in registers.
-_SHORT_ROW = 4
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
-# Columns summed at once: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer columns at
-# once, were slower: rows are then read in short pieces.
-_CHUNK = 4096
-# Rows at a time where an operand is read across: 16 elements are one cache line of f32.
-_TILE = 16
-WHOLE_ROWS = 2 * _CHUNK
+# Rows at a time where an operand is read across: the elements of one cache line of f32.
+_TILE = LINE_BYTES // 4
+WHOLE_ROWS = 2 * COLUMN_CHUNK
 
 
-def lower(group, reads, stored, scalars, lanes_bytes):
+def lower(group, reads, stored, scalars, target):
     """The Loops of a loop group. `stored`: its values that must be in memory; `scalars`: number -> slot."""
     elements = {element_of(v.dtype) for v in group.values}
     elements |= {element_of(r.access.base.dtype) for v in group.values for r in reads.by_value[v.number]}
-    nest = _Nest(group, reads, stored, scalars, lanes_for(elements, lanes_bytes))
+    nest = _Nest(group, reads, stored, scalars, target.lanes(elements), target)
     nest.write()
     kernel = Kernel(tuple(nest.parameters.values()), nest.lanes, (*nest.preamble, *nest.body), nest.checks)
     return Loops(kernel, tuple(nest.bindings))
@@ -44,6 +40,10 @@ def lower(group, reads, stored, scalars, lanes_bytes):
 
 class _Nest(Registers):
     """The loops of one kernel."""
+
+    def __init__(self, group, reads, stored, scalars, lanes, target):
+        super().__init__(group, reads, stored, scalars, lanes)
+        self.target = target
 
     def write(self):
         level = self.group.level
@@ -95,7 +95,7 @@ class _Nest(Registers):
 
     def row_body(self, columns=(), unrolled=None):
         """All passes over one row, with the row's own values between them."""
-        short = -(-self.width // self.lanes) <= _SHORT_ROW if unrolled is None else unrolled
+        short = -(-self.width // self.lanes) <= self.target.short_row if unrolled is None else unrolled
         self.row_block, self.lane_block = Block(), Block()
         passes = self.passes(columns)
         if not short:
@@ -208,17 +208,17 @@ class _Nest(Registers):
     # --- column sums --------------------------------------------------------------------------------------------------
     def column_nest(self):
         if self.row_sums or self.inner <= WHOLE_ROWS:
-            return self.column_body(in_memory=self.vectors > _SHORT_ROW)
+            return self.column_body(in_memory=self.vectors > self.target.short_row)
         return self.column_chunks()
 
     def column_chunks(self):
         """Column sums of wide rows, as many columns at a time as have their sums in the cache."""
-        count, rest = divmod(self.inner, _CHUNK)
-        self.width, self.column_terms = _CHUNK, (("c", _CHUNK),)
+        count, rest = divmod(self.inner, COLUMN_CHUNK)
+        self.width, self.column_terms = COLUMN_CHUNK, (("c", COLUMN_CHUNK),)
         body = [Loop("c", count, tuple(self.column_body(in_memory=True)))]
         self.column_terms = ()
         if rest:
-            self.width, self.column_offset = rest, count * _CHUNK
+            self.width, self.column_offset = rest, count * COLUMN_CHUNK
             body += self.column_body(in_memory=True)
         return body
 

@@ -15,16 +15,8 @@ from math import prod
 from .dtypes import element_of
 from .emit.gemm import scratch_bytes
 from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
-from .parallel import COLUMNS, FEW_COLUMNS, MANY_ROWS, ROWS, kernel_cost_ns, kernel_cuts, product_cost_ns
+from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import CALLER, Part, Touch, kernel_parts, product_parts
-
-
-def lanes_for(elements, lanes_bytes):
-    """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices has
-    the lanes of f32."""
-    if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
-        return lanes_bytes // 8
-    return lanes_bytes // 4
 
 
 def touch(value, memory, writes, owner):
@@ -68,17 +60,17 @@ class Loops:
         return [(p.name, what) for p, (kind, what) in zip(self.kernel.parameters, self.bindings) if kind == "value"]
 
     # --- threads ------------------------------------------------------------------------------------------------------
-    @property
-    def cost_ns(self):
-        return kernel_cost_ns(self.kernel)
+    def cost_ns(self, target):
+        return kernel_cost_ns(self.kernel, target)
 
-    def cuts(self, memory, owners):
+    def cuts(self, target, memory, owners):
         elements, values = {p.name: p.element for p in self.kernel.parameters}, self._values()
         wished = [(SIZES[elements[name]], owners.get(memory.place[number])) for name, number in values]
         first = {}
         # Parameters that point to the same memory: what a kernel replaces, and by what.
         aliases = {name: first.setdefault(memory.place[number], name) for name, number in values}
-        return kernel_cuts(self.kernel, aliases, [(size, part) for size, part in wished if isinstance(part, Part)])
+        wished = [(size, part) for size, part in wished if isinstance(part, Part)]
+        return kernel_cuts(self.kernel, aliases, wished, target)
 
     def touches(self, graph, memory, cut):
         numbers = dict(self._values())
@@ -119,6 +111,7 @@ class Product:
     value: object
     left: object
     right: object
+    target: object
     cut: Cut | None = None
 
     checks = False
@@ -128,26 +121,24 @@ class Product:
 
     @property
     def scratch(self):
-        # The matrix kernel is the runtime's: it may have wider vectors than this program.
-        return [max(scratch_bytes(element_of(self.value.dtype), self.left.shape[-1], width) for width in (32, 64))]
+        return [scratch_bytes(element_of(self.value.dtype), self.left.shape[-1], self.target)]
 
     @property
     def writes(self):
         return [self.value.number]
 
-    @property
-    def cost_ns(self):
-        return product_cost_ns(self.value)
+    def cost_ns(self, target):
+        return product_cost_ns(self.value, target)
 
-    def cuts(self, memory, owners):
+    def cuts(self, target, memory, owners):
         *batch, m, n = self.value.shape
         if prod(batch) > 1:
             return [Cut("matrices", 1, prod(batch))]
         # In the gradient of a weight the rows are features.
-        is_transposed = self.left.strides[-1] != 1 and m >= FEW_COLUMNS
-        if n >= FEW_COLUMNS and m <= MANY_ROWS and not is_transposed:
+        is_transposed = self.left.strides[-1] != 1 and m >= target.few_columns
+        if n >= target.few_columns and m <= target.many_rows and not is_transposed:
             return [Cut("columns", COLUMNS, -(-n // COLUMNS))]
-        unit = COLUMNS if is_transposed else ROWS
+        unit = COLUMNS if is_transposed else target.tile_heights[0]
         return [Cut("rows", unit, -(-m // unit))]
 
     def touches(self, graph, memory, cut):

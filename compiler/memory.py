@@ -1,7 +1,7 @@
 """Where every value lives: in an input, in an output, in an input it replaces, or in the arena.
 
 Arena offsets are found by best fit over the kernels' order: a buffer is free again after its last reader, and then
-preferably taken by one of the same size, of which threads may have the same parts. All are aligned to 64 bytes. Scratch
+preferably taken by one of the same size, of which threads may have the same parts. All begin with a cache line. Scratch
 memory comes first, the same for all kernels: if it lay in the gaps between values, threads would have to wait for each
 other before they write those.
 """
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from .schedule import reads_in_step
+from .target import LINE_BYTES
 
-_ALIGNMENT = 64
+_ALIGNMENT = LINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,24 +38,10 @@ from .loopnest import (
     statements,
 )
 from .regions import Part, conflict
+from .target import LINE_BYTES
 
-# One step of this estimated time makes sharing pay; then others are shared too.
-_LARGE_NS = 4000
-# What it takes to wait for another thread that is just as fast, and to fetch what it has written.
-_WAIT_NS, _MOVE_NS_PER_BYTE = 300, 0.15
-# Between two waits no thread gets less, on average, if there are more than two.
-_PART_NS = 1000
-
-# Rows and columns that threads get at once: those of a tile of emit/gemm.py with AVX-512, and a cache line of f32.
-ROWS, COLUMNS = 8, 16
-# Fewer columns are not cut, and more rows than this are cut in place of columns.
-FEW_COLUMNS, MANY_ROWS = 64, 512
-
-# Rough costs of one vector of 64 bytes, and of products, on one core of the machine docs/architecture.md names.
-_MEMORY_NS, _GATHER_NS, _CHEAP_NS, _DIVIDE_NS, _FUNCTION_NS = 0.3, 5.0, 0.2, 3.0, 4.0
-_COSTS_NS = {"cheap": _CHEAP_NS, "divide": _DIVIDE_NS, "remainder": _DIVIDE_NS, "function": _FUNCTION_NS}
-_FLOPS_PER_NS = {"f32": 100, "f64": 50}
-_BYTES_PER_NS = 50
+# Columns that threads get at once: a cache line of f32.
+COLUMNS = LINE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +65,13 @@ class Team:
     ahead_ns: int
 
 
-def share(works):
+def share(works, target):
     """The Team of a program's steps, or None if sharing does not pay."""
-    if not any(w.cost >= _LARGE_NS and w.cuts({}) for w in works):
+    if not any(w.cost >= target.large_ns and w.cuts({}) for w in works):
         return None
     since_wait, owners, cuts, waits = [], {}, [], []
     for work in works:
-        cut, touches = _choose(work, since_wait, owners)
+        cut, touches = _choose(work, since_wait, owners, target)
         waits.append(conflict(touches, since_wait))
         since_wait = touches if waits[-1] else since_wait + touches
         for t in touches:
@@ -96,53 +82,53 @@ def share(works):
                 owners.setdefault(t.place, t.by)
         cuts.append(cut)
     shared_ns = sum(w.cost for w, cut in zip(works, cuts) if cut)
-    most = max(2, int(shared_ns / _PART_NS / (1 + sum(waits))))
+    most = max(2, int(shared_ns / target.part_ns / (1 + sum(waits))))
     return Team(tuple(cuts), tuple(waits), most, int(shared_ns))
 
 
-def _choose(work, since_wait, owners):
+def _choose(work, since_wait, owners, target):
     """(cut or None, touches) of the next step: the way that takes the least time in two threads."""
     ways = [(work.cost, None)] + [(work.cost / 2, cut) for cut in work.cuts(owners)]
     timed = []
     for cost, cut in ways:
         touches = work.touches(cut)
-        waiting = _WAIT_NS if conflict(touches, since_wait) else 0
-        timed.append((cost + waiting + _moving_ns(touches, owners), cut, touches))
+        waiting = target.wait_ns if conflict(touches, since_wait) else 0
+        timed.append((cost + waiting + _moving_ns(touches, owners, target), cut, touches))
     # The first of the best.
     _, cut, touches = min(timed, key=lambda way: way[0])
     return cut, touches
 
 
-def _moving_ns(touches, owners):
+def _moving_ns(touches, owners, target):
     """The time it takes to fetch from other threads' caches what they own of what is touched, half of it."""
     owned = [(t, owners.get(t.place)) for t in touches]
     moved = sum(t.n_bytes for t, owner in owned if isinstance(owner, Part) and owner != t.by)
-    return moved / 2 * _MOVE_NS_PER_BYTE
+    return moved / 2 * target.move_ns_per_byte
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
-def product_cost_ns(value):
+def product_cost_ns(value, target):
     left, right = value.operands
     element, size = element_of(value.dtype), value.dtype.size_bytes
     n_bytes = size * sum(prod(v.shape) for v in (value, left, right))
-    return max(2 * prod(value.shape) * left.shape[-1] / _FLOPS_PER_NS[element], n_bytes / _BYTES_PER_NS)
+    return max(2 * prod(value.shape) * left.shape[-1] / target.flops_per_ns[element], n_bytes / target.bytes_per_ns)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
-def kernel_cost_ns(kernel):
-    return _cost_ns(kernel.body, kernel.lanes)
+def kernel_cost_ns(kernel, target):
+    return _cost_ns(kernel.body, kernel.lanes, target)
 
 
-def kernel_cuts(kernel, aliases, wished):
+def kernel_cuts(kernel, aliases, wished, target):
     """The Cuts of a kernel, best first. `aliases`: for parameters that point to the memory of another one, that other;
     `wished`: (element bytes, Part) of what it touches and other steps have cut."""
     every = list(statements(kernel.body))
     if kernel.checks or any(isinstance(s, Update) for s in every) or not _is_in_step(every, aliases):
         return []
-    rows, columns = _rows(kernel.body), _columns(kernel, every)
+    rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
     n_rows = prod(s.extent for s in every if isinstance(s, Loop))
-    return columns + flat + rows if not rows or n_rows <= MANY_ROWS else rows + columns + flat
+    return columns + flat + rows if not rows or n_rows <= target.many_rows else rows + columns + flat
 
 
 def _is_in_step(every, aliases):
@@ -157,21 +143,21 @@ def _is_in_step(every, aliases):
     return all(len(found) == 1 for found in positions.values())
 
 
-def _rows(body):
+def _rows(body, target):
     """The cuts of a kernel that is one nest of loops, by its outermost loop."""
     *before, nest = body
     if not all(isinstance(s, _PURE) for s in before) or not isinstance(nest, Loop) or nest.columns:
         return []
-    units = [1] + [u for u in (ROWS, COLUMNS) if nest.extent >= FEW_COLUMNS]
+    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if nest.extent >= target.few_columns]
     return [Cut("rows", u, -(-nest.extent // u)) for u in units]
 
 
-def _columns(kernel, every):
+def _columns(kernel, every, target):
     """The cut of a kernel that does the same for every column of its rows."""
     columns = [c for s in every if isinstance(s, Loop) for c in s.columns]
     extents = {s.extent for s in kernel.sweeps} | {c.extent for c in columns}
     across = any(isinstance(s, (Reduce, Extreme)) for s in every) or _stores_numbers(kernel.body)
-    if len(extents) != 1 or across or min(extents) < FEW_COLUMNS or len({s.unrolled for s in kernel.sweeps}) > 1:
+    if len(extents) != 1 or across or min(extents) < target.few_columns or len({s.unrolled for s in kernel.sweeps}) > 1:
         return []
     (extent,) = extents
     return [Cut("columns", COLUMNS, -(-extent // COLUMNS))]
@@ -199,23 +185,23 @@ def _stores_numbers(body):
 _PURE = (Constant, Scalar, Load, Position, Apply)
 
 
-def _cost_ns(body, lanes):
+def _cost_ns(body, lanes, target):
     total = 0.0
     for s in body:
         if isinstance(s, Loop):
-            total += s.extent * _cost_ns(s.body, lanes)
+            total += s.extent * _cost_ns(s.body, lanes, target)
         elif isinstance(s, Sweep):
-            total += -(-s.extent // lanes) * _cost_ns(s.body, lanes)
+            total += -(-s.extent // lanes) * _cost_ns(s.body, lanes, target)
         else:
-            total += _statement_ns(s)
+            total += _statement_ns(s, target)
     return total
 
 
-def _statement_ns(s):
+def _statement_ns(s, target):
     if isinstance(s, (Load, Store)):
-        return _GATHER_NS if s.at.lane > 1 or getattr(s, "indices", ()) else _MEMORY_NS
+        return target.gather_ns if s.at.lane > 1 or getattr(s, "indices", ()) else target.memory_ns
     if isinstance(s, Accumulate):
-        return 2 * _MEMORY_NS
+        return 2 * target.memory_ns
     if isinstance(s, Extreme):
-        return s.count * _MEMORY_NS
-    return _COSTS_NS[s.op.cost] if isinstance(s, Apply) else _CHEAP_NS
+        return s.count * target.memory_ns
+    return target.costs_ns[s.op.cost if isinstance(s, Apply) else "cheap"]

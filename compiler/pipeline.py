@@ -24,6 +24,7 @@ from .parallel import share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
+from .target import WIDEST
 from .teamwork import commits, works
 from .writer import lower_copy, lower_nest
 
@@ -95,7 +96,7 @@ class Compiled:
     plan: Plan
 
 
-def compile_graph(graph, *, lanes_bytes=64, watch=None, in_one=False):
+def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     """The program of a recorded graph. `watch(stage, text)` is called after every stage; `in_one`: without loops over
     steps, in one function, which takes long for long programs."""
 
@@ -117,12 +118,12 @@ def compile_graph(graph, *, lanes_bytes=64, watch=None, in_one=False):
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)
-    steps = _lower_all(order, lanes_bytes)
+    steps = _lower_all(order, target)
     memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
-    team = share(works(order, steps, memory))
+    team = share(works(order, steps, memory, target), target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
-    text, plan = _emit(trace, order, steps, memory, team, in_one)
+    text, plan = _emit(trace, order, steps, memory, team, target, in_one)
     show("llvm", text)
     return Compiled(text, plan)
 
@@ -155,17 +156,17 @@ class _Loops:
         return "\n".join(parts)
 
 
-def _lower_all(order, lanes_bytes):
+def _lower_all(order, target):
     graph, reads = order.fusion.graph, order.fusion.reads
-    lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, lanes_bytes)
+    lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, target)
     steps = []
     for group in order.order:
         written = [v for v in group.values if v in order.stored]
         lowered = group.values[0].op.kernel.lower(group, lowering)
         steps.append(_Step(repr(group), group, lowered, written, order.reads_of[group.number]))
-    for base, target in order.copies:
-        lowered = lower_copy(base, target, lanes_bytes)
-        steps.append(_Step(f"copy %{base.number} to %{target.number}", None, lowered, [], [base]))
+    for source, base in order.copies:
+        lowered = lower_copy(source, base, target)
+        steps.append(_Step(f"copy %{source.number} to %{base.number}", None, lowered, [], [source]))
     return steps
 
 
@@ -173,13 +174,13 @@ class _Lowering:
     """What kernels are lowered with (kernels/kernel.py). Groups that are alike are lowered once and share the Kernel of
     their loops."""
 
-    def __init__(self, reads, stored, slots, lanes_bytes):
-        self.reads, self.stored, self.slots, self.lanes_bytes = reads, stored, slots, lanes_bytes
+    def __init__(self, reads, stored, slots, target):
+        self.reads, self.stored, self.slots, self.target = reads, stored, slots, target
         self.known = {}
 
     def loop(self, group):
         def make(alike):
-            lowered = lower(group, self.reads, self.stored, alike.scalars, self.lanes_bytes)
+            lowered = lower(group, self.reads, self.stored, alike.scalars, self.target)
             counts = [count for _, count in alike.runs[:-1]]
             return replace(lowered, kernel=replace(lowered.kernel, scalars=(0, *accumulate(counts))))
 
@@ -187,11 +188,11 @@ class _Lowering:
 
     def nest(self, group, kernel):
         (value,) = group.values
-        make = partial(lower_nest, value, kernel.write, self.reads.accesses, self.lanes_bytes)
+        make = partial(lower_nest, value, kernel.write, self.reads.accesses, self.target)
         return self.shared(group, lambda alike: make())
 
     def product(self, value):
-        return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
+        return Product(value, *(self.reads.accesses[o.number] for o in value.operands), self.target)
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""
@@ -219,9 +220,9 @@ def _cut_all(steps, team):
     ]
 
 
-def _emit(trace, order, steps, memory, team, in_one):
+def _emit(trace, order, steps, memory, team, target, in_one):
     fusion, settled = order.fusion, order.fusion.graph
-    module = Module()
+    module = Module(target)
     program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
     first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
     may_fail = any(step.lowered.checks for step in steps)

@@ -11,9 +11,9 @@ from .regions import ALL, CALLER, Touch
 _VERDICT = Place("verdict", 0)
 
 
-def works(order, steps, memory):
+def works(order, steps, memory, target):
     """A Work for every step of a schedule; steps have `lowered`."""
-    return [_work(order, step.lowered, k, memory) for k, step in enumerate(steps)]
+    return [_work(order, step.lowered, k, memory, target) for k, step in enumerate(steps)]
 
 
 def commits(lowered, memory):
@@ -21,14 +21,14 @@ def commits(lowered, memory):
     return any(memory.place[number].kind == "input" for number in lowered.writes)
 
 
-def _work(order, lowered, k, memory):
+def _work(order, lowered, k, memory, target):
     always = [Touch(memory.scratch[k, n], size, True, CALLER) for n, size in enumerate(lowered.scratch)]
     if commits(lowered, memory):
         always.append(Touch(_VERDICT, 1, False, ALL))
     if lowered.checks:
         always.append(Touch(_VERDICT, 1, True, CALLER))
     touches = partial(_touches, order.fusion.graph, lowered, memory, always)
-    return Work(lowered.cost_ns, partial(lowered.cuts, memory), touches)
+    return Work(lowered.cost_ns(target), partial(lowered.cuts, target, memory), touches)
 
 
 def _touches(graph, lowered, memory, always, cut):

@@ -2,23 +2,23 @@
 
 from .dtypes import element_of, memory_element
 from .loopnest import At, Extreme, Index, Kernel, Load, Loop, Parameter, Store, Sweep, Update
-from .lowered import Loops, lanes_for
+from .lowered import Loops
 from .shapes import contiguous_strides, joint_runs
 
 
-def lower_nest(value, write, accesses, lanes_bytes):
+def lower_nest(value, write, accesses, target):
     """What an op of its own kernel is lowered to; write(writer) appends its loops."""
-    writer = Writer(value, [accesses[o.number] for o in value.operands], lanes_bytes)
+    writer = Writer(value, [accesses[o.number] for o in value.operands], target)
     write(writer)
     return writer.lowered()
 
 
-def lower_copy(source, target, lanes_bytes):
+def lower_copy(source, base, target):
     """A copy from a contiguous value into an input's own memory, which may be strided."""
-    writer = Writer(target, [], lanes_bytes)
-    # The source holds the target's elements in row-major order, perhaps under another shape.
-    contiguous = contiguous_strides(target.shape)
-    writer.copy(source, contiguous, 0, target.shape, target.strides or contiguous, 0)
+    writer = Writer(base, [], target)
+    # The source holds the input's elements in row-major order, perhaps under another shape.
+    contiguous = contiguous_strides(base.shape)
+    writer.copy(source, contiguous, 0, base.shape, base.strides or contiguous, 0)
     return writer.lowered()
 
 
@@ -26,10 +26,10 @@ class Writer:
     """The kernel being written: its result is `value`, its operands have `accesses`. A position is given by names of
     loops and a step for each."""
 
-    def __init__(self, value, accesses, lanes_bytes):
+    def __init__(self, value, accesses, target):
         self.value, self.accesses = value, accesses
         elements = {element_of(value.dtype)} | {element_of(a.base.dtype) for a in accesses}
-        self.lanes = lanes_for(elements, lanes_bytes)
+        self.lanes = target.lanes(elements)
         self.parameters, self.body = {}, []
         self.count = 0
 

@@ -14,6 +14,7 @@ from ..compiler.pipeline import compile_graph
 from ..compiler.simplify import simplify
 from .dump import watcher
 from .frame_autograd import reach, readable_values, summed_leaves
+from .jit import kernel_target
 from .places import described
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 
@@ -205,7 +206,7 @@ def build_forward(stretch, needed):
     builder = graph_of(stretch)
     _finish(builder, needed)
     graph, inputs, numbers = _from_memory(builder)
-    compiled = compile_graph(graph, watch=watcher(graph.name))
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 
 
@@ -262,7 +263,7 @@ def _split(joint):
 def _build_joint(stretch, needed):
     joint = _joint(stretch, needed, needed.differentiable, ())
     parts = _split(joint)
-    compiled = compile_graph(parts.forward, watch=watcher(parts.forward.name))
+    compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
     kept = sorted(readable_values(stretch, [*needed.live, *stretch.known]) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
@@ -285,7 +286,7 @@ def build_backward(stretch, needed, present, continued):
         if found is None:
             return None
         joint, (graph, sources, scalars) = other, found
-    compiled = compile_graph(graph, watch=watcher(graph.name))
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     sources = [_source(kind, k, joint, needed, present, continued) for kind, k in sources]
     meta = _meta(graph, [], [joint.numbers[k] for k in scalars], len(graph.outputs), compiled)
     meta.update(inputs=list(range(len(sources))), sources=sources, reached=joint.reached)

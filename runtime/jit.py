@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.compiler.target import target_for
 from weft.runtime import elf
 
 ENGINES = ("elf", "lljit", "mcjit")
@@ -112,6 +113,11 @@ def link(object_bytes):
 def target():
     """The Target of this process. Reads /proc/cpuinfo, or asks LLVM where there is none."""
     return _describe(os.environ.get("WEFT_CPU", ""))
+
+
+def kernel_target():
+    """What the compiler knows of that processor."""
+    return target_for(target().float_lanes)
 
 
 @functools.cache

@@ -57,7 +57,10 @@ def run_elementwise(op, dtypes, attributes, arrays, out):
     function = _functions.get(key)
     if function is None:
         function = _function(
-            key, lambda: eager_kernels.elementwise_text(op, dtypes, attributes), "weft_kernel", (_POINTER, _SIZE)
+            key,
+            lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target()),
+            "weft_kernel",
+            (_POINTER, _SIZE),
         )
     table = (ctypes.c_size_t * (len(arrays) + 1))(*[a.ctypes.data for a in arrays], out.ctypes.data)
     function(ctypes.addressof(table), out.size)
@@ -66,34 +69,26 @@ def run_elementwise(op, dtypes, attributes, arrays, out):
 
 # --- reductions -----------------------------------------------------------------------------------------------------
 def run_reduction_inner(op, dtype, x, out, outer, n):
-    key = f"eager {op.name} {dtype.name} inner"
-    function = _function(
-        key, lambda: eager_kernels.reduction_text(op, dtype, "inner"), "weft_kernel", (_POINTER, _POINTER, _SIZE, _SIZE)
-    )
+    function = _reduction(op, dtype, "inner", (_POINTER, _POINTER, _SIZE, _SIZE))
     function(x.ctypes.data, out.ctypes.data, outer, n)
 
 
 def run_reduction_outer(op, dtype, x, out, outer, n, inner):
-    key = f"eager {op.name} {dtype.name} outer"
-    types = (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE)
-    function = _function(key, lambda: eager_kernels.reduction_text(op, dtype, "outer"), "weft_kernel", types)
+    function = _reduction(op, dtype, "outer", (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE))
     function(x.ctypes.data, out.ctypes.data, outer, n, inner)
 
 
+def _reduction(op, dtype, form, types):
+    def text():
+        return eager_kernels.reduction_text(op, dtype, form, jit.kernel_target())
+
+    return _function(f"eager {op.name} {dtype.name} {form}", text, "weft_kernel", types)
+
+
 # --- matrix product -------------------------------------------------------------------------------------------------
-def _vector_bytes():
-    """How wide a vector the product uses: 64 bytes with AVX-512, else 32."""
-    return 64 if jit.target().float_lanes == 16 else 32
-
-
-def vector_bytes():
-    """The widest vector the compiled code may use."""
-    return 4 * jit.target().float_lanes
-
-
 def _product_text(emit, element):
-    module = Module()
-    emit(module, element, _vector_bytes())
+    module = Module(jit.kernel_target())
+    emit(module, element, module.target)
     return str(module)
 
 
@@ -131,7 +126,7 @@ def run_gemm(x, y, out):
         function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
     size = out.itemsize
     m, n, k = x.shape[-2], y.shape[-1], x.shape[-1]
-    scratch = np.empty(scratch_bytes(element, k, _vector_bytes()) + 64, np.uint8)
+    scratch = np.empty(scratch_bytes(element, k, jit.kernel_target()) + 64, np.uint8)
     scratch_address = (scratch.ctypes.data + 63) & ~63
     x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
     x_data, y_data, out_data = x.ctypes.data, y.ctypes.data, out.ctypes.data

@@ -16,6 +16,7 @@ import numpy as np
 from weft.compiler.emit.builder import I64, PTR, Builder, Module
 from weft.compiler.emit.gemm import emit_gemm, scratch_bytes
 from weft.compiler.emit.gemv import emit_gemv
+from weft.compiler.target import AVX2, AVX512
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 
@@ -29,15 +30,14 @@ def target_machine():
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
 
 
-def host_vector_bytes():
-    features = llvm.get_host_cpu_features()
-    return 64 if features.get("avx512f") else 32
+def host_target():
+    return AVX512 if llvm.get_host_cpu_features().get("avx512f") else AVX2
 
 
-def kernel_text(emit, element, vector_bytes):
+def kernel_text(emit, element, target):
     """(name, text) of a module with one kernel, and a `repeat` that calls it many times without Python between."""
-    module = Module()
-    name = emit(module, element, vector_bytes)
+    module = Module(target)
+    name = emit(module, element, target)
     types = [PTR, I64, I64] * 2 + [PTR] + [I64] * 4 + [PTR]
     b = Builder(module, "repeat", [("times", I64), *((f"x{i}", t) for i, t in enumerate(types))])
     times, *operands = b.arguments
@@ -50,11 +50,11 @@ def kernel_text(emit, element, vector_bytes):
 class Product:
     """A compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
 
-    def __init__(self, emit, element, vector_bytes):
+    def __init__(self, emit, element, target):
         self.element = element
         self.dtype = np.dtype(DTYPES[element])
-        self.vector_bytes = vector_bytes
-        name, text = kernel_text(emit, element, vector_bytes)
+        self.target = target
+        name, text = kernel_text(emit, element, target)
         start = time.perf_counter()
         module = llvm.parse_assembly(text)
         self.engine = llvm.create_mcjit_compiler(module, target_machine())
@@ -83,7 +83,7 @@ class Product:
         return min(_elapsed(self.repeat, times, *operands) for _ in range(rounds)) / times
 
     def scratch(self, k):
-        size = scratch_bytes(self.element, k, self.vector_bytes)
+        size = scratch_bytes(self.element, k, self.target)
         raw = np.empty(size + 64, np.uint8)
         return raw[-raw.ctypes.data % 64 :][:size]
 
@@ -105,11 +105,11 @@ def _elapsed(function, *arguments):
 
 
 @functools.cache
-def gemm(element, vector_bytes=None):
+def gemm(element, target=None):
     """The kernel for all products, with those of one row or column made by `gemv`; `general` is the one without."""
-    vector_bytes = vector_bytes or host_vector_bytes()
-    kernel = Product(emit_gemv, element, vector_bytes)
-    kernel.general = Product(emit_gemm, element, vector_bytes)
+    target = target or host_target()
+    kernel = Product(emit_gemv, element, target)
+    kernel.general = Product(emit_gemm, element, target)
     begin = kernel.engine.get_function_address(f"weft_gemv_{element}_begin")
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(begin)(kernel.general.address)
     return kernel

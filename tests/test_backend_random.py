@@ -6,6 +6,7 @@ from graph_interpreter import check_equal
 from random_graphs import RandomGraph
 
 from weft.compiler.graph import parse
+from weft.compiler.target import AVX2
 
 
 def _check(seed, n_ops, **options):
@@ -31,7 +32,7 @@ def test_larger_graphs(block):
 
 def test_narrow_vectors():
     for seed in range(2000, 2030):
-        _check(seed, 25, lanes_bytes=32)
+        _check(seed, 25, target=AVX2)
 
 
 def test_their_text_parses_back():

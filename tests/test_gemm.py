@@ -16,9 +16,10 @@ from gemm_harness import gemm, kernel_text  # noqa: E402
 import weft  # noqa: E402
 from weft.compiler.emit.gemm import Tiling, emit_gemm, scratch_bytes  # noqa: E402
 from weft.compiler.emit.gemv import emit_gemv  # noqa: E402
+from weft.compiler.target import AVX2, AVX512
 
 ELEMENTS = ["f32", "f64"]
-WIDTHS = [32, 64]
+TARGETS = [AVX2, AVX512]
 
 
 # --- the contract, written slowly -------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def test_each_element_is_one_fused_chain(element, m, n, k):
 
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_the_chain_goes_on_where_the_sum_is_cut_into_blocks(element):
-    k = 2 * Tiling(element, 64).block_k + 3
+    k = 2 * Tiling(element, AVX512).block_k + 3
     a, b = matrices(element, 2, 2, k)
     expected = chain(a, b)
     for right in layouts(b):
@@ -91,16 +92,16 @@ def test_the_chain_goes_on_where_the_sum_is_cut_into_blocks(element):
         assert (gemm(element)(a[:1], right) == expected[:1]).all()
 
 
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize(
     "m, n, k", [(70, 69, 33), (33, 70, 70), (17, 100, 1), (600, 45, 20), (1, 300, 77), (77, 1, 300)]
 )
-def test_larger_products_are_the_same_chains(m, n, k, vector_bytes):
+def test_larger_products_are_the_same_chains(m, n, k, target):
     a, b = matrices("f32", m, n, k)
     expected = chain_f32(a, b)
     for left in layouts(a):
         for right in layouts(b):
-            assert (gemm("f32", vector_bytes)(left, right) == expected).all()
+            assert (gemm("f32", target)(left, right) == expected).all()
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
@@ -146,8 +147,8 @@ def test_layout_transposition_and_vector_width_change_no_bit(element):
     for m, n, k in ragged_shapes(20):
         a, b = matrices(element, m, n, k)
         whole = gemm(element, 64)(a, b)
-        for vector_bytes in WIDTHS:
-            kernel = gemm(element, vector_bytes)
+        for target in TARGETS:
+            kernel = gemm(element, target)
             assert (kernel(b.T, a.T) == whole.T).all()
             assert all((kernel(left, right) == whole).all() for left in layouts(a) for right in layouts(b))
 
@@ -162,10 +163,10 @@ def test_every_width_of_the_last_panel(element):
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
-def test_every_number_of_last_rows_with_and_without_a_second_block(element, vector_bytes):
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_number_of_last_rows_with_and_without_a_second_block(element, target):
     """A last single row is computed as both rows of a tile, whose result is stored twice."""
-    kernel, block = gemm(element, vector_bytes), Tiling(element, vector_bytes).block_k
+    kernel, block = gemm(element, target), Tiling(element, target).block_k
     for k in (9, block + 5):
         a, b = matrices(element, 18, 35, k)
         whole = kernel(a, b)
@@ -184,11 +185,11 @@ def test_a_broadcast_operand_is_read_through_its_zero_strides(element):
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
-def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, vector_bytes):
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_product_with_a_vector_has_the_bits_of_the_larger_product(element, target):
     """Such products have kernels of their own; one more row sends the product to the kernels for all others, which take
     such products as well."""
-    kernel = gemm(element, vector_bytes)
+    kernel = gemm(element, target)
     for n in (1, 3, 7, 8, 9, 15, 16, 31, 32, 33, 65, 129, 130):
         for k in (1, 3, 4, 5, 31, 32, 34, 515):
             a, b = matrices(element, 2, n, k)
@@ -225,13 +226,13 @@ def test_without_terms_the_sum_is_zero_and_without_elements_nothing_happens(elem
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
-def test_only_the_result_and_the_stated_scratch_are_written(element, vector_bytes):
-    kernel = gemm(element, vector_bytes)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_only_the_result_and_the_stated_scratch_are_written(element, target):
+    kernel = gemm(element, target)
     for m, n, k in [*ragged_shapes(15), (1, 70, 9), (70, 1, 9), (300, 33, 1100)]:
         a, b = matrices(element, m, n, k)
         frame = np.full((m + 2, n + 40), 7, kernel.dtype)
-        size = scratch_bytes(element, k, vector_bytes)
+        size = scratch_bytes(element, k, target)
         memory = np.full(size + 4096, 0xA5, np.uint8)
         start = -memory.ctypes.data % 64 + 1024
         inner = frame[1:-1, 20:-20]
@@ -244,10 +245,10 @@ def test_only_the_result_and_the_stated_scratch_are_written(element, vector_byte
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
-def test_what_the_scratch_held_before_takes_no_part(element, vector_bytes):
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_what_the_scratch_held_before_takes_no_part(element, target):
     """Five columns are computed as eight; the other three are zeros or a column once more."""
-    kernel = gemm(element, vector_bytes)
+    kernel = gemm(element, target)
     scratch = kernel.scratch(13)
     padding = scratch.view(kernel.dtype).reshape(16, -1)[:13, 5:8]
     for right in layouts(matrices(element, 9, 5, 13)[1]):
@@ -269,10 +270,10 @@ def before_a_forbidden_page(n_elements, dtype):
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("vector_bytes", WIDTHS)
-def test_nothing_is_read_beyond_the_operands(element, vector_bytes):
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_nothing_is_read_beyond_the_operands(element, target):
     """The tiles are wider than the last panel of B, and read what follows its rows, but not what follows B."""
-    kernel = gemm(element, vector_bytes)
+    kernel = gemm(element, target)
     memory = before_a_forbidden_page(40 * 43, kernel.dtype)
     for n in range(1, 41):
         for k, row in ((1, n), (29, n), (40, n), (40, n + 3)):

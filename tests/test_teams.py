@@ -8,6 +8,7 @@ import ctypes
 import os
 import random
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,11 +17,10 @@ from random_teams import RandomTeamwork
 
 import weft
 from weft import nn
-from weft.compiler import parallel
 from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
 from weft.compiler.translate.kinds import offset_of
 from weft.nn import functional as F
-from weft.runtime import program, threads
+from weft.runtime import build, jit, program, threads
 
 _BEGIN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)
 _WAIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
@@ -103,10 +103,14 @@ def pool(monkeypatch, request):
     pool = TurnTaking(request.node.name)
     monkeypatch.setattr(program, "default_cache", NoCache)
     monkeypatch.setattr(threads, "pool_address", lambda: pool.memory.ctypes.data)
-    for name in ("_LARGE_NS", "_WAIT_NS", "_MOVE_NS_PER_BYTE"):
-        # Much is shared then, whether it pays or not.
-        monkeypatch.setattr(parallel, name, 0)
+    share_much(monkeypatch)
     return pool
+
+
+def share_much(monkeypatch, **figures):
+    """Compile for a processor on which sharing costs nothing."""
+    target = replace(jit.kernel_target(), large_ns=0, wait_ns=0, move_ns_per_byte=0, **figures)
+    monkeypatch.setattr(build, "kernel_target", lambda: target)
 
 
 LAYERS = (
@@ -188,7 +192,7 @@ def observed(written, compile):
 @pytest.mark.parametrize("few_columns", [2, 64])
 def test_random_functions(few_columns, pool, monkeypatch):
     """WEFT_TEAMS=1000 runs that many."""
-    monkeypatch.setattr(parallel, "_FEW_COLUMNS", few_columns)
+    share_much(monkeypatch, few_columns=few_columns)
     for seed in range(int(os.environ.get("WEFT_TEAMS", "16"))):
         with np.errstate(all="ignore"):
             written = RandomTeamwork(seed * 64 + few_columns)

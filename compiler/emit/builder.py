@@ -19,6 +19,8 @@ import struct
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ..target import LINE_BYTES, WIDEST
+
 _LLVM_NAMES = {"f32": "float", "f64": "double", "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "i1": "i1"}
 _SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "ptr": 8}
 _FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "uno": "uno"}
@@ -70,7 +72,8 @@ class Reg(NamedTuple):
 class Module:
     """The functions of one object file, and the intrinsics they declare."""
 
-    def __init__(self):
+    def __init__(self, target=WIDEST):
+        self.target = target
         self.functions = []
         self.declarations = {}
         self.globals = {}
@@ -82,12 +85,15 @@ class Module:
         """A private read-only array; returns its address. The same name is emitted once."""
         t = Type(element)
         items = ", ".join(f"{t} {literal(v, element)}" for v in values)
-        self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {t}] [{items}], align 64"
+        self.globals[name] = (
+            f"@{name} = private unnamed_addr constant [{len(values)} x {t}] [{items}], align {LINE_BYTES}"
+        )
         return Reg(f"@{name}", PTR)
 
     def __str__(self):
         parts = [*self.globals.values(), *self.declarations.values(), *self.functions]
-        attributes = 'attributes #0 = { nounwind "no-trapping-math"="true" "prefer-vector-width"="512" }'
+        width = f'"prefer-vector-width"="{8 * self.target.vector_bytes}"'
+        attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true" {width} }}'
         return "\n".join([*parts, attributes, ""])
 
 
@@ -364,7 +370,7 @@ class Builder:
     def alloca(self, type, count=1):
         """Stack space, placed in the entry block whatever the current position."""
         register = Reg(self.fresh("stack"), PTR)
-        self.lines.insert(1, f"  {register.name} = alloca {type}, i64 {count}, align 64")
+        self.lines.insert(1, f"  {register.name} = alloca {type}, i64 {count}, align {LINE_BYTES}")
         return register
 
     # --- control --------------------------------------------------------------------------------------------------

@@ -25,16 +25,17 @@ one column are computed here too, and faster in `gemv`.
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ..target import LINE_BYTES, Target
 from .builder import I1, I64, PTR, Builder, Reg, Type
 from .gemm_pack import emit_pack
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the work is cut for an element type and a vector width; see the drawing above."""
+    """How the work is cut for an element type and a Target; see the drawing above."""
 
     element: str
-    vector_bytes: int
+    target: Target
 
     @property
     def element_bytes(self):
@@ -42,15 +43,12 @@ class Tiling:
 
     @property
     def lanes(self):
-        return self.vector_bytes // self.element_bytes
+        return self.target.vector_bytes // self.element_bytes
 
     @property
     def heights(self):
-        """Rows of a tile: 16 accumulators where there are 32 registers, 12 where there are 16; then the remainders.
-
-        Taller tiles were no faster (12 rows: +0.5 % at 512^3, -8 % at 1024^3).
-        """
-        return (8, 4, 2) if self.vector_bytes == 64 else (6, 4, 2)
+        """Rows of a tile, then of the remainders."""
+        return self.target.tile_heights
 
     @property
     def panels(self):
@@ -61,26 +59,19 @@ class Tiling:
         Only C is masked, and a tile computes with whatever follows the columns of a panel that is narrower: masking the
         loads of B took 3 % of the time on Zen 4 and, with AVX2, longer than the sums.
         """
-        return tuple(sorted({2 * self.lanes, self.lanes, 32 // self.element_bytes}, reverse=True))
+        return tuple(sorted({2 * self.lanes, self.lanes, LINE_BYTES // 2 // self.element_bytes}, reverse=True))
 
     @property
     def block_k(self):
         """Longest stretch of the sum done at once. Where it is shorter, C is read and written more often: at 1024^3
         1024 gave 105 Gflop/s, 512 gave 99, 128 gave 92. A packed panel takes 128 KB, an eighth of a level-2 cache.
         """
-        return 4096 // self.element_bytes
-
-    @property
-    def rows_to_pack_for(self):
-        """Rows of C from which a panel of B is copied even if its rows are contiguous: read again and again from lines
-        that lie far apart it costs more than the copy (512^3: equal; 1024^3: 99 against 106 Gflop/s).
-        """
-        return 2048 // self.element_bytes if self.vector_bytes == 64 else 96
+        return self.target.block_bytes // self.element_bytes
 
 
-def scratch_bytes(element, k, vector_bytes=64):
-    """Bytes of scratch a call needs, to be aligned to 64: one packed panel of B, its rows rounded up to a block."""
-    tiling = Tiling(element, vector_bytes)
+def scratch_bytes(element, k, target):
+    """Bytes of scratch a call needs, aligned to a cache line: one packed panel of B, its rows rounded up to a block."""
+    tiling = Tiling(element, target)
     rows = -(-min(k, tiling.block_k) // 8) * 8
     return rows * tiling.panels[0] * tiling.element_bytes
 
@@ -92,22 +83,21 @@ PRODUCT = _OPERANDS + _RESULT  # the parameters of a product
 _LEAST_IN_PLACE = 24  # rows of a panel that is narrower than its tiles: packing fewer takes less than a pass over C
 
 
-def emit_gemm(module, element, vector_bytes=64):
+def emit_gemm(module, element, target):
     """Define `void @weft_gemm_<element>(a, a_row, a_col, b, b_row, b_col, c, c_row, m, n, k, scratch)`; its name.
 
     C[i, j] = sum over p of A[i, p] * B[p, j]. Strides count elements and may be anything, zero and negative included;
     the columns of C are adjacent, and C overlaps neither operand. k == 0 stores zeros. `scratch` has `scratch_bytes`.
-    `vector_bytes` is the widest vector the target has (64 with AVX-512, else 32); it changes speed only. Call it once
-    per module and element.
+    The target changes speed only. Call it once per module and element.
     """
-    tiling = Tiling(element, vector_bytes)
+    tiling = Tiling(element, target)
     pack = emit_pack(module, f"weft_gemm_{element}_pack", element, tiling.lanes)
     full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
     rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
     b = Builder(module, f"weft_gemm_{element}", PRODUCT)
     a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
     size = tiling.element_bytes
-    direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(tiling.rows_to_pack_for)))
+    direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(target.rows_to_pack_for(tiling.element_bytes))))
     direct = b.and_(direct, b.cmp("lt", b.i64(0), b_row))
     only_full_tiles = b.cmp("eq", b.rem(m, b.i64(tiling.heights[0])), b.i64(0))
     n_panels = _count_panels(b, tiling, n)

@@ -18,6 +18,7 @@ inserting, blending and permuting took the same time in all mixtures, and 64-byt
 columns first, or copying them to where they do not collide, took 1.7 times as long.
 """
 
+from ..target import LEVEL1_BYTES, LEVEL1_WAYS, LINE_BYTES
 from .builder import I32, I64, PTR, Builder, Reg, Type
 from .gemm import PRODUCT, Tiling
 from .gemm_pack import pack_lanes, zip_groups
@@ -27,7 +28,7 @@ _STRETCH = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_step", I64), ("c", PTR),
 _QUAD_BYTES = 16  # what is read of a column at a time: shuffles inside 16 bytes are the cheapest
 
 
-def emit_gemv(module, element, vector_bytes=64):
+def emit_gemv(module, element, target):
     """Define `void @weft_gemv_<element>`, with the parameters and the bits of `weft_gemm_<element>`; its name.
 
     Products of one row, or of one column stored without gaps, are computed here. Left to `weft_gemm_<element>` are all
@@ -35,7 +36,7 @@ def emit_gemv(module, element, vector_bytes=64):
     that a program without such products need not compile this one, and its address is a run-time value: call
     `void @weft_gemv_<element>_begin(gemm)` with it before anything else.
     """
-    tiling = Tiling(element, vector_bytes)
+    tiling = Tiling(element, target)
     by_rows, by_columns = _emit_rows(module, tiling), _emit_columns(module, tiling)
     gemm = _emit_begin(module, element)
     b = Builder(module, f"weft_gemv_{element}", PRODUCT)
@@ -80,7 +81,7 @@ _FEW = (2, 8)  # vectors of columns; one would take the same time as two, for ea
 
 _ROWS = 4  # rows of B added at once where C does not fit the registers
 
-_CHUNK_BYTES = 4096  # of C, read and written again and again: it stays in the level-1 cache
+_CHUNK_BYTES = LEVEL1_BYTES // 8  # of C, read and written again and again: it stays in the level-1 cache
 
 
 def _emit_rows(module, tiling):
@@ -168,13 +169,11 @@ def _add_rows(b, t, target, columns, start, steps, height):
 # --- contiguous columns of B ------------------------------------------------------------------------------------------
 _WIDE = 4  # groups of columns at once
 
-_AHEAD_BYTES = 128  # in a long column, how far ahead it is prefetched; 64 and 192 were slower
+_AHEAD_BYTES = 2 * LINE_BYTES  # in a long column, how far ahead it is prefetched; 64 and 192 were slower
 
-_LAG_BYTES = 128  # between the places of two groups that would otherwise collide: two lines, the next one prefetched
+_LAG_BYTES = 2 * LINE_BYTES  # between the places of two groups that would otherwise collide: the next one prefetched
 
-_CLOSE_BYTES = 16384  # of a block of columns that fits the level-1 cache together with the next one
-
-_LINE_BYTES = 64
+_CLOSE_BYTES = LEVEL1_BYTES // 2  # of a block of columns that fits the level-1 cache together with the next one
 
 _BLOCK = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_col", I64), ("c", PTR), ("k", I64), ("lag", I64)]
 
@@ -207,7 +206,7 @@ def _collide(b, step):
 
     With 16 bytes to spare either way: at 4096 bytes four groups read 9 GB/s, two apart from each other 39.
     """
-    near = b.and_(b.add(step, b.i64(16)), b.i64(2047))
+    near = b.and_(b.add(step, b.i64(16)), b.i64(LEVEL1_BYTES // LEVEL1_WAYS // 2 - 1))
     return b.cmp("le", near, b.i64(32))
 
 
@@ -359,7 +358,7 @@ def _prefetcher(b, t, columns, b_col, steps):
         with b.when(close):
             line = b.offset(next_columns, p, _WIDE * t.lanes * size)
             for i in range(t.lanes):
-                b.call("void", "llvm.prefetch.p0", [b.offset(line, i, _LINE_BYTES), read, keep, data])
+                b.call("void", "llvm.prefetch.p0", [b.offset(line, i, LINE_BYTES), read, keep, data])
         with b.when(b.not_(close)):
             turn = b.and_(b.ashr(p, b.i64((_QUAD_BYTES // size).bit_length() - 1)), b.i64(_WIDE - 1))
             there = b.freeze(b.offset(b.offset(place, b.mul(turn, group), size), _AHEAD_BYTES, 1))

@@ -19,6 +19,7 @@ that LLVM takes for a function grows faster than its length.
 from dataclasses import dataclass
 
 from ..dtypes import element_of
+from ..target import LINE_BYTES
 from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
 from .kernel import emit_kernel
@@ -32,7 +33,7 @@ _ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
 # While steps are collected nobody knows how many symbols come before the arrays, so arrays are numbered from here.
 _ARRAYS = 1 << 32
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
-_SCRATCH_ALIGNMENT = 64
+_SCRATCH_ALIGNMENT = LINE_BYTES
 _NULL = Reg("null", PTR)
 # Steps in one function.
 _MOST_STEPS = 128
@@ -232,7 +233,9 @@ class Program:
             b.finish(b.call(I64, "body", [closure, b.i64(0), b.i64(1), b.i64(0), _NULL]))
             return
         most, ahead_ns = map(b.i64, self.team)
-        self.module.globals["state"] = f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align 64"
+        self.module.globals["state"] = (
+            f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align {LINE_BYTES}"
+        )
         state, body = Reg("@state", PTR), Reg("@body", PTR)
         pool = b.load(b.offset(table, _POOL, 8), PTR)
         begin, end = (b.load(b.offset(pool, offset_of(Pool, name), 1), PTR) for name in ("begin", "end"))

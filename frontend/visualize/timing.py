@@ -31,7 +31,7 @@ def kernel_times(program, repeats=200):
     if platform.machine().lower() not in _MACHINES:
         return None
     graph = parse(program.meta["graph"])
-    compiled = compile_graph(graph, in_one=True)
+    compiled = compile_graph(graph, target=jit.kernel_target(), in_one=True)
     kernels = program.meta["plan"]["kernels"]
     if [k.name for k in compiled.plan.kernels] != [k["name"] for k in kernels]:
         raise ValueError(f"{graph.name}: compiled again the graph gives other kernels; weft has changed since")

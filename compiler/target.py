@@ -1,0 +1,97 @@
+"""The processor that kernels are written for: everything the compiler knows of it stands here.
+
+    AVX512    vectors of 64 bytes, 32 registers
+    AVX2      vectors of 32 bytes, 16 registers; also for what has less, which LLVM then splits
+
+A target changes speed and code, never bits: sums have an order of their own (emit/reduce.py), every product is a chain
+of fused multiply-adds, and nothing else is contracted. A processor without a fused multiply-add calls the C library's
+`fma` for it, with the same bits and slowly.
+
+Times are rough, of one core of the machine that docs/architecture.md names; they only decide what threads share.
+"""
+
+from dataclasses import dataclass, field
+
+# Of a cache line: what is aligned, tiles of transposed operands, and what one thread gets at least, so that no line is
+# written by two. No vector is longer.
+LINE_BYTES = 64
+# A level-1 cache of LEVEL1_WAYS ways; what lies a way's bytes apart falls into the same lines of it.
+LEVEL1_BYTES, LEVEL1_WAYS = 32768, 8
+# Columns summed at once in memory: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer
+# columns at once, were slower: rows are then read in short pieces.
+COLUMN_CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`vector_bytes`: of the widest vector; `n_registers`: how many of them. The costs are of one such vector: a load
+    or store, a load at computed positions, and the classes of ops (ops/table.py)."""
+
+    name: str
+    vector_bytes: int
+    n_registers: int
+    memory_ns: float
+    gather_ns: float
+    costs_ns: dict = field(hash=False)
+    # Of products.
+    flops_per_ns: dict = field(hash=False)
+    bytes_per_ns: float = 50
+    # Of a column of a packed panel: a panel takes 32 times as much, an eighth of a level-2 cache.
+    block_bytes: int = 4096
+    # A row of at most this many vectors is unrolled; its values stay in registers.
+    short_row: int = 4
+    # What it takes to wait for another thread that is just as fast, and to fetch what it has written.
+    wait_ns: float = 300
+    move_ns_per_byte: float = 0.15
+    # One step of this time makes sharing pay; then others are shared too. Between two waits no thread gets less than
+    # `part_ns`, on average, if there are more than two.
+    large_ns: float = 4000
+    part_ns: float = 1000
+    # Threads do not share fewer columns, and share more rows than this rather than columns.
+    few_columns: int = 64
+    many_rows: int = 512
+
+    @property
+    def tile_heights(self):
+        """Rows of a tile of a product: 16 accumulators where there are 32 registers, 12 where there are 16; then the
+        remainders. Taller tiles were no faster (12 rows: +0.5 % at 512^3, -8 % at 1024^3)."""
+        return (8, 4, 2) if self.n_registers >= 32 else (6, 4, 2)
+
+    def rows_to_pack_for(self, element_bytes):
+        """Rows of C from which a product copies a panel of B even if its rows are contiguous: read again and again from
+        lines that lie far apart it costs more than the copy (512^3: equal; 1024^3: 99 against 106 Gflop/s)."""
+        return 2048 // element_bytes if self.n_registers >= 32 else 96
+
+    def lanes(self, elements):
+        """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices
+        has the lanes of f32."""
+        if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
+            return self.vector_bytes // 8
+        return self.vector_bytes // 4
+
+
+AVX512 = Target(
+    "AVX512",
+    vector_bytes=64,
+    n_registers=32,
+    memory_ns=0.3,
+    gather_ns=5.0,
+    costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
+    flops_per_ns={"f32": 100, "f64": 50},
+)
+AVX2 = Target(
+    "AVX2",
+    vector_bytes=32,
+    n_registers=16,
+    memory_ns=0.15,
+    gather_ns=2.5,
+    costs_ns={"cheap": 0.1, "divide": 1.5, "remainder": 1.5, "function": 2.0},
+    flops_per_ns={"f32": 100, "f64": 50},
+)
+# Text that is written without a target may have vectors as wide as this.
+WIDEST = AVX512
+
+
+def target_for(float_lanes):
+    """The Target whose vectors hold so many float32."""
+    return AVX512 if 4 * float_lanes >= AVX512.vector_bytes else AVX2

@@ -1,0 +1,128 @@
+"""One place knows the processor, and every processor gets the same bits."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from backend_models import layer_norm, mlp_step
+
+from weft.compiler.pipeline import compile_graph
+from weft.compiler.target import AVX2, AVX512, target_for
+from weft.runtime import jit
+
+COMPILER = Path(__file__).parent.parent / "compiler"
+# Constants that look like a processor's and are none, with the reason.
+ALLOWED = {
+    "_QUAD_BYTES": "how the product with a vector shuffles, whatever the vectors",
+    "VIRTUAL_LANES": "the order of sums",
+}
+ENDINGS = ("_NS", "_BYTES", "_LANES", "_NS_PER_BYTE", "_PER_NS", "_REGISTERS")
+
+
+def sources():
+    found = [
+        *COMPILER.glob("*.py"),
+        *(f for d in ("emit", "kernels", "ops", "vmath") for f in COMPILER.glob(f"{d}/*.py")),
+    ]
+    return sorted(str(f.relative_to(COMPILER)) for f in found if f.name != "target.py" and "pool" not in f.name)
+
+
+def _assigned(tree):
+    """(name, value) of assignments to names at the top level, tuples taken apart."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(names)
+                yield from ((n.id, v) for n, v in zip(names, values) if isinstance(n, ast.Name))
+
+
+@pytest.mark.parametrize("file", sources())
+def test_no_figure_of_a_processor_stands_elsewhere(file):
+    tree = ast.parse((COMPILER / file).read_text())
+    figures = [name for name, value in _assigned(tree) if name.endswith(ENDINGS) and isinstance(value, ast.Constant)]
+    assert set(figures) <= ALLOWED.keys(), "belongs in compiler/target.py"
+
+
+@pytest.mark.parametrize("file", sources())
+def test_what_depends_on_the_processor_is_decided_by_the_target(file):
+    for node in ast.walk(ast.parse((COMPILER / file).read_text())):
+        if isinstance(node, ast.Compare):
+            words = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+            assert not words & {"vector_bytes", "n_registers"}, f"{file}:{node.lineno}: ask the Target"
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            text = ast.unparse(node)
+            assert "prefer-vector-width" not in text or file == "emit/builder.py", f"{file}:{node.lineno}"
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda target: target.name)
+def test_loop_nests_have_the_lanes_of_the_target(target):
+    texts = {}
+    compile_graph(layer_norm(4, 100, backward=True)[0], target=target, watch=texts.__setitem__)
+    lanes = target.vector_bytes // 4
+    assert f"lanes {lanes} " in texts["loops"] and f"<{lanes} x float>" in texts["llvm"]
+    assert f"<{2 * lanes} x float>" not in texts["llvm"]
+    assert f'"prefer-vector-width"="{8 * target.vector_bytes}"' in texts["llvm"]
+
+
+def test_the_target_is_that_of_the_machine():
+    assert jit.kernel_target() is target_for(jit.target().float_lanes)
+    assert target_for(16) is AVX512 and target_for(8) is AVX2
+
+
+def test_scratch_memory_is_what_the_products_of_the_target_need():
+    wide, narrow = (compile_graph(mlp_step(64, (300, 70, 10))[0], target=t).plan for t in (AVX512, AVX2))
+    assert narrow.arena_bytes < wide.arena_bytes
+
+
+PROGRAM = """
+import weft
+from weft.nn import functional as F
+from weft.runtime import jit
+
+weft.manual_seed(0)
+model = weft.nn.Sequential(weft.nn.Linear(40, 33), weft.nn.LayerNorm(33), weft.nn.GELU(), weft.nn.Linear(33, 7))
+optimizer = weft.optim.Adam(model.parameters(), lr=0.01)
+x, y = weft.randn(70, 40), weft.randint(0, 7, (70,))
+
+@weft.compile
+def step(x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss, model(x).softmax(0).double().std(1)
+
+for _ in range(2):
+    results = step(x, y)
+print(jit.kernel_target().name, *(t.detach().numpy().tobytes().hex() for t in (*results, *model.parameters())))
+"""
+
+
+def _bits(folder, level=None):
+    environment = {**os.environ, "WEFT_CACHE_DIR": str(folder)}
+    environment.pop("WEFT_CPU", None)
+    if level:
+        environment["WEFT_CPU"] = level
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    return _bits(tmp_path_factory.mktemp("own"))[1:]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_narrower_processors_give_the_same_bits(level, own, tmp_path):
+    """x86-64-v3 is AVX2; x86-64-v2 has 16 bytes and no fused multiply-add, for which the C library stands in."""
+    name, *bits = _bits(tmp_path, level)
+    assert name == "AVX2" and bits == own and len(bits) > 4
+    assert np.frombuffer(bytes.fromhex(bits[0]), np.float32)[0] > 0
