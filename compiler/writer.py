@@ -1,8 +1,22 @@
 """Loop nests that ops write themselves: the vocabulary of `kernels/nest.py`. Operands are in memory."""
 
 from .dtypes import element_of, memory_element
-from .loopnest import At, Extreme, Index, Kernel, Load, Loop, Parameter, Store, Sweep, Update
+from .loopnest import (
+    SIZES,
+    Apply,
+    At,
+    Extreme,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Parameter,
+    Store,
+    Sweep,
+    Update,
+)
 from .lowered import Loops
+from .ops.table import TABLE
 from .shapes import contiguous_strides, joint_runs
 
 
@@ -27,7 +41,7 @@ class Writer:
     loops and a step for each."""
 
     def __init__(self, value, accesses, target):
-        self.value, self.accesses = value, accesses
+        self.value, self.accesses, self.bindings = value, accesses, []
         elements = {element_of(value.dtype)} | {element_of(a.base.dtype) for a in accesses}
         self.lanes = target.lanes(elements)
         self.parameters, self.body = {}, []
@@ -35,7 +49,7 @@ class Writer:
 
     def lowered(self):
         kernel = Kernel(tuple(self.parameters.values()), self.lanes, tuple(self.body), self.checks)
-        return Loops(kernel, tuple(("value", v.number) for v in self.parameters))
+        return Loops(kernel, tuple(self.bindings))
 
     @property
     def checks(self):
@@ -48,7 +62,15 @@ class Writer:
     def memory(self, value):
         if value not in self.parameters:
             self.parameters[value] = Parameter(f"p{len(self.parameters)}", memory_element(value.dtype))
+            self.bindings.append(("value", value.number))
         return self.parameters[value].name
+
+    def scratch(self, count, dtype):
+        """Memory for `count` elements of the kernel's own."""
+        name, element = f"p{len(self.parameters)}", memory_element(dtype)
+        self.parameters["scratch", name] = Parameter(name, element)
+        self.bindings.append(("scratch", count * SIZES[element]))
+        return name
 
     # --- loops --------------------------------------------------------------------------------------------------------
     def nest(self, dims, make_body):
@@ -62,16 +84,23 @@ class Writer:
     def sweep(self, extent, *body):
         return Sweep(extent, body)
 
+    def row(self, extent, *body):
+        """Statements for every element of a row, which may have one only."""
+        return [Sweep(extent, body)] if extent > 1 else list(body)
+
+    def loop(self, index, extent, *body):
+        return Loop(index, extent, body)
+
     # --- statements ---------------------------------------------------------------------------------------------------
-    def load(self, k, names, steps, lane=0):
-        """An element of operand k, or a vector of elements `lane` apart."""
+    def load(self, k, names, steps, lane=0, start=0):
+        """An element of operand k, or a vector of elements `lane` apart; `start` elements on."""
         access = self.accesses[k]
-        at = At(access.offset, terms(names, steps), lane)
+        at = At(access.offset + start, terms(names, steps), lane)
         return Load(self.fresh(), self.memory(access.base), at, element_of(access.base.dtype))
 
-    def store(self, names, steps, statement, lane=0):
+    def store(self, names, steps, statement, lane=0, start=0):
         """The result of another statement into the op's result."""
-        return Store(self.memory(self.value), At(0, terms(names, steps), lane), statement.name)
+        return Store(self.memory(self.value), At(start, terms(names, steps), lane), statement.name)
 
     def update(self, names, steps, where, stride, size, op, statement, lane=0):
         """Into the result where the index that `where` has loaded says, `stride` apart and less than `size`: op(what is
@@ -84,6 +113,22 @@ class Writer:
         access = self.accesses[k]
         at = At(access.offset, terms(names, steps), lane)
         return Extreme(self.fresh(), self.memory(access.base), at, count, stride, predicate)
+
+    def apply(self, op, statements):
+        """An op of the table on the results of other statements, and of their type."""
+        return Apply(self.fresh(), op, tuple(s.name for s in statements), {}, statements[0].element)
+
+    def convert(self, statement, dtype):
+        """The result of another statement as this type."""
+        element = element_of(dtype)
+        return Apply(self.fresh(), TABLE["cast"], (statement.name,), {"dtype": dtype}, element)
+
+    def load_scratch(self, name, dtype):
+        """An element of scratch memory at the position of the sweep."""
+        return Load(self.fresh(), name, At(0, (), 1), element_of(dtype))
+
+    def store_scratch(self, name, statement):
+        return Store(name, At(0, (), 1), statement.name)
 
     # --- copies -------------------------------------------------------------------------------------------------------
     def copy(self, source, strides, offset, shape, to_strides, to_offset):

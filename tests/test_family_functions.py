@@ -106,14 +106,14 @@ def test_what_needs_a_value_now_works_in_a_compiled_call():
     def run(x, n):
         values, counts = weft.unique(n, return_counts=True)
         weight = x[values] * counts
-        return weight.cumsum(0).sort(descending=True).values.sum() + weft.bincount(n).sum()
+        return weight.logcumsumexp(0).sort(descending=True).values.sum() + weft.bincount(n).sum()
 
     x, n = weft.randn(8, dtype=weft.float64), weft.tensor([1, 3, 3, 7, 1, 0])
     compiled = weft.compile(run)
     for _ in range(3):
         assert compiled(x, n).item() == run(x, n).item()
         n = weft.tensor(n.tolist() + [2])
-    assert "cumsum: computed by NumPy" in compiled.explain()
+    assert "logcumsumexp: computed by NumPy" in compiled.explain()
 
 
 def test_a_training_step_through_linear_algebra_is_the_same_compiled():

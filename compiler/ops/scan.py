@@ -9,14 +9,16 @@ import math
 import numpy as np
 
 from .. import dtypes
+from ..kernels.nest import Nest
+from ..shapes import contiguous_strides
 from . import samples
-from .arithmetic import mul, sub
+from .arithmetic import add, mul, sub
 from .comparison import eq, where
 from .kinds import library, like_first, require_floating
 from .reduction import shift
 from .samples import Sample
 from .spelling import flip
-from .table import Meta, OpError
+from .table import Meta, Op, OpError, register
 from .transcendental import exp
 
 _CASES = (((4,), 0), ((2, 3), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 0))
@@ -43,10 +45,85 @@ def _accumulated(accumulate):
     return evaluate
 
 
-cumsum = library(
+# --- their kernel -----------------------------------------------------------------------------------------------------
+class _Lines:
+    """What a scan walks: `outer` and the innermost (`width`, `lanes`) of the other dimensions, `extent` along the axis.
+    Steps are those of the operands, then of the result."""
+
+    def __init__(self, writer):
+        value, axis = writer.value, writer.value.attributes["axis"]
+        strides = [*(a.strides for a in writer.accesses), contiguous_strides(value.shape)]
+        dims = [(d, [s[k] for s in strides]) for k, d in enumerate(value.shape) if k != axis and d > 1]
+        if not dims or dims[-1][1][-1] > 1:
+            # Along the last axis: vectors of elements that lie far apart were no faster than one after the other.
+            dims.append((1, [0] * len(strides)))
+        *self.outer, (self.width, self.lanes) = dims
+        self.extent, self.steps = value.shape[axis], [s[axis] for s in strides]
+
+
+def _running(step):
+    """The kernel of a scan: along the axis, sweeps over the innermost other dimension.
+
+    What runs is kept in scratch memory, floats as float64. step(writer, running, *operands) gives the statements that
+    end with its next value; the first value is that of the last operand.
+    """
+
+    def write(writer):
+        lines = _Lines(writer)
+        dtype = dtypes.float64 if writer.value.dtype.is_floating_point else writer.value.dtype
+        scratch = writer.scratch(lines.width, dtype)
+        writer.nest(
+            [extent for extent, _ in lines.outer], lambda names: _line(writer, lines, step, scratch, dtype, names)
+        )
+
+    return Nest(write)
+
+
+def _line(writer, lines, step, scratch, dtype, names):
+    """The first elements, then a loop over the others."""
+    index = [*names, "k"]
+    steps = [[*(outer[k] for _, outer in lines.outer), along] for k, along in enumerate(lines.steps)]
+
+    def loaded(k, start):
+        x = writer.load(k, index[: len(names) + start], steps[k], lines.lanes[k], start * lines.steps[k])
+        return x, writer.convert(x, dtype)
+
+    def kept(new, start):
+        result = writer.convert(new, writer.value.dtype)
+        at = index[: len(names) + start], steps[-1]
+        return result, writer.store_scratch(scratch, new), writer.store(*at, result, lines.lanes[-1], start * at[1][-1])
+
+    last = len(lines.steps) - 2
+    first = loaded(last, 0)
+    begun = writer.row(lines.width, *first, *kept(first[-1], 0))
+    operands, running = [loaded(k, 1) for k in range(last + 1)], writer.load_scratch(scratch, dtype)
+    following = step(writer, running, *(wide for _, wide in operands))
+    statements = [*(s for pair in operands for s in pair), running, *following, *kept(following[-1], 1)]
+    return [*begun, writer.loop("k", lines.extent - 1, *writer.row(lines.width, *statements))]
+
+
+def _scan(name, infer, evaluate, step, **facts):
+    def refused(kinds, attributes):
+        return "bools are scanned by NumPy" if dtypes.bool_ in kinds else None
+
+    return register(
+        Op(
+            name,
+            "scan",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            evaluate,
+            kernel=_running(step),
+            extra={"eager_only": refused},
+            **facts,
+        )
+    )
+
+
+cumsum = _scan(
     "cumsum",
     like_first,
     _accumulated(np.cumsum),
+    lambda writer, running, x: [writer.apply(add, [running, x])],
     vjp=(lambda g, out, x, axis: _reversed(cumsum(_reversed(g, axis), axis=axis), axis),),
     samples=_axis_samples(),
     oracle="cumsum",
@@ -81,10 +158,16 @@ def _evaluate_typed(a, b, axis):
     return _evaluate_recurrence(a, b, axis).astype(b.dtype)
 
 
-recurrence = library(
+def _recurrence_step(writer, running, a, b):
+    product = writer.apply(mul, [a, running])
+    return [product, writer.apply(add, [b, product])]
+
+
+recurrence = _scan(
     "recurrence",
     _recurrence_infer,
     _evaluate_typed,
+    _recurrence_step,
     vjp=(
         lambda g, out, a, b, axis: mul(_suffix(a, g, axis), shift(out, axis, 1, 0)),
         lambda g, out, a, b, axis: _suffix(a, g, axis),
@@ -104,10 +187,11 @@ def _torch_recurrence(torch, a, b, axis):
 
 
 # prod_{j <= k} x[j] has the derivative prod_{j < i} x[j] * (g[i] + x[i + 1] g[i + 1] + x[i + 1] x[i + 2] g[i + 2] ...)
-cumprod = library(
+cumprod = _scan(
     "cumprod",
     like_first,
     _accumulated(np.cumprod),
+    lambda writer, running, x: [writer.apply(mul, [running, x])],
     vjp=(lambda g, out, x, axis: mul(shift(out, axis, 1), _suffix(x, g, axis)),),
     samples=_axis_samples(0.5, 1.5),
     oracle="cumprod",

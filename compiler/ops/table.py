@@ -60,8 +60,8 @@ class OutOfRange(OpError, IndexError):
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, contraction, composite,
-    library."""
+    """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, scan, contraction,
+    composite, library."""
 
     name: str
     kind: str
