@@ -17,6 +17,7 @@ from .emit.gemm import scratch_bytes
 from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import CALLER, Part, Touch, kernel_parts, product_parts
+from .target import AVX2, AVX512
 
 
 def touch(value, memory, writes, owner):
@@ -111,7 +112,6 @@ class Product:
     value: object
     left: object
     right: object
-    target: object
     cut: Cut | None = None
 
     checks = False
@@ -121,7 +121,9 @@ class Product:
 
     @property
     def scratch(self):
-        return [scratch_bytes(element_of(self.value.dtype), self.left.shape[-1], self.target)]
+        # The matrix kernel is the runtime's: it may have wider vectors than this program.
+        element, depth = element_of(self.value.dtype), self.left.shape[-1]
+        return [max(scratch_bytes(element, depth, target) for target in (AVX2, AVX512))]
 
     @property
     def writes(self):

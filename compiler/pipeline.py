@@ -192,7 +192,7 @@ class _Lowering:
         return self.shared(group, lambda alike: make())
 
     def product(self, value):
-        return Product(value, *(self.reads.accesses[o.number] for o in value.operands), self.target)
+        return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""

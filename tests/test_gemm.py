@@ -146,7 +146,7 @@ def test_whole_product_equals_products_of_slices(element):
 def test_layout_transposition_and_vector_width_change_no_bit(element):
     for m, n, k in ragged_shapes(20):
         a, b = matrices(element, m, n, k)
-        whole = gemm(element, 64)(a, b)
+        whole = gemm(element, AVX512)(a, b)
         for target in TARGETS:
             kernel = gemm(element, target)
             assert (kernel(b.T, a.T) == whole.T).all()
@@ -318,4 +318,4 @@ def test_a_program_names_every_routine_once():
 @pytest.mark.parametrize("emit, n_lines", [(emit_gemm, 1300), (emit_gemv, 1100)])
 def test_the_kernels_stay_small_enough_to_compile_in_tens_of_milliseconds(element, emit, n_lines):
     """Compile time follows the length of the text (about 0.04 ms a line), which unlike time is the same everywhere."""
-    assert kernel_text(emit, element, 64)[1].count("\n") < n_lines
+    assert kernel_text(emit, element, AVX512)[1].count("\n") < n_lines
