@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .dtypes import element_of
+from .emit.pool_memory import MOST_WAITS
 from .loopnest import (
     Accumulate,
     Apply,
@@ -66,7 +67,8 @@ class Team:
 
 
 def share(works, target):
-    """The Team of a program's steps, or None if sharing does not pay."""
+    """The Team of a program's steps; None if sharing does not pay, or if threads had to wait for each other more often
+    than the pool can count."""
     if not any(w.cost >= target.large_ns and w.cuts({}) for w in works):
         return None
     since_wait, owners, cuts, waits = [], {}, [], []
@@ -81,6 +83,8 @@ def share(works, target):
                 # What a step reads, the step before it in a loop left so, more likely than not.
                 owners.setdefault(t.place, t.by)
         cuts.append(cut)
+    if sum(waits) > MOST_WAITS:
+        return None
     shared_ns = sum(w.cost for w, cut in zip(works, cuts) if cut)
     most = max(2, int(shared_ns / target.part_ns / (1 + sum(waits))))
     return Team(tuple(cuts), tuple(waits), most, int(shared_ns))

@@ -4,12 +4,13 @@ import sys
 
 import numpy as np
 import pytest
+from backend_models import mlp_step
 from graph_interpreter import check_equal
 from random_graphs import RandomGraph
 from test_teams import pool, same  # noqa: F401  (a fixture)
 
 import weft
-from weft.compiler import dtypes
+from weft.compiler import dtypes, parallel
 from weft.compiler.emit import program, repeats
 from weft.compiler.graph import Graph
 from weft.compiler.memory import _Arena
@@ -123,6 +124,13 @@ def test_parts_and_loops_in_teams(cut_often, pool):  # noqa: F811
         return h, w.grad
 
     same(pool, unrolled, xs, w)
+
+
+def test_a_program_with_more_waits_than_the_pool_can_count_is_one_threads(monkeypatch):
+    model = mlp_step(64, (256, 256, 256))[0]
+    assert compile_graph(model).plan.has_team
+    monkeypatch.setattr(parallel, "MOST_WAITS", 0)
+    assert not compile_graph(model).plan.has_team
 
 
 def test_a_long_training_step_is_eager_modes_bit_for_bit():
