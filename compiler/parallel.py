@@ -38,7 +38,7 @@ from .loopnest import (
     Update,
     statements,
 )
-from .regions import Part, conflict
+from .regions import Part, Touched
 from .target import LINE_BYTES
 
 # Columns that threads get at once: a cache line of f32.
@@ -71,11 +71,13 @@ def share(works, target):
     than the pool can count."""
     if not any(w.cost >= target.large_ns and w.cuts({}) for w in works):
         return None
-    since_wait, owners, cuts, waits = [], {}, [], []
+    since_wait, owners, cuts, waits = Touched(), {}, [], []
     for work in works:
         cut, touches = _choose(work, since_wait, owners, target)
-        waits.append(conflict(touches, since_wait))
-        since_wait = touches if waits[-1] else since_wait + touches
+        waits.append(since_wait.conflicts(touches))
+        if waits[-1]:
+            since_wait = Touched()
+        since_wait.add(touches)
         for t in touches:
             if t.writes:
                 owners[t.place] = t.by
@@ -96,7 +98,7 @@ def _choose(work, since_wait, owners, target):
     timed = []
     for cost, cut in ways:
         touches = work.touches(cut)
-        waiting = target.wait_ns if conflict(touches, since_wait) else 0
+        waiting = target.wait_ns if since_wait.conflicts(touches) else 0
         timed.append((cost + waiting + _moving_ns(touches, owners, target), cut, touches))
     # The first of the best.
     _, cut, touches = min(timed, key=lambda way: way[0])

@@ -12,6 +12,7 @@ are the same bytes for any number of threads. The forms below are therefore cano
 the same as a vector cut in pieces of whole rows.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from math import prod
 
@@ -72,8 +73,35 @@ class Touch:
         return not (same_owner and (self.by is CALLER or self.place == other.place))
 
 
-def conflict(touches, others):
-    return any(a.conflicts(b) for a in touches for b in others)
+class Touched:
+    """Touches, found by where they are: those of arrays by the array, those of the arena by where they start."""
+
+    def __init__(self):
+        self.known, self.arrays = set(), {}
+        self.starts, self.arena, self.longest = [], [], 0
+
+    def add(self, touches):
+        for touch in touches:
+            if touch in self.known:
+                continue
+            self.known.add(touch)
+            if touch.place.kind != "arena":
+                self.arrays.setdefault(touch.place, []).append(touch)
+                continue
+            k = bisect_left(self.starts, touch.place.index)
+            self.starts.insert(k, touch.place.index)
+            self.arena.insert(k, touch)
+            self.longest = max(self.longest, touch.n_bytes)
+
+    def conflicts(self, touches):
+        """Whether one of some touches may come too early or too late for one of these."""
+        return any(a.conflicts(b) for a in touches for b in self.near(a))
+
+    def near(self, touch):
+        if touch.place.kind != "arena":
+            return self.arrays.get(touch.place, ())
+        first = bisect_left(self.starts, touch.place.index - self.longest)
+        return self.arena[first : bisect_left(self.starts, touch.place.index + touch.n_bytes)]
 
 
 # --- products ---------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ import weft
 from weft.compiler import dtypes, parallel
 from weft.compiler.emit import program, repeats
 from weft.compiler.graph import Graph
-from weft.compiler.memory import _Arena
+from weft.compiler.memory import Place, _Arena
 from weft.compiler.ops import TABLE
 from weft.compiler.pipeline import compile_graph
+from weft.compiler.regions import ALL, CALLER, Part, Touch, Touched
 
 
 def _recurrence(n_steps):
@@ -186,6 +187,21 @@ def test_the_arena_takes_the_best_gap():
         else:
             size = 64 * int(rng.integers(1, 12))
             assert arena.take(size) == scanned.take(size)
+
+
+def test_touches_that_conflict_are_found_by_where_they_are():
+    rng = np.random.default_rng(0)
+
+    def touch():
+        place = Place(["arena", "arena", "input"][rng.integers(3)], int(rng.integers(0, 30)) * 64)
+        owner = [CALLER, ALL, Part(0, 4, 16, 64, ())][rng.integers(3)]
+        return Touch(place, int(rng.integers(1, 400)), bool(rng.integers(2)), owner)
+
+    for n in range(1, 60):
+        others, touches = [touch() for _ in range(n)], [touch() for _ in range(2)]
+        touched = Touched()
+        touched.add(others)
+        assert touched.conflicts(touches) == any(a.conflicts(b) for a in touches for b in others)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
