@@ -47,7 +47,7 @@ _TABLE = [
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
-    ("optim", "optim.adamax optim.adamw optim.adadelta optim.asgd optim.lbfgs optim.nadam optim.radam optim.rprop"),
+    ("optim", "optim.adamw"),
     ("serialization", "serialization"),
     ("random", "random"),
     ("settings:compiling", "_dynamo _dynamo.config _inductor _inductor.config"),
