@@ -47,6 +47,8 @@ _TABLE = [
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
+    ("nn.parametrize", "nn.utils.parametrize"),
+    ("nn.parametrizations", "nn.utils.parametrizations"),
     ("optim", "optim.adamw"),
     ("serialization", "serialization"),
     ("random", "random"),
