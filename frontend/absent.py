@@ -47,7 +47,7 @@ _INSTEAD = {
     "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
     "profiler": "cProfile, or weft.visualize.kernel_times", "profile": "cProfile, or weft.visualize.kernel_times",
     "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
-    "scalar_tensor": "weft.tensor(number)", "vmap": "a loop and weft.stack", "xlogy": "x * y.log()",
+    "scalar_tensor": "weft.tensor(number)", "xlogy": "x * y.log()",
     "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",
     "load_state_dict_from_url": "fetch the file, then weft.load", "to_dlpack": "x.numpy()",
     "from_dlpack": "weft.from_numpy(numpy.from_dlpack(x))", "ger": "weft.outer", "greater": "weft.gt",

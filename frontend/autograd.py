@@ -2,6 +2,7 @@
 
 from .absent import attribute_of
 from .creation import ones_like, tensor
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .runtime import engine
 from .runtime.function import Function, FunctionContext, once_differentiable
 from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
@@ -12,10 +13,13 @@ __all__ = [
     "Function",
     "FunctionContext",
     "FunctionCtx",
+    "GradcheckError",
     "Variable",
     "backward",
     "enable_grad",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "no_grad",
     "once_differentiable",
