@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import sys
 
 from .explain import explain
 from .nn.parameter import Parameter
@@ -167,7 +168,10 @@ class CompiledFunction:
         return CompiledFunction(copy.deepcopy(self._function, memo))
 
     def __reduce__(self):
-        # Programs are found again, or compiled again, where it is loaded.
+        # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
+        name = getattr(self, "__qualname__", "")
+        if _at(getattr(self, "__module__", None), name) is self:
+            return name
         return CompiledFunction, (self._function,)
 
     def __getattr__(self, name):
@@ -181,6 +185,14 @@ class CompiledFunction:
 
 
 set_compile(CompiledFunction)
+
+
+def _at(module, name):
+    """What has this dotted name in a module; None if nothing has."""
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _flatten(x, tensors):

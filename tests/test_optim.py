@@ -311,8 +311,9 @@ def test_pytorch_state_continues_here():
     ours = [weft.tensor(p.detach().numpy(), requires_grad=True) for p in theirs]
     mine = optim.Adam(ours)
     saved = reference.state_dict()
-    state = {n: {k: weft.tensor(v.numpy()) for k, v in values.items()} for n, values in saved["state"].items()}
-    mine.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
+    mine.load_state_dict(saved)
+    arrays = {n: {k: v.numpy() for k, v in values.items()} for n, values in saved["state"].items()}
+    mine.load_state_dict({"state": arrays, "param_groups": saved["param_groups"]})
     for library, params, optimizer in ((torch, theirs, reference), (weft, ours, mine)):
         set_gradients(library, params, 2)
         optimizer.step()

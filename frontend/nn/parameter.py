@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..creation import empty
+from ..pickling import own_array, reduce_tensor
 from ..runtime.device import require_cpu
 from ..runtime.modes import state
 from ..runtime.tensor import Tensor
@@ -29,8 +30,19 @@ class Parameter(Tensor):
             memo[id(self)] = Parameter(self.detach().clone(), self.requires_grad)
         return memo[id(self)]
 
+    def __copy__(self):
+        return type(self)(self.detach(), self.requires_grad)
+
+    def __reduce_ex__(self, protocol):
+        _, (kind, array, requires_grad), attributes = reduce_tensor(self)
+        return _rebuild, (kind, array, requires_grad), attributes
+
     def __repr__(self):
         return "Parameter containing:\n" + super().__repr__()
+
+
+def _rebuild(kind, array, requires_grad):
+    return kind(Tensor(own_array(array)), requires_grad)
 
 
 class _Uninitialized:
@@ -61,6 +73,9 @@ class _Uninitialized:
 
     def __repr__(self):
         return f"<{type(self).__name__}>"
+
+    def __reduce_ex__(self, protocol):
+        return type(self), (self.requires_grad, None, self.dtype)
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:

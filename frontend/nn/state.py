@@ -6,9 +6,7 @@ module gets with the first one.
 
 from collections import OrderedDict, namedtuple
 
-import numpy as np
-
-from .. import creation
+from ..creation import tensor_of_others
 from ..runtime.modes import no_grad
 from ..runtime.tensor import Tensor
 from .hooks import HookHandle
@@ -100,7 +98,7 @@ class _Loading:
             if path not in self.state_dict:
                 self.missing.append(path)
                 continue
-            value = _tensor_of(self.state_dict[path])
+            value = tensor_of_others(self.state_dict[path])
             problem = _misfit(path, tensor, value)
             if problem:
                 self.problems.append(problem)
@@ -164,14 +162,6 @@ def load_own(module, state_dict, prefix, strict, *lists):
     loading.visit_own(module, prefix)
     with no_grad():
         loading.copy()
-
-
-def _tensor_of(value):
-    """Arrays of NumPy's and tensors of other libraries as tensors of weft's."""
-    if isinstance(value, Tensor) or not hasattr(value, "__array__"):
-        return value
-    value = value.detach() if hasattr(value, "detach") else value
-    return creation.tensor(np.asarray(value))
 
 
 def _key_problems(missing, unexpected):

@@ -18,7 +18,7 @@ from itertools import chain
 
 from ..compiler import dtypes
 from ..compiler.ops.comparison import cast
-from ..creation import zeros_like
+from ..creation import tensor_of_others, zeros_like
 from ..iterables import listed
 from ..runtime import modes
 from ..runtime.frame_spans import pure
@@ -226,6 +226,10 @@ def _check_leaf(param):
 
 
 def _own_copy(value, param):
+    """A copy of a value in a state; arrays of NumPy's and tensors of other libraries become weft's."""
+    value = tensor_of_others(value)
+    if isinstance(value, list):
+        return [_own_copy(x, param) for x in value]
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
     floating = value.dtype.is_floating_point and param.dtype.is_floating_point and value.shape == param.shape
