@@ -13,7 +13,7 @@ from importlib import import_module
 from opcode import opmap
 from pathlib import Path
 
-from .paths import PARENTS, PATHS
+from .paths import LAZY, PARENTS, PATHS
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
@@ -84,7 +84,7 @@ def attribute_of(module):
 
     def __getattr__(name):
         inner = f"{path}.{name}" if path else name
-        if inner in PATHS:
+        if inner in PATHS or inner in LAZY:
             return import_module(f"{_ROOT}.{inner}")
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.

@@ -50,6 +50,14 @@ _TABLE = [
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
     ("nn.parametrize", "nn.utils.parametrize"),
     ("func", "nn.utils.stateless"),
+    ("distributions.distribution", "distributions.exp_family distributions.utils"),
+    (
+        "distributions",
+        "distributions.normal distributions.bernoulli distributions.categorical distributions.multivariate_normal "
+        "distributions.independent distributions.transformed_distribution distributions.beta distributions.gamma "
+        "distributions.dirichlet distributions.uniform distributions.one_hot_categorical "
+        "distributions.relaxed_bernoulli distributions.relaxed_categorical distributions.mixture_same_family",
+    ),
     ("nn.parametrizations", "nn.utils.parametrizations"),
     ("optim", "optim.adamw"),
     ("serialization", "serialization"),
@@ -61,6 +69,7 @@ _TABLE = [
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]
+LAZY = {"distributions"}  # packages of weft's that are imported when they are asked for: few programs need them
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
 PARENTS = {path.rpartition(".")[0] for path in PATHS}
 
