@@ -129,3 +129,28 @@ def test_errors_like_pytorch(call):
     with pytest.raises(theirs.type) as ours:
         call(functional, *tensors(weft))
     assert str(ours.value).split()[:4] == str(theirs.value).split()[:4]
+
+
+@pytest.mark.oracle
+def test_batches_of_cotangents_like_pytorch():
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (weft, torch):
+        x, y = (t.requires_grad_() for t in tensors(library))
+        first, second = two_outputs(x, y)
+        rows = library.eye(6, dtype=library.float64)[:4].reshape(4, 2, 3), library.arange(4.0, dtype=library.float64)
+        gradients = library.autograd.grad((first, second), (x, y), rows, is_grads_batched=True, create_graph=True)
+        others = [y, library.ones(1, requires_grad=True)]
+        options = {"is_grads_batched": True, "allow_unused": True, "retain_graph": True}
+        unused = library.autograd.grad(first, others, rows[:1], **options)
+        assert unused[1] is None
+        found.append([*gradients, unused[0], *library.autograd.grad(gradients[0].pow(2).sum(), [x, y])])
+    for a, b in zip(*found):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), 1e-10)
+
+
+def test_batches_of_cotangents_that_are_none():
+    x = weft.ones(2, requires_grad=True)
+    for rows in (None, weft.tensor(1.0), weft.zeros(0, 2)):
+        with pytest.raises(RuntimeError, match="must be a tensor whose first dimension counts cotangents"):
+            weft.autograd.grad(x * 2, x, rows, is_grads_batched=True)
