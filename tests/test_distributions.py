@@ -421,6 +421,58 @@ def test_copies():
         assert twin.mean.tolist() == [2.0] and twin.concentration is not gamma.concentration
 
 
+class Shifted(distributions.Transform):
+    """As users write one."""
+
+    bijective = True
+    domain = codomain = distributions.constraints.real
+
+    def __init__(self, by):
+        super().__init__(cache_size=1)
+        self.by = by
+
+    def _call(self, x):
+        return x + self.by
+
+    def _inverse(self, y):
+        return y - self.by
+
+    def log_abs_det_jacobian(self, x, y):
+        return weft.zeros_like(x)
+
+
+class Spread(distributions.Normal):
+    def __init__(self, spread):
+        super().__init__(0.0, spread)
+        self.spread = spread
+
+
+class Constant(distributions.Distribution):
+    arg_constraints = {}
+
+    def __init__(self, value):
+        self.value = value
+        super().__init__(value.shape, validate_args=False)
+
+    def sample(self, sample_shape=()):
+        return self.value.expand(self._extended_shape(sample_shape))
+
+
+def test_transforms_and_distributions_of_users():
+    flow = distributions.TransformedDistribution(distributions.Normal(0.0, 1.0), [Shifted(2.0), Shifted(1.0)])
+    assert flow.log_prob(weft.tensor(3.0)).item() == distributions.Normal(0.0, 1.0).log_prob(weft.tensor(0.0)).item()
+    assert Shifted(1.0) != Shifted(1.0)
+    other = distributions.TransformedDistribution(distributions.Normal(0.0, 1.0), [Shifted(5.0)])
+    with pytest.raises(NotImplementedError, match="different transforms"):
+        distributions.kl_divergence(flow, other)
+    assert Constant(weft.ones(2)).sample((3,)).shape == (3, 2)
+    for distribution in (Spread(2.0), Constant(weft.ones(2))):
+        with pytest.raises(NotImplementedError, match=r"must define expand\(batch_shape\)"):
+            distribution.expand((2,))
+    with pytest.raises(NotImplementedError, match="Constant does not define log_prob"):
+        Constant(weft.ones(2)).log_prob(weft.ones(2))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

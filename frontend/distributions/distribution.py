@@ -23,6 +23,7 @@ from . import constraints
 
 euler_constant = 0.5772156649015329
 _NUMBERS = (bool, int, float)
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 class lazy_property:
@@ -88,7 +89,10 @@ class Distribution:
 
     def expand(self, batch_shape, _instance=None):
         """The same distributions, repeated to a larger batch_shape without copying."""
-        new = self._get_checked_instance(type(self), _instance)
+        owner = next(kind for kind in type(self).__mro__ if "__init__" in vars(kind))
+        if _instance is None and (owner is Distribution or not owner.__module__.startswith(_PACKAGE)):
+            raise NotImplementedError(f"{type(self).__name__} must define expand(batch_shape), as it has an __init__")
+        new = type(self).__new__(type(self)) if _instance is None else _instance
         batch_shape = Size(batch_shape)
         for name, value in self._parameters_in_place():
             event = value.shape[value.ndim - self.arg_constraints[name].event_dim :]

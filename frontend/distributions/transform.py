@@ -52,13 +52,15 @@ class Transform:
         return new
 
     def __eq__(self, other):
-        return type(self) is type(other) and self._parts() == other._parts()
+        if type(self) is not type(other) or self._parts() is None:
+            return self is other
+        return self._parts() == other._parts()
 
     __hash__ = object.__hash__
 
     def _parts(self):
-        """What tells two transforms of one class apart."""
-        return ()
+        """What tells two transforms of one class apart; None if each is itself alone, as those of users are."""
+        return None
 
     def __call__(self, x):
         if self._cache_size and x is self._cached[0]:

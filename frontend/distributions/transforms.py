@@ -21,8 +21,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+class _Plain(Transform):
+    """One without parameters: all of a class are equal."""
+
+    def _parts(self):
+        return ()
+
+
 # --- of single numbers ------------------------------------------------------------------------------------------------
-class ExpTransform(Transform):
+class ExpTransform(_Plain):
     """exp(x)."""
 
     codomain, bijective, sign = constraints.positive, True, 1
@@ -75,7 +82,7 @@ def _clipped_sigmoid(x):
     return x.sigmoid().clamp(tiny(x), 1.0 - epsilon(x))
 
 
-class SigmoidTransform(Transform):
+class SigmoidTransform(_Plain):
     """1 / (1 + exp(-x))."""
 
     codomain, bijective, sign = constraints.unit_interval, True, 1
@@ -91,7 +98,7 @@ class SigmoidTransform(Transform):
         return -F.softplus(-x) - F.softplus(x)
 
 
-class SoftplusTransform(Transform):
+class SoftplusTransform(_Plain):
     """log(1 + exp(x))."""
 
     codomain, bijective, sign = constraints.positive, True, 1
@@ -106,7 +113,7 @@ class SoftplusTransform(Transform):
         return -F.softplus(-x)
 
 
-class TanhTransform(Transform):
+class TanhTransform(_Plain):
     """tanh(x)."""
 
     codomain, bijective, sign = constraints.interval(-1.0, 1.0), True, 1
@@ -121,7 +128,7 @@ class TanhTransform(Transform):
         return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
 
 
-class AbsTransform(Transform):
+class AbsTransform(_Plain):
     """|x|, whose inverse is taken to be the positive one."""
 
     codomain = constraints.positive
@@ -182,7 +189,7 @@ def _equal(a, b):
 
 
 # --- of vectors and matrices ------------------------------------------------------------------------------------------
-class SoftmaxTransform(Transform):
+class SoftmaxTransform(_Plain):
     """exp(x) over its sum: vectors of probabilities. Not injective."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
@@ -194,7 +201,7 @@ class SoftmaxTransform(Transform):
         return y.log()
 
 
-class StickBreakingTransform(Transform):
+class StickBreakingTransform(_Plain):
     """n numbers to n + 1 probabilities: each is a share of what those before have left."""
 
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
@@ -230,7 +237,7 @@ def _vector(shape):
     return shape
 
 
-class LowerCholeskyTransform(Transform):
+class LowerCholeskyTransform(_Plain):
     """Any matrix to a lower triangular one with a positive diagonal."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
@@ -242,7 +249,7 @@ class LowerCholeskyTransform(Transform):
         return y.tril(-1) + y.diagonal(0, -2, -1).log().diag_embed()
 
 
-class PositiveDefiniteTransform(Transform):
+class PositiveDefiniteTransform(_Plain):
     """Any matrix to a positive definite one, by its Cholesky factor."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
