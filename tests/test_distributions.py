@@ -38,6 +38,7 @@ CONTINUOUS = {
     "Beta of numbers": lambda d, t: d.Beta(2.0, 3.0),
     "StudentT": lambda d, t: d.StudentT(t(2.5, 1.5), t(0.5, -1), t(1.5, 0.3)),
     "FisherSnedecor": lambda d, t: d.FisherSnedecor(t(2.5, 5), t(3.5, 7)),
+    "ContinuousBernoulli": lambda d, t: d.ContinuousBernoulli(t(0.2, 0.5)),
     "RelaxedBernoulli": lambda d, t: d.RelaxedBernoulli(t(0.7), probs=t(0.2, 0.6)),
 }
 DISCRETE = {
@@ -59,6 +60,7 @@ VECTORS = {
     "MultivariateNormal": lambda d, t: d.MultivariateNormal(t(0.5, 1), t(2, 0.5, 0.5, 1).reshape(2, 2)),
     "of a precision": lambda d, t: d.MultivariateNormal(t(0.5, 1), precision_matrix=t(2, 0.5, 0.5, 1).reshape(2, 2)),
     "of a factor": lambda d, t: d.MultivariateNormal(t(0.5, 1).repeat(3, 1), scale_tril=t(2, 0, 0.5, 1).reshape(2, 2)),
+    "LowRank": lambda d, t: d.LowRankMultivariateNormal(t(0.5, 1), t(2, 0.5).reshape(2, 1), t(0.3, 1)),
     "Independent": lambda d, t: d.Independent(d.Normal(t(0.5, -1), t(1.5, 0.3)), 1),
     "LogisticNormal": lambda d, t: d.LogisticNormal(t(0.5, -1), t(1.5, 0.3)),
     "MixtureSameFamily": lambda d, t: d.MixtureSameFamily(d.Categorical(t(0.3, 0.7)), d.Normal(t(0, 3), t(1, 0.5))),
@@ -242,6 +244,22 @@ def test_draws_have_derivatives(name):
             np.testing.assert_allclose(a.numpy(), b.numpy(), atol=0.06)
 
 
+@pytest.mark.oracle
+def test_angles_like_pytorch():
+    torch = pytest.importorskip("torch")
+    ours, theirs = (
+        library.distributions.VonMises(numbers(library)(0.5, 3), numbers(library)(1.5, 8)) for library in (weft, torch)
+    )
+    x = np.array([[0.3, -2.0], [1.0, 3.0]])
+    # PyTorch's Bessel functions are approximations.
+    close(ours.log_prob(weft.tensor(x)), theirs.log_prob(torch.tensor(x)), "log_prob", 1e-6)
+    close(ours.variance, theirs.variance, "variance", 1e-6)
+    drawn = ours.sample((20000,))
+    circular = (drawn - ours.loc).cos().mean(0)
+    assert (circular - (1 - ours.variance)).abs().max().item() < 0.02 and drawn.abs().max().item() <= math.pi
+    assert ours.expand((3, 2)).log_prob(weft.tensor(x)[:1]).shape == (3, 2)
+
+
 def test_draws_without_derivatives_say_so():
     with pytest.raises(NotImplementedError, match="Bernoulli has no rsample"):
         distributions.Bernoulli(0.5).rsample()
@@ -262,6 +280,7 @@ KL = {
     "Laplace": (lambda d, t: d.Laplace(t(1, 2), t(0.5, 3)), lambda d, t: d.Laplace(t(2, 2), t(0.7, 1))),
     "LogNormal": (lambda d, t: d.LogNormal(t(1, 2), t(0.5, 3)), lambda d, t: d.LogNormal(t(2, 2), t(0.7, 1))),
     "MultivariateNormal": (VECTORS["MultivariateNormal"], VECTORS["of a factor"]),
+    "LowRank": (VECTORS["LowRank"], lambda d, t: d.LowRankMultivariateNormal(t(0, 2), t(1, 1).reshape(2, 1), t(1, 2))),
     "Normal": (lambda d, t: d.Normal(t(1, 2), t(0.5, 3)), lambda d, t: d.Normal(t(2, 2), t(0.7, 1))),
     "OneHotCategorical": (VECTORS["OneHotCategorical"], lambda d, t: d.OneHotCategorical(t(0.5, 0.4, 0.1))),
     "Pareto": (lambda d, t: d.Pareto(t(1, 2), t(2.5, 3)), lambda d, t: d.Pareto(t(0.5, 3), t(1, 2))),
@@ -276,6 +295,7 @@ CROSS = [
     *[("Beta", "Exponential"), ("Gamma", "Exponential"), ("Uniform", "Exponential"), ("Pareto", "Exponential")],
     *[("Beta", "Uniform"), ("Uniform", "Beta"), ("Uniform", "Pareto"), ("Normal", "Laplace"), ("Normal", "Gumbel")],
     *[("Exponential", "Gumbel"), ("Gamma", "Gumbel"), ("Uniform", "Gumbel"), ("Bernoulli", "Poisson")],
+    *[("LowRank", "MultivariateNormal"), ("MultivariateNormal", "LowRank")],
     *[("Poisson", "Bernoulli"), ("Gumbel", "Beta"), ("Normal", "StudentT"), ("Beta", "Pareto")],
 ]
 

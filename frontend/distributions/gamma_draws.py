@@ -10,9 +10,7 @@ where the derivative of the series is taken term by term, and for large a that o
 
 import numpy as np
 
-from ..compiler import dtypes
-from ..creation import plain
-from ..runtime import random
+from ..draws import numpy_generator
 from ..runtime.function import Function, once_differentiable
 from ..runtime.tensor import Tensor
 from ..special import digamma
@@ -41,9 +39,7 @@ def standard_gamma(concentration):
 
 
 def _draw(concentration):
-    seed = plain(random.uniform((), dtypes.float64, None))
-    generator = np.random.default_rng(int(seed * 2**53))
-    drawn = generator.standard_gamma(concentration.astype(np.float64)).astype(concentration.dtype)
+    drawn = numpy_generator(None).standard_gamma(concentration.astype(np.float64)).astype(concentration.dtype)
     # Small concentrations give numbers that are 0 in this type: their logarithm is to be finite.
     return np.asarray(np.maximum(drawn, np.finfo(concentration.dtype).tiny))
 

@@ -18,7 +18,7 @@ from .counts import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution, ExponentialFamily, euler_constant, sum_rightmost
 from .gammas import Beta, Dirichlet, Gamma
 from .locations import Cauchy, Exponential, Laplace, Normal, Uniform
-from .multivariate import MultivariateNormal, squared_distance
+from .multivariate import LowRankMultivariateNormal, MultivariateNormal, squared_distance
 from .transformed import Gumbel, HalfNormal, Independent, Pareto, TransformedDistribution
 
 _FORMULAS = {}
@@ -230,15 +230,19 @@ def _uniforms(p, q):
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _multivariate_normals(p, q):
     if p.event_shape != q.event_shape:
         raise ValueError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be computed"
         )
     n = p.event_shape[0]
-    inverse = solve_triangular(q._factor, eye(n, dtype=q.loc.dtype), upper=False)
-    spread = (inverse @ p._factor).pow(2).sum((-2, -1))
-    distance = squared_distance(q._factor, q.loc - p.loc)
+    of_p, of_q = p.scale_tril, q.scale_tril
+    inverse = solve_triangular(of_q, eye(n, dtype=q.loc.dtype), upper=False)
+    spread = (inverse @ of_p).pow(2).sum((-2, -1))
+    distance = squared_distance(of_q, q.loc - p.loc)
     return q.half_log_det() - p.half_log_det() + 0.5 * (spread + distance - n)
 
 

@@ -1,8 +1,13 @@
-"""Distributions with a location and a scale, and the exponential and uniform ones."""
+"""Distributions with a location and a scale, and the exponential, uniform and circular ones."""
 
 import math
 
+import numpy as np
+
 from ..creation import full_like, rand, randn, zeros_like
+from ..draws import numpy_generator
+from ..runtime.tensor import Tensor
+from ..special import i0e, i1e
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all, epsilon
 
@@ -226,3 +231,39 @@ class Uniform(Distribution):
 
     def entropy(self):
         return (self.high - self.low).log()
+
+
+class VonMises(Distribution):
+    """Angles: density exp(concentration cos(x - loc)) / (2 pi I0(concentration))."""
+
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc, concentration, validate_args=None):
+        self.loc, self.concentration = broadcast_all(loc, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self):
+        """The circular mean."""
+        return self.loc
+
+    @property
+    def mode(self):
+        return self.loc
+
+    @property
+    def variance(self):
+        """The circular variance."""
+        return 1 - i1e(self.concentration) / i0e(self.concentration)
+
+    def sample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        loc, kappa = (x.detach().array.astype(np.float64) for x in (self.loc, self.concentration))
+        drawn = numpy_generator(None).vonmises(loc, kappa, shape)
+        return Tensor(np.asarray(drawn, self.loc.dtype.numpy))
+
+    def log_prob(self, value):
+        k = self.concentration
+        normalizer = math.log(2 * math.pi) + i0e(k).log() + k
+        return k * (self._checked(value) - self.loc).cos() - normalizer
