@@ -38,7 +38,7 @@ _TABLE = [
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
         "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
-        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
+        "nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
         "nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn nn.modules.sparse nn.modules.transformer "
         "nn.modules.upsampling",
     ),
@@ -51,6 +51,9 @@ _TABLE = [
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
     ("nn.parametrize", "nn.utils.parametrize"),
     ("func", "nn.utils.stateless"),
+    ("nn.prune", "nn.utils.prune"),
+    ("nn nn.lazy", "nn.modules.lazy"),
+    ("nn.hooks", "utils.hooks"),
     ("distributions.distribution", "distributions.exp_family distributions.utils"),
     (
         "distributions",

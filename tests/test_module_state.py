@@ -79,6 +79,28 @@ def test_containers_train_in_compiled_calls():
     assert found[0] == found[1]
 
 
+def test_buffers_by_assignment():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = nn.Buffer(weft.zeros(2))
+            self.scratch = nn.Buffer(weft.ones(1), persistent=False)
+            self.weight = nn.Parameter(weft.ones(2))
+
+        def forward(self, x):
+            self.seen += x.detach()
+            return x * self.weight + self.seen
+
+    layer = Layer()
+    assert list(dict(layer.named_buffers())) == ["seen", "scratch"] and list(layer.state_dict()) == ["weight", "seen"]
+    assert isinstance(nn.Buffer(weft.ones(1)), weft.Tensor) and nn.Buffer().shape == (0,)
+    layer.seen = nn.Buffer(weft.ones(2))
+    compiled = weft.compile(layer)
+    for k in range(3):
+        assert compiled(weft.ones(2)).tolist() == [k + 3, k + 3]
+    assert layer.seen.tolist() == [4, 4]
+
+
 # --- lazy layers ------------------------------------------------------------------------------------------------------
 class Net(nn.Module):
     def __init__(self):

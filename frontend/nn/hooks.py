@@ -44,6 +44,9 @@ class HookHandle:
         self.remove()
 
 
+RemovableHandle = HookHandle  # PyTorch's name
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
     """A hook with options: it may be told the keywords too, and may be called after an exception as well."""

@@ -17,7 +17,7 @@ from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
 from . import hooks, state
 from .hooks import HookHandle
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 
 @take_over_calls
@@ -75,6 +75,10 @@ class Module:
             self._place("_parameters", name, value, "parameters")
         elif isinstance(value, Module):
             self._place("_modules", name, value, "module")
+        elif isinstance(value, Buffer):
+            # The tensor itself: layers know weft's own classes of tensors.
+            self.__dict__.pop(name, None)
+            self.register_buffer(name, value.detach(), value.persistent)
         else:
             self._assign_plain(name, value)
 

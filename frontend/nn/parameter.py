@@ -41,6 +41,22 @@ class Parameter(Tensor):
         return "Parameter containing:\n" + super().__repr__()
 
 
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to; in its state_dict only if `persistent`."""
+
+    __slots__ = ("persistent",)
+
+    def __new__(cls, data=None, *, persistent=True):
+        data = empty(0) if data is None else data.detach()
+        self = Tensor.__new__(cls, data.array)
+        self.share_storage(data)
+        self.persistent = persistent
+        return self
+
+    def __init__(self, data=None, *, persistent=True):
+        """`__new__` has made the whole object."""
+
+
 def _rebuild(kind, array, requires_grad):
     return kind(Tensor(own_array(array)), requires_grad)
 
