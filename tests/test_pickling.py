@@ -3,6 +3,8 @@
 import copy
 import multiprocessing
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -126,6 +128,44 @@ def test_functions_of_others_are_pickled_too():
     factor = weft.tensor(3.0)
     compiled = weft.compile(lambda x: x * factor)
     assert pickle.loads(cloudpickle.dumps(compiled))(weft.ones(2)).tolist() == [3, 3]
+
+
+MAIN = """
+import sys
+import numpy as np
+import joblib
+import weft
+
+@weft.compile
+def step(x):
+    return x * 2 + offset
+
+offset = weft.ones(1)
+
+class Estimator:
+    def __init__(self):
+        self.layer = weft.compile(weft.nn.Linear(1, 1))
+
+    def fit(self, x):
+        return step(self.layer(x)).item()
+
+if __name__ == "__main__":
+    estimator, x = Estimator(), weft.ones(1, 1)
+    expected = estimator.fit(x)
+    assert joblib.Parallel(n_jobs=2)(joblib.delayed(estimator.fit)(x) for _ in range(2)) == [expected] * 2
+    import multiprocessing
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(step, [weft.ones(1)])[0].tolist() == [3.0]
+    print("both")
+"""
+
+
+def test_compiled_functions_of_the_main_program(tmp_path):
+    pytest.importorskip("joblib")
+    path = tmp_path / "program.py"
+    path.write_text(MAIN)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.stdout == "both\n", done.stderr
 
 
 def test_read_only_arrays_become_memory_that_can_be_written():
