@@ -31,7 +31,7 @@ for _name in absent.taking_out(""):
     if _name in globals():
         globals()[_name] = taking_out(_name, globals()[_name])
 
-from . import autograd, compiler, linalg, nn, optim, special, utils  # noqa: E402
+from . import autograd, compiler, func, linalg, nn, optim, special, utils  # noqa: E402
 
 for _name in nn.TOP_LEVEL:
     globals()[_name] = getattr(nn.functional, _name)
@@ -50,6 +50,7 @@ from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  
 from .runtime.cache import clear_cache  # noqa: E402
 from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
+from .vmapping import vmap  # noqa: E402
 
 float, double, long, int = float32, float64, int64, int32
 newaxis = None

@@ -13,7 +13,7 @@ from importlib import import_module
 from opcode import opmap
 from pathlib import Path
 
-from .paths import PARENTS, PATHS
+from .paths import LAZY, PARENTS, PATHS
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
@@ -47,7 +47,7 @@ _INSTEAD = {
     "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
     "profiler": "cProfile, or weft.visualize.kernel_times", "profile": "cProfile, or weft.visualize.kernel_times",
     "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
-    "scalar_tensor": "weft.tensor(number)", "vmap": "a loop and weft.stack", "xlogy": "x * y.log()",
+    "scalar_tensor": "weft.tensor(number)", "xlogy": "x * y.log()",
     "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",
     "load_state_dict_from_url": "fetch the file, then weft.load", "to_dlpack": "x.numpy()",
     "from_dlpack": "weft.from_numpy(numpy.from_dlpack(x))", "ger": "weft.outer", "greater": "weft.gt",
@@ -84,7 +84,7 @@ def attribute_of(module):
 
     def __getattr__(name):
         inner = f"{path}.{name}" if path else name
-        if inner in PATHS:
+        if inner in PATHS or inner in LAZY:
             return import_module(f"{_ROOT}.{inner}")
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.

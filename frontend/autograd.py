@@ -1,7 +1,9 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
 from .absent import attribute_of
+from .compiler.ops import view
 from .creation import ones_like, tensor
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .runtime import engine
 from .runtime.function import Function, FunctionContext, once_differentiable
 from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
@@ -12,10 +14,13 @@ __all__ = [
     "Function",
     "FunctionContext",
     "FunctionCtx",
+    "GradcheckError",
     "Variable",
     "backward",
     "enable_grad",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "no_grad",
     "once_differentiable",
@@ -150,10 +155,12 @@ def grad(
     """The gradients of outputs with respect to inputs, as a tuple; no .grad changes.
 
     RuntimeError if an input does not influence the outputs, unless allow_unused (then None) or materialize_grads
-    (then zeros).
+    (then zeros). With is_grads_batched the first dimension of grad_outputs counts cotangents, and that of the gradients
+    too; there is a backward pass for each.
     """
     if is_grads_batched:
-        raise NotImplementedError("grad: is_grads_batched is not supported yet; call grad once per row")
+        options = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
+        return _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options)
     outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
     gradients = None if grad_outputs is None else _as_tuple(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
@@ -179,3 +186,20 @@ def grad(
                 "used in the graph. Set allow_unused=True if this is the desired behavior."
             )
     return tuple(found)
+
+
+def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):
+    """`grad` for every row of the cotangents, stacked."""
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    cotangents = () if grad_outputs is None else _as_tuple(grad_outputs)
+    sizes = [c.shape[0] if isinstance(c, Tensor) and c.ndim else None for c in cotangents]
+    if not sizes or None in sizes or len(set(sizes)) > 1 or sizes[0] == 0:
+        raise RuntimeError(
+            "grad: with is_grads_batched every one of grad_outputs must be a tensor whose first dimension counts "
+            f"cotangents, the same number of them and at least one; they have {sizes}"
+        )
+    rows = []
+    for k in range(sizes[0]):
+        retain = True if k + 1 < sizes[0] else retain_graph
+        rows.append(grad(outputs, inputs, [c[k] for c in cotangents], retain, **options))
+    return tuple(None if column[0] is None else view.stack(*column, axis=0) for column in zip(*rows))

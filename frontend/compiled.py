@@ -3,6 +3,8 @@
 import copy
 import functools
 import inspect
+import pickle
+import sys
 
 from .explain import explain
 from .nn.parameter import Parameter
@@ -167,8 +169,13 @@ class CompiledFunction:
         return CompiledFunction(copy.deepcopy(self._function, memo))
 
     def __reduce__(self):
-        # Programs are found again, or compiled again, where it is loaded.
-        return CompiledFunction, (self._function,)
+        # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
+        module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
+        if _at(module, name) is not self:
+            return CompiledFunction, (self._function,)
+        if module != "__main__":
+            return name
+        return _of_main, (name, _by_value(self._function))
 
     def __getattr__(self, name):
         # Reached for attributes of a compiled module.
@@ -181,6 +188,28 @@ class CompiledFunction:
 
 
 set_compile(CompiledFunction)
+
+
+def _by_value(function):
+    """A function as bytes by cloudpickle, if it is in use, as it is in joblib: its workers know no main program."""
+    cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("joblib.externals.cloudpickle")
+    return None if cloudpickle is None else cloudpickle.dumps(function)
+
+
+def _of_main(name, function):
+    """The compiled function of this name in the main program; in a process that has another one, one made anew."""
+    found = _at("__main__", name)
+    if isinstance(found, CompiledFunction) or function is None:
+        return found
+    return CompiledFunction(pickle.loads(function))
+
+
+def _at(module, name):
+    """What has this dotted name in a module; None if nothing has."""
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _flatten(x, tensors):

@@ -139,6 +139,14 @@ def _from_user(*data):
 Tensor._from_user = staticmethod(_from_user)
 
 
+def tensor_of_others(value):
+    """Arrays of NumPy's and tensors of other libraries as tensors of weft's; anything else as it is."""
+    if isinstance(value, (Tensor, np.generic)) or not hasattr(value, "__array__"):
+        return value
+    value = value.detach() if hasattr(value, "detach") else value
+    return tensor(np.asarray(value))
+
+
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
     require_cpu("as_tensor", device)

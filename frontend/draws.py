@@ -76,16 +76,16 @@ def poisson(input, generator=None):
     rates = input.detach().array
     if (rates < 0).any():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return Tensor(np.asarray(_numpy_generator(generator).poisson(rates), rates.dtype))
+    return Tensor(np.asarray(numpy_generator(generator).poisson(rates), rates.dtype))
 
 
 def binomial(count, prob, generator=None):
     """Numbers of successes in `count` trials of the probability `prob`."""
     n, p = np.broadcast_arrays(count.detach().array, prob.detach().array)
-    return Tensor(np.asarray(_numpy_generator(generator).binomial(n.astype(np.int64), p), prob.dtype.numpy))
+    return Tensor(np.asarray(numpy_generator(generator).binomial(n.astype(np.int64), p), prob.dtype.numpy))
 
 
-def _numpy_generator(generator):
+def numpy_generator(generator):
     """NumPy's generator, seeded by the next number of ours."""
     draw = random.uniform((), dtypes.float64, generator)
     return np.random.default_rng(int(plain(draw) * 2**53))

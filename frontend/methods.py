@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 
 from . import functions as f
-from . import inplace, reducing, shaping, tensor_methods
+from . import inplace, pickling, reducing, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
 from .compiler.shapes import normalize_axis
@@ -449,6 +449,7 @@ def attach():
     _attach_reading()
     _attach_autograd()
     tensor_methods.attach()
+    pickling.attach()
     inplace.attach(FAMILIES)
 
 

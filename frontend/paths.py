@@ -19,6 +19,8 @@ _TABLE = [
     ("amp:cuda_amp", "cuda.amp cuda.amp.autocast_mode cuda.amp.grad_scaler"),
     ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
+    ("derivatives", "autograd.functional"),
+    ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
     ("devices:xpu", "xpu"),
     ("devices:mps", "mps"),
@@ -36,7 +38,7 @@ _TABLE = [
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
         "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
-        "nn.modules.lazy nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
+        "nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
         "nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn nn.modules.sparse nn.modules.transformer "
         "nn.modules.upsampling",
     ),
@@ -47,7 +49,21 @@ _TABLE = [
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),
-    ("optim", "optim.adamax optim.adamw optim.adadelta optim.asgd optim.lbfgs optim.nadam optim.radam optim.rprop"),
+    ("nn.parametrize", "nn.utils.parametrize"),
+    ("func", "nn.utils.stateless"),
+    ("nn.prune", "nn.utils.prune"),
+    ("nn nn.lazy", "nn.modules.lazy"),
+    ("nn.hooks", "utils.hooks"),
+    ("distributions.distribution", "distributions.exp_family distributions.utils"),
+    (
+        "distributions",
+        "distributions.normal distributions.bernoulli distributions.categorical distributions.multivariate_normal "
+        "distributions.independent distributions.transformed_distribution distributions.beta distributions.gamma "
+        "distributions.dirichlet distributions.uniform distributions.one_hot_categorical "
+        "distributions.relaxed_bernoulli distributions.relaxed_categorical distributions.mixture_same_family",
+    ),
+    ("nn.parametrizations", "nn.utils.parametrizations"),
+    ("optim", "optim.adamw"),
     ("serialization", "serialization"),
     ("random", "random"),
     ("settings:compiling", "_dynamo _dynamo.config _inductor _inductor.config"),
@@ -57,6 +73,7 @@ _TABLE = [
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]
+LAZY = {"distributions"}  # packages of weft's that are imported when they are asked for: few programs need them
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
 PARENTS = {path.rpartition(".")[0] for path in PATHS}
 

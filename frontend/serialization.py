@@ -33,11 +33,13 @@ from collections import OrderedDict, defaultdict
 
 import numpy as np
 
+from . import safetensors
 from .compiler import dtypes
 from .nn.parameter import Parameter
 from .placement import check_keywords
 from .runtime.device import require_cpu
 from .runtime.tensor import Tensor
+from .torch_files import Refusal, read_pickle
 
 _TREE = "weft.json"
 _VERSION = 1
@@ -48,19 +50,18 @@ def save(obj, f, **options):
 
     f: a path, which is replaced as a whole or not at all, or a writable binary file. TypeError names the place inside
     obj of anything that cannot be written: save `module.state_dict()`, not the module. PyTorch's options about pickles
-    change nothing.
+    change nothing. A path that ends in .safetensors gets that format, which holds a dict of tensors alone.
     """
     check_keywords("save", options, ("pickle_module", "pickle_protocol", "_use_new_zipfile_serialization"))
-    writer = _Writer()
-    tree = writer.encode(obj, "obj")
+    write = _writing(obj, f)
     if hasattr(f, "write"):
-        _write_archive(f, tree, writer.arrays)
+        write(f)
         return
     path = os.fspath(f)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path) + ".")
     try:
         with os.fdopen(handle, "wb") as file:
-            _write_archive(file, tree, writer.arrays)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, _permissions(path))
@@ -70,8 +71,19 @@ def save(obj, f, **options):
         raise
 
 
+def _writing(obj, f):
+    """A function that writes obj into an open file, in the format that the path asks for."""
+    if not hasattr(f, "write") and os.fspath(f).endswith(".safetensors"):
+        content = safetensors.save(obj)
+        return lambda file: file.write(content)
+    writer = _Writer()
+    tree = writer.encode(obj, "obj")
+    return lambda file: _write_archive(file, tree, writer.arrays)
+
+
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None):
-    """Read what `save` wrote, from a path or a readable binary file.
+    """Read what `save` wrote, from a path or a readable binary file: also what `torch.save` wrote of tensors and plain
+    data, such as state dicts, and safetensors.
 
     map_location may name the CPU, in any of PyTorch's ways; weights_only and the others change nothing, since loading
     executes nothing either way.
@@ -184,22 +196,25 @@ _DAMAGE = (zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError, EOFE
 
 
 def _read(file, name):
-    start = file.read(4)
+    start = file.read(9)
     file.seek(0)
-    if not start.startswith(b"PK"):
+    is_zip = start.startswith(b"PK")
+    if not is_zip and not safetensors.is_safetensors(start):
         raise RuntimeError(f"load: {name} {_why_not_zip(start)}")
     try:
+        if not is_zip:
+            return safetensors.load(file.read())
         with zipfile.ZipFile(file) as archive:
-            return _Reader(archive).decode(_tree(archive))
-    except _FormatError as error:
+            return _contents(archive)
+    except (_FormatError, Refusal) as error:
         raise RuntimeError(f"load: {name} {error}") from None
     except _DAMAGE as error:
         raise RuntimeError(f"load: {name} is damaged or incomplete ({type(error).__name__}: {error})") from error
 
 
 _PICKLE = (
-    "is a pickle, as torch.save writes it; loading it would execute code from the file and is refused. "
-    "Convert it where it was written: weft.save of the state_dict with .numpy() arrays, or numpy.savez"
+    "is a pickle by itself, as torch.save wrote it before PyTorch 1.6; loading it would execute code from the file and "
+    "is refused. Write it again with a newer PyTorch: torch.save(torch.load(path), path)"
 )
 
 
@@ -211,11 +226,20 @@ def _why_not_zip(start):
     return f"was not written by weft.save, or its beginning is damaged (first bytes {start!r})"
 
 
-def _tree(archive):
+def _contents(archive):
+    """What an archive of ours, or of PyTorch's, holds."""
     names = archive.namelist()
-    if _TREE not in names:
-        pickled = any(name.endswith(".pkl") for name in names)
-        raise _FormatError(_PICKLE if pickled else f"was not written by weft.save: it has no member {_TREE}")
+    if _TREE in names:
+        return _Reader(archive).decode(_tree(archive))
+    pickles = [name for name in names if name.rpartition("/")[2] == "data.pkl"]
+    if any(name.rpartition("/")[2] == "constants.pkl" for name in names):
+        raise _FormatError("holds a TorchScript program, which weft does not run")
+    if len(pickles) != 1:
+        raise _FormatError(f"was not written by weft.save: it has no member {_TREE}")
+    return read_pickle(archive, pickles[0])
+
+
+def _tree(archive):
     header = json.loads(archive.read(_TREE))
     if header["format"] != "weft" or header["version"] > _VERSION:
         raise _FormatError(f"has format {header['format']} {header['version']}; this weft reads up to weft {_VERSION}")

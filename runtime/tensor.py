@@ -139,10 +139,6 @@ class Tensor:
         self._meta = None
         return self
 
-    def __reduce_ex__(self, protocol):
-        """Python would copy every slot, and nobody would know that the copy shares the memory."""
-        raise TypeError("Tensor: cannot be pickled or copied by copy.copy; use weft.save, clone() or copy.deepcopy")
-
     # --- data ---------------------------------------------------------------------------------------------------
     @property
     def array(self):

@@ -8,6 +8,7 @@ import pytest
 import weft
 from weft import nn
 from weft.nn import functional as F
+from weft.utils import workers
 
 # --- out --------------------------------------------------------------------------------------------------------------
 OUT = """
@@ -303,7 +304,8 @@ def test_saving_takes_pytorchs_options(tmp_path):
         weft.save({}, path, compress=True)
 
 
-def test_a_loader_says_that_it_has_no_workers():
-    with pytest.warns(UserWarning, match="there are no workers"):
+def test_a_loader_says_that_it_has_no_workers(monkeypatch):
+    monkeypatch.setattr(workers, "_said", [])
+    with pytest.warns(UserWarning, match="samples are loaded in this process"):
         loader = weft.utils.data.DataLoader([1, 2, 3], 2, num_workers=2, pin_memory=True, persistent_workers=True)
     assert [batch.tolist() for batch in loader] == [[1, 2], [3]]

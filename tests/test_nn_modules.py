@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 
 import weft
@@ -310,3 +311,54 @@ def test_text_is_pytorchs():
         assert repr(getattr(nn, name)(inplace=True)) == repr(getattr(torch.nn, name)(inplace=True))
     for name in ("LayerNorm", "RMSNorm"):
         assert repr(getattr(nn, name)(3)) == repr(getattr(torch.nn, name)(3))
+
+
+# --- adaptive softmax -------------------------------------------------------------------------------------------------
+def adaptive(library, **options):
+    layer = library.nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], **options).double()
+    with library.no_grad():
+        for k, param in enumerate(layer.parameters()):
+            values = library.linspace(-1, 1, param.numel(), dtype=library.float64).reshape(param.shape)
+            param.copy_((values * (k + 3)).sin())
+    return layer
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("options", [{}, {"div_value": 2.0, "head_bias": True}])
+def test_adaptive_softmax_like_pytorch(options):
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (weft, torch):
+        layer = adaptive(library, **options)
+        x = library.linspace(-1, 1, 40, dtype=library.float64).reshape(5, 8).cos().requires_grad_()
+        output, loss = layer(x, library.tensor([0, 5, 11, 2, 7]))
+        loss.backward()
+        single = layer(x[0], library.tensor(4)).output
+        values = [
+            output,
+            loss,
+            single,
+            layer.log_prob(x),
+            layer.predict(x),
+            x.grad,
+            *(p.grad for p in layer.parameters()),
+        ]
+        found.append([v.detach().numpy() for v in values])
+    for a, b in zip(*found):
+        np.testing.assert_allclose(a, b, 1e-9, 1e-12)
+
+
+def test_adaptive_softmax_errors():
+    layer = adaptive(weft)
+    x = weft.ones(2, 8).double()
+    for target, message in (
+        (weft.tensor([0, 12]), r"Target values should be in \[0, 11\], but values in range \[0, 12\]"),
+        (weft.tensor([0]), "same size in the batch dimension"),
+        (weft.tensor(0), "0D target tensor expects 1D input"),
+        (weft.zeros(2, 1).long(), "multi-target not supported"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            layer(x, target)
+    for cutoffs in ([], [3, 3], [12], [0, 3]):
+        with pytest.raises(ValueError, match="cutoffs should be a sequence of"):
+            nn.AdaptiveLogSoftmaxWithLoss(8, 12, cutoffs)

@@ -19,6 +19,10 @@ MAKERS = {
     "adamw": lambda p: weft.optim.AdamW(p, lr=0.01, amsgrad=True),
     "rmsprop": lambda p: weft.optim.RMSprop(p, lr=0.01, centered=True),
     "adagrad": lambda p: weft.optim.Adagrad(p, lr=0.01),
+    "radam": lambda p: weft.optim.RAdam(p, lr=0.01),
+    "nadam": lambda p: weft.optim.NAdam(p, lr=0.01),
+    "rprop": lambda p: weft.optim.Rprop(p, lr=0.01),
+    "asgd": lambda p: weft.optim.ASGD(p, lr=0.01, t0=5),
 }
 
 

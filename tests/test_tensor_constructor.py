@@ -1,8 +1,5 @@
 """weft.Tensor as users call it: PyTorch's older constructor, of sizes, sequences or nothing."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -107,11 +104,3 @@ def test_compiled_call_makes_the_same():
     compiled = weft.compile(f)
     for _ in range(3):
         assert compiled(x).tolist() == f(x).tolist() == [1, 3]
-
-
-@pytest.mark.parametrize("copied", [copy.copy, pickle.dumps])
-@pytest.mark.parametrize("make", [weft.ones, lambda n: weft.nn.Parameter(weft.ones(n))])
-def test_shallow_copies_are_refused(copied, make):
-    """A copy of the slots would share the memory without being known to share it."""
-    with pytest.raises(TypeError, match="use weft.save, clone"):
-        copied(make(2))

@@ -52,7 +52,7 @@ from .loss import (
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
 from .parallel import DataParallel
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 for _module in FAMILIES:
     globals().update({name: getattr(_module, name) for name in getattr(_module, "LAYERS", ())})
@@ -76,6 +76,7 @@ __all__ = [
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "Buffer",
     "CrossEntropyLoss",
     "DataParallel",
     "Dropout",

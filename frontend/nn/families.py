@@ -4,9 +4,22 @@ TOP_LEVEL are the names of functions of networks that weft has too, as PyTorch d
 tensors have, and INPLACE those that have a form that writes into its input.
 """
 
-from . import bags, grids, group_normalization, margin_loss, margin_losses, padding, thresholds, windows
+from . import (
+    adaptive,
+    bags,
+    grids,
+    group_normalization,
+    lazy,
+    margin_loss,
+    margin_losses,
+    padding,
+    parameter_containers,
+    thresholds,
+    windows,
+)
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
+FAMILIES += (parameter_containers, lazy, adaptive)
 TOP_LEVEL = str.split("""
     alpha_dropout batch_norm bilinear binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd
     cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm

@@ -9,28 +9,15 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 """
 
 from collections import OrderedDict
-from itertools import count
 
 from ..compiler.dtypes import DType, float32, float64
 from ..runtime.device import require_cpu
 from ..runtime.modes import no_grad
 from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
-from . import state
-from .parameter import Parameter
-
-_hook_numbers = count()
-
-
-class HookHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
-
-    def __init__(self, hooks, hook):
-        self.hooks, self.number = hooks, next(_hook_numbers)
-        hooks[self.number] = hook
-
-    def remove(self):
-        self.hooks.pop(self.number, None)
+from . import hooks, state
+from .hooks import HookHandle
+from .parameter import Buffer, Parameter
 
 
 @take_over_calls
@@ -54,23 +41,33 @@ class Module:
     def __call__(self, *args, **kwargs):
         if not (self._forward_hooks or self._forward_pre_hooks):
             return self.forward(*args, **kwargs)
-        for hook in tuple(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in tuple(self._forward_hooks.values()):
-            changed = hook(self, args, result)
-            result = result if changed is None else changed
-        return result
+        return hooks.call(self, args, kwargs)
 
-    def register_forward_pre_hook(self, hook):
-        """Call hook(module, args) before forward; what it returns, if not None, takes the place of args."""
-        return HookHandle(self._forward_pre_hooks, hook)
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+        """Call hook(module, args) before forward; what it returns, if not None, takes the place of args.
 
-    def register_forward_hook(self, hook):
-        """Call hook(module, args, output) after forward; what it returns, if not None, takes the place of output."""
-        return HookHandle(self._forward_hooks, hook)
+        With `with_kwargs` hook(module, args, kwargs), which returns None or (args, kwargs).
+        """
+        return HookHandle(self._forward_pre_hooks, hooks.with_options(hook, with_kwargs), prepend)
+
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
+        """Call hook(module, args, output) after forward; what it returns, if not None, takes the place of output.
+
+        With `with_kwargs` hook(module, args, kwargs, output); with `always_call` also after an exception.
+        """
+        return HookHandle(self._forward_hooks, hooks.with_options(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(self, hook, prepend=False):
+        """Call hook(module, grad_input, grad_output) when the gradients of the inputs are known; what it returns, if
+        not None, takes the place of grad_input. Both are tuples, with None where there is no gradient."""
+        return HookHandle(hooks.around_backward(self).after, hook, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook, prepend=False):
+        """Call hook(module, grad_output) when the gradients of the outputs are known; what it returns, if not None,
+        takes the place of grad_output."""
+        return HookHandle(hooks.around_backward(self).before, hook, prepend)
 
     # --- registration -------------------------------------------------------------------------------------------
     def __setattr__(self, name, value):
@@ -78,6 +75,10 @@ class Module:
             self._place("_parameters", name, value, "parameters")
         elif isinstance(value, Module):
             self._place("_modules", name, value, "module")
+        elif isinstance(value, Buffer):
+            # The tensor itself: layers know weft's own classes of tensors.
+            self.__dict__.pop(name, None)
+            self.register_buffer(name, value.detach(), value.persistent)
         else:
             self._assign_plain(name, value)
 
@@ -207,6 +208,18 @@ class Module:
             module = module._modules[name]
         return module
 
+    def set_submodule(self, target, module, strict=False):
+        """Put a module at a dotted path. With `strict` there must be one already."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if strict and name not in owner._modules:
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        setattr(owner, name, module)
+
     def get_parameter(self, target):
         """The parameter at a dotted path."""
         path, _, name = target.rpartition(".")
@@ -224,16 +237,70 @@ class Module:
         return owner._buffers[name]
 
     # --- state and modes ----------------------------------------------------------------------------------------
-    def state_dict(self, *, destination=None, prefix="", keep_vars=False):
+    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         """An OrderedDict of path -> tensor, sharing memory with parameters and persistent buffers."""
+        if args:
+            destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args) :])
         return state.collect(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
 
-    def load_state_dict(self, state_dict, strict=True):
-        """Copy tensors into parameters and buffers, in place. With `strict` the keys must be the same.
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        """Copy tensors, or NumPy arrays, into parameters and buffers, in place. With `strict` the keys must be the
+        same; with `assign` the tensors themselves take the place of the module's.
 
         Nothing is copied if anything does not fit: RuntimeError lists missing and unexpected keys and wrong sizes.
         """
-        return state.load(self, state_dict, strict)
+        return state.load(self, state_dict, strict, assign)
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        """The state of this module alone; classes of users may add to it."""
+        state.collect_own(self, destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        """Load it; classes of users may do more."""
+        state.load_own(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def _loads_by_itself(self):
+        return type(self)._load_from_state_dict is not Module._load_from_state_dict
+
+    def _has_extra_state(self):
+        return type(self).get_extra_state is not Module.get_extra_state
+
+    def get_extra_state(self):
+        """What state_dict() keeps beside tensors; a class that has such state defines this and set_extra_state."""
+        raise RuntimeError("get_extra_state: define it in a class that has state beside its parameters and buffers")
+
+    def set_extra_state(self, state):
+        """Take over what get_extra_state returned."""
+        raise RuntimeError("set_extra_state: define it in a class that defines get_extra_state")
+
+    def register_state_dict_pre_hook(self, hook):
+        """Call hook(module, prefix, keep_vars) before state_dict()."""
+        return state.add_hook(self, "_state_dict_pre_hooks", hook)
+
+    def register_state_dict_post_hook(self, hook):
+        """Call hook(module, state_dict, prefix, local_metadata) after state_dict(); it may change the dict."""
+        return state.add_hook(self, "_state_dict_hooks", hook)
+
+    def register_load_state_dict_pre_hook(self, hook):
+        """Call hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        before load_state_dict(); it may change the dict."""
+
+        def with_module(*args):
+            hook(self, *args)
+
+        return state.add_hook(self, "_load_state_dict_pre_hooks", with_module)
+
+    def _register_load_state_dict_pre_hook(self, hook, with_module=False):
+        """PyTorch's older form, without the module."""
+        if with_module:
+            return self.register_load_state_dict_pre_hook(hook)
+        return state.add_hook(self, "_load_state_dict_pre_hooks", hook)
+
+    _register_state_dict_hook = register_state_dict_post_hook
+
+    def register_load_state_dict_post_hook(self, hook):
+        """Call hook(module, incompatible_keys) after load_state_dict(); it may change the lists of keys."""
+        return state.add_hook(self, "_load_state_dict_post_hooks", hook)
 
     def train(self, mode=True):
         """Training mode for this module and all below (dropout draws); `eval()` is the opposite."""

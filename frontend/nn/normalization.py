@@ -116,6 +116,14 @@ class _BatchNorm(Module):
             input, self.running_mean, self.running_var, self.weight, self.bias, by_batch, momentum, self.eps
         )
 
+    def reset_parameters(self):
+        """weight 1, bias 0, statistics as at the start."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
     def reset_running_stats(self):
         """running_mean 0, running_var 1, no batch seen."""
         if self.track_running_stats:

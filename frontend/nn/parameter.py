@@ -1,5 +1,11 @@
-"""Parameter: a tensor that a module counts as its own."""
+"""Parameter: a tensor that a module counts as its own; and one whose shape is known only at the first forward."""
 
+import numpy as np
+
+from ..creation import empty
+from ..pickling import own_array, reduce_tensor
+from ..runtime.device import require_cpu
+from ..runtime.modes import state
 from ..runtime.tensor import Tensor
 
 
@@ -24,5 +30,110 @@ class Parameter(Tensor):
             memo[id(self)] = Parameter(self.detach().clone(), self.requires_grad)
         return memo[id(self)]
 
+    def __copy__(self):
+        return type(self)(self.detach(), self.requires_grad)
+
+    def __reduce_ex__(self, protocol):
+        _, (kind, array, requires_grad), attributes = reduce_tensor(self)
+        return _rebuild, (kind, array, requires_grad), attributes
+
     def __repr__(self):
         return "Parameter containing:\n" + super().__repr__()
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to; in its state_dict only if `persistent`."""
+
+    __slots__ = ("persistent",)
+
+    def __new__(cls, data=None, *, persistent=True):
+        data = empty(0) if data is None else data.detach()
+        self = Tensor.__new__(cls, data.array)
+        self.share_storage(data)
+        self.persistent = persistent
+        return self
+
+    def __init__(self, data=None, *, persistent=True):
+        """`__new__` has made the whole object."""
+
+
+def _rebuild(kind, array, requires_grad):
+    return kind(Tensor(own_array(array)), requires_grad)
+
+
+class _Uninitialized:
+    """What has no shape and no values yet. `materialize(shape)` gives it some, and makes it what it stands for."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self):
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    @property
+    def array(self):
+        raise ValueError(
+            "Attempted to use an uninitialized parameter. This happens when a lazy module, or "
+            "nn.parameter.UninitializedParameter, is used by itself: call `forward` with a batch first"
+        )
+
+    def materialize(self, shape, device=None, dtype=None):
+        """Become a tensor of this shape, the same object as before; its values are for the caller to set."""
+        made = empty(shape, dtype=dtype or self.dtype, device=device)
+        self.__class__ = self.cls_to_become
+        self.data = made
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+    def __reduce_ex__(self, protocol):
+        return type(self), (self.requires_grad, None, self.dtype)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(requires_grad=self.requires_grad, dtype=self.dtype)
+        return memo[id(self)]
+
+
+def _uninitialized(cls, requires_grad, device, dtype):
+    if device is not None:
+        require_cpu(cls.__name__, device)
+    dtype = dtype or state.default_dtype
+    self = Tensor.__new__(cls, np.zeros(0, dtype.numpy))
+    self.requires_grad = requires_grad
+    return self
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A Parameter whose shape is not known yet."""
+
+    __slots__ = ()
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad=True, device=None, dtype=None):
+        return _uninitialized(cls, requires_grad, device, dtype)
+
+    def __init__(self, requires_grad=True, device=None, dtype=None):
+        """`__new__` has made the whole object."""
+
+
+class UninitializedBuffer(_Uninitialized, Tensor):
+    """A buffer whose shape is not known yet."""
+
+    __slots__ = ()
+    cls_to_become = Tensor
+
+    def __new__(cls, requires_grad=False, device=None, dtype=None):
+        return _uninitialized(cls, requires_grad, device, dtype)
+
+    def __init__(self, requires_grad=False, device=None, dtype=None):
+        """`__new__` has made the whole object."""
+
+
+def is_lazy(x):
+    """Whether it has no shape yet."""
+    return isinstance(x, _Uninitialized)

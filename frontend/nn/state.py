@@ -1,9 +1,16 @@
-"""state_dict and load_state_dict of modules. Keys are the paths of parameters and persistent buffers."""
+"""state_dict and load_state_dict of modules. Keys are the paths of parameters and persistent buffers.
 
-from collections import namedtuple
+Loading looks everything up first and copies then, all of it or nothing. Hooks about the state are in tables that a
+module gets with the first one.
+"""
 
+from collections import OrderedDict, namedtuple
+
+from ..creation import tensor_of_others
 from ..runtime.modes import no_grad
 from ..runtime.tensor import Tensor
+from .hooks import HookHandle
+from .parameter import is_lazy
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -19,42 +26,142 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpect
     __str__ = __repr__
 
 
+EXTRA = "_extra_state"
+
+
 def collect(module, destination, prefix, keep_vars):
     """Fill `destination` with the state of a module and its children, each module's parameters before its buffers."""
-    for path, tensor in _entries(module, prefix):
-        destination[path] = tensor if keep_vars else tensor.detach()
+    for hook in _hooks(module, "_state_dict_pre_hooks"):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook in _hooks(module, "_state_dict_hooks"):
+        hook(module, destination, prefix, {})
     return destination
 
 
-def _entries(module, prefix=""):
-    """(path, tensor) in state_dict's order. Shared tensors appear under each of their paths."""
+def collect_own(module, destination, prefix, keep_vars):
+    """Fill `destination` with the state of one module."""
+    for path, tensor in _own(module, prefix):
+        destination[path] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
+    if module._has_extra_state():
+        destination[prefix + EXTRA] = module.get_extra_state()
+
+
+def add_hook(module, table, hook):
+    """Register a hook about the state. The tables are made when they are needed: most modules have none."""
+    return HookHandle(vars(module).setdefault(table, {}), hook)
+
+
+def _hooks(module, table):
+    return tuple(vars(module).get(table, {}).values())
+
+
+def _own(module, prefix=""):
+    """(path, tensor) of one module."""
     for name, param in module._parameters.items():
         if param is not None:
             yield prefix + name, param
     for name, buffer in module._buffers.items():
         if buffer is not None and name not in module._non_persistent:
             yield prefix + name, buffer
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _entries(child, f"{prefix}{name}.")
 
 
-def load(module, state_dict, strict):
+class _Loading:
+    """One load_state_dict: what was found wrong, and what is copied if nothing was."""
+
+    def __init__(self, state_dict, strict, assign):
+        self.state_dict, self.strict, self.assign = state_dict, strict, assign
+        self.known, self.pairs, self.extra, self.afterwards = set(), [], [], []
+        self.missing, self.unexpected, self.problems = [], [], []
+
+    def visit(self, module, prefix=""):
+        """Look up the state of a module and those below it."""
+        lists = self.missing, self.unexpected, self.problems
+        for hook in _hooks(module, "_load_state_dict_pre_hooks"):
+            hook(self.state_dict, prefix, {}, self.strict, *lists)
+        self.known.update(path for path, _ in _own(module, prefix))
+        if module._loads_by_itself():
+            # A class of the user's: it takes what it wants, at once.
+            module._load_from_state_dict(self.state_dict, prefix, {}, self.strict, *lists)
+        else:
+            self.visit_own(module, prefix)
+        for name, child in module._modules.items():
+            if child is not None:
+                self.visit(child, f"{prefix}{name}.")
+        self.afterwards += [(module, hook) for hook in _hooks(module, "_load_state_dict_post_hooks")]
+
+    def visit_own(self, module, prefix):
+        for path, tensor in _own(module, prefix):
+            if path not in self.state_dict:
+                self.missing.append(path)
+                continue
+            value = tensor_of_others(self.state_dict[path])
+            problem = _misfit(path, tensor, value)
+            if problem:
+                self.problems.append(problem)
+            else:
+                self.pairs.append((module, path.rpartition(".")[2], tensor, value))
+        if module._has_extra_state():
+            self.known.add(prefix + EXTRA)
+            if prefix + EXTRA in self.state_dict:
+                self.extra.append((module, self.state_dict[prefix + EXTRA]))
+            else:
+                self.missing.append(prefix + EXTRA)
+
+    def check(self, name, with_keys):
+        """RuntimeError for everything that does not fit."""
+        problems = _key_problems(self.missing, self.unexpected) if with_keys else []
+        problems += self.problems
+        if problems:
+            raise RuntimeError(f"Error(s) in loading state_dict for {name}:\n\t" + "\n\t".join(problems))
+
+    def copy(self):
+        for module, name, tensor, value in self.pairs:
+            if self.assign:
+                made = value if isinstance(value, type(tensor)) else type(tensor)(value, tensor.requires_grad)
+                setattr(module, name, made)
+                continue
+            if is_lazy(tensor) and not is_lazy(value):
+                tensor.materialize(value.shape)
+            if not is_lazy(tensor):
+                tensor.copy_(value)
+        for module, value in self.extra:
+            module.set_extra_state(value)
+
+
+def load(module, state_dict, strict, assign=False):
     """Copy a state_dict into a module in place, all of it or nothing."""
     if not hasattr(state_dict, "items"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-    own = dict(_entries(module))
-    missing = [key for key in own if key not in state_dict]
-    unexpected = [key for key in state_dict if key not in own]
-    problems = _key_problems(missing, unexpected) if strict else []
-    pairs = [(key, tensor, state_dict[key]) for key, tensor in own.items() if key in state_dict]
-    problems += [problem for pair in pairs if (problem := _misfit(*pair))]
-    if problems:
-        raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems))
+    loading = _Loading(OrderedDict(state_dict.items()), strict, assign)
+    loading.visit(module)
+    unexpected = [key for key in loading.state_dict if key not in loading.known]
+    loading.unexpected += [key for key in unexpected if key not in loading.unexpected]
+    # Hooks that come afterwards may say that a missing key is none.
+    loading.check(type(module).__name__, with_keys=strict and not loading.afterwards)
     with no_grad():
-        for _, tensor, value in pairs:
-            tensor.copy_(value)
-    return IncompatibleKeys(missing, unexpected)
+        loading.copy()
+    keys = IncompatibleKeys(loading.missing, loading.unexpected)
+    for owner, hook in loading.afterwards:
+        if hook(owner, keys) is not None:
+            raise AssertionError(
+                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
+                "if incompatible_keys need to be modified, it should be done inplace."
+            )
+    loading.check(type(module).__name__, with_keys=strict)
+    return keys
+
+
+def load_own(module, state_dict, prefix, strict, *lists):
+    """Copy the state of one module at once: what a class of the user's that loads by itself calls."""
+    loading = _Loading(state_dict, strict, False)
+    loading.missing, loading.unexpected, loading.problems = lists
+    loading.visit_own(module, prefix)
+    with no_grad():
+        loading.copy()
 
 
 def _key_problems(missing, unexpected):
@@ -77,7 +184,7 @@ def _misfit(key, tensor, value):
             f'While copying the parameter named "{key}", expected weft.Tensor from checkpoint '
             f"but received {type(value)}"
         )
-    if value.shape != tensor.shape:
+    if not is_lazy(tensor) and value.shape != tensor.shape:
         return (
             f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
             f"the shape in current model is {tensor.shape}."

@@ -1,4 +1,4 @@
-"""Gradient clipping, and parameters as one vector.
+"""Gradient clipping, parameters as one vector, and the older forms of normalised weights.
 
 `foreach` is taken as PyTorch takes it, and has no meaning: there is one way to compute these.
 """
@@ -16,8 +16,14 @@ from ..reducing import norm
 from ..runtime.modes import no_grad
 from ..runtime.tensor import Tensor
 from ..shaping import cat
+from .weight_norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 
 __getattr__ = attribute_of(__name__)
+
+__all__ = [
+    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
+    "remove_spectral_norm", "remove_weight_norm", "skip_init", "spectral_norm", "vector_to_parameters", "weight_norm",
+]  # fmt: skip
 
 
 @no_grad
@@ -103,3 +109,8 @@ def vector_to_parameters(vec, parameters):
         count = math.prod(param.shape)
         param.copy_(vec[start : start + count].reshape(param.shape))
         start += count
+
+
+def skip_init(module_cls, *args, **kwargs):
+    """module_cls(*args, **kwargs): its parameters are drawn, which costs time and changes nothing that is set later."""
+    return module_cls(*args, **kwargs)

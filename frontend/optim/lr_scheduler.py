@@ -1,72 +1,32 @@
-"""Learning-rate schedules: they set `lr` in the optimizer's groups, once per call of `step()`.
+"""Learning-rate schedules by PyTorch's names; those that are one formula are here. Start at schedule.py.
 
-Formulas are PyTorch's chainable forms: the next rate from the present one, so that schedulers combine.
+>>> import weft
+>>> optimizer = weft.optim.SGD([weft.ones(1, requires_grad=True)], lr=1.0)
+>>> schedule = weft.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+>>> for _ in range(4):
+...     optimizer.step()
+...     schedule.step()
+>>> schedule.get_last_lr()
+[0.25]
 """
 
 import math
+from bisect import bisect_right
 from collections import Counter
 
 from ..absent import attribute_of
-from .optimizer import Optimizer
+from .chains import ChainedScheduler, SequentialLR
+from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from .plateau import ReduceLROnPlateau
+from .schedule import LRScheduler, require_optimizer
 
 __getattr__ = attribute_of(__name__)
 
-
-class LRScheduler:
-    """Base of the schedules. `last_epoch` counts calls of step(); the constructor makes the first one.
-
-    Subclasses define `next_rates()`, the rate of every group for the present `last_epoch` (1, 2, ...), or `get_lr()`
-    for all of them.
-    """
-
-    def __init__(self, optimizer, last_epoch=-1):
-        _require_optimizer(optimizer)
-        self.optimizer = optimizer
-        for k, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group["initial_lr"] = group["lr"]
-            elif "initial_lr" not in group:
-                raise KeyError(
-                    "param 'initial_lr' is not specified in "
-                    f"param_groups[{k}] when resuming scheduler with last_epoch >= 0"
-                )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self.step()
-
-    def step(self):
-        """Set the rates of the next epoch. Call it after the optimizer's step."""
-        self.last_epoch += 1
-        rates = self.get_lr()
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = self._present()
-
-    def get_lr(self):
-        """The rates for the present `last_epoch` (0, 1, ...). Schedules of users define it, as in PyTorch."""
-        return self.next_rates() if self.last_epoch > 0 else self.first_rates()
-
-    def first_rates(self):
-        """The rates before the first step()."""
-        return self._present()
-
-    def next_rates(self):
-        raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
-
-    def get_last_lr(self):
-        """The present rate of every group."""
-        return self._last_lr
-
-    def state_dict(self):
-        """Everything but the optimizer and functions."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer" and not _holds_function(value)}
-
-    def load_state_dict(self, state_dict):
-        vars(self).update(state_dict)
-
-    def _present(self):
-        return [group["lr"] for group in self.optimizer.param_groups]
-
+__all__ = [
+    "LRScheduler", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
+    "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+    "ReduceLROnPlateau", "SequentialLR", "StepLR",
+]  # fmt: skip
 
 _LRScheduler = LRScheduler  # PyTorch's older name
 
@@ -74,18 +34,30 @@ _LRScheduler = LRScheduler  # PyTorch's older name
 class LambdaLR(LRScheduler):
     """The initial rate times lr_lambda(epoch); one function for all groups, or a list with one per group."""
 
+    _functions = ("lr_lambdas",)
+
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
-        _require_optimizer(optimizer)
+        require_optimizer(optimizer)
         count = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
             raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
+        for function in self.lr_lambdas:
+            if not callable(function):
+                raise TypeError(f"lr_lambda should be a function, but got {type(function).__name__}")
         super().__init__(optimizer, last_epoch)
 
-    def next_rates(self):
+    def get_lr(self):
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
 
-    first_rates = next_rates
+
+class MultiplicativeLR(LambdaLR):
+    """Times lr_lambda(epoch) at every epoch."""
+
+    def get_lr(self):
+        if self._is_initial:
+            return self._present()
+        return [rate * f(self.last_epoch) for rate, f in zip(self._present(), self.lr_lambdas)]
 
 
 class StepLR(LRScheduler):
@@ -95,9 +67,13 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def next_rates(self):
-        factor = self.gamma if self.last_epoch % self.step_size == 0 else 1
-        return [rate * factor for rate in self._present()]
+    def get_lr(self):
+        if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
+            return self._present()
+        return [rate * self.gamma for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
 class MultiStepLR(LRScheduler):
@@ -107,20 +83,35 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def next_rates(self):
-        factor = self.gamma ** self.milestones[self.last_epoch]
-        return [rate * factor for rate in self._present()]
+    def get_lr(self):
+        if self.last_epoch not in self.milestones:
+            return self._present()
+        return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
 
 
-class ExponentialLR(LRScheduler):
-    """Times gamma every epoch."""
+class ConstantLR(LRScheduler):
+    """The initial rate times `factor` until epoch `total_iters`."""
 
-    def __init__(self, optimizer, gamma, last_epoch=-1):
-        self.gamma = gamma
+    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+        if not 0 <= factor <= 1:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def next_rates(self):
-        return [rate * self.gamma for rate in self._present()]
+    def get_lr(self):
+        if self.last_epoch == 0:
+            return [rate * self.factor for rate in self._present()]
+        if self.last_epoch != self.total_iters:
+            return self._present()
+        return [rate * (1.0 / self.factor) for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        factor = self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
+        return [base * factor for base in self.base_lrs]
 
 
 class LinearLR(LRScheduler):
@@ -135,18 +126,50 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        """The rates for the present `last_epoch` (0, 1, ...). Schedules of users define it, as in PyTorch."""
-        return self.next_rates() if self.last_epoch > 0 else self.first_rates()
-
-    def first_rates(self):
-        return [rate * self.start_factor for rate in self._present()]
-
-    def next_rates(self):
-        if self.last_epoch > self.total_iters:
+        if self.last_epoch == 0:
+            return [rate * self.start_factor for rate in self._present()]
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._present()
         rise = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * rise
         return [rate * (1.0 + rise / before) for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        passed = min(self.total_iters, self.last_epoch)
+        factor = self.start_factor + (self.end_factor - self.start_factor) * passed / self.total_iters
+        return [base * factor for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times gamma every epoch."""
+
+    def __init__(self, optimizer, gamma, last_epoch=-1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        return self._present() if self._is_initial else [rate * self.gamma for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """The initial rate times (1 - epoch / total_iters)^power, and 0 from total_iters on."""
+
+    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._present()
+        now, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
+        return [rate * (now / before) ** self.power for rate in self._present()]
+
+    def _get_closed_form_lr(self):
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -159,7 +182,11 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def next_rates(self):
+    def get_lr(self):
+        if self._is_initial:
+            return self._present()
+        if self._step_count == 1 and self.last_epoch > 0:
+            return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             # The quotient below would be 0 / 0 here: the cosine begins to rise again.
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
@@ -168,86 +195,6 @@ class CosineAnnealingLR(LRScheduler):
         before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
         return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._present()]
 
-
-class ReduceLROnPlateau:
-    """Times `factor` when the metric given to step() has not become better for more than `patience` epochs.
-
-    Better: below (mode "min") or above ("max") the best so far by `threshold`, relative ("rel") or absolute ("abs").
-    After a reduction `cooldown` epochs are not counted. A rate never goes below min_lr, nor changes by less than eps.
-    """
-
-    def __init__(
-        self,
-        optimizer,
-        mode="min",
-        factor=0.1,
-        patience=10,
-        threshold=1e-4,
-        threshold_mode="rel",
-        cooldown=0,
-        min_lr=0,
-        eps=1e-8,
-    ):
-        if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
-        if mode not in ("min", "max"):
-            raise ValueError(f"mode {mode} is unknown!")
-        if threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        _require_optimizer(optimizer)
-        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
-        count = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
-        if len(self.min_lrs) != count:
-            raise ValueError(f"expected {count} min_lrs, got {len(self.min_lrs)}")
-        self.best = math.inf if mode == "min" else -math.inf
-        self.cooldown_counter = self.num_bad_epochs = self.last_epoch = 0
-
-    def step(self, metrics):
-        """Tell the metric of an epoch: a number or a tensor with one element."""
-        current = float(metrics)
-        self.last_epoch += 1
-        if self._is_better(current):
-            self.best, self.num_bad_epochs = current, 0
-        else:
-            self.num_bad_epochs += 1
-        if self.cooldown_counter > 0:
-            self.cooldown_counter -= 1
-            self.num_bad_epochs = 0
-        if self.num_bad_epochs > self.patience:
-            self._reduce()
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-
-    def get_last_lr(self):
-        """The present rate of every group."""
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self):
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
-
-    def load_state_dict(self, state_dict):
-        vars(self).update(state_dict)
-
-    def _is_better(self, current):
-        sign = -1 if self.mode == "min" else 1
-        if self.threshold_mode == "rel":
-            bound = self.best * (1.0 + sign * self.threshold)
-        else:
-            bound = self.best + sign * self.threshold
-        return current < bound if self.mode == "min" else current > bound
-
-    def _reduce(self):
-        for group, low in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-            rate = max(group["lr"] * self.factor, low)
-            if group["lr"] - rate > self.eps:
-                group["lr"] = rate
-
-
-def _require_optimizer(optimizer):
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-
-
-def _holds_function(value):
-    return isinstance(value, list) and any(callable(x) for x in value)
+    def _get_closed_form_lr(self):
+        height = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
+        return [self.eta_min + (base - self.eta_min) * height / 2 for base in self.base_lrs]

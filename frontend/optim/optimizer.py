@@ -18,17 +18,18 @@ from itertools import chain
 
 from ..compiler import dtypes
 from ..compiler.ops.comparison import cast
-from ..creation import zeros_like
+from ..creation import tensor_of_others, zeros_like
 from ..iterables import listed
 from ..runtime import modes
 from ..runtime.frame_spans import pure
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
 from ..runtime.update import drop_gradients, remember
+from .hooks import Hooks, hooks_of
 from .steady import update_groups
 
 
-class Optimizer:
+class Optimizer(Hooks):
     """Base of all optimizers.
 
     params: an iterable of tensors, of (name, tensor) pairs, or of dicts with a key "params" and options of their own.
@@ -129,15 +130,24 @@ class Optimizer:
 
     def state_dict(self):
         """State and options, with parameters numbered in order: {"state": {number: {...}}, "param_groups": [...]}."""
+        for hook in hooks_of(self, "state_pre"):
+            hook(self)
         numbers = {}
         for param in chain.from_iterable(g["params"] for g in self.param_groups):
             numbers.setdefault(param, len(numbers))
         state = {numbers.get(param, param): value for param, value in self.state.items()}
         groups = [{**g, "params": [numbers[p] for p in g["params"]]} for g in self.param_groups]
-        return {"state": state, "param_groups": groups}
+        found = {"state": state, "param_groups": groups}
+        for hook in hooks_of(self, "state_post"):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
 
     def load_state_dict(self, state_dict):
         """Take over the result of `state_dict`. State tensors are copied and get their parameter's floating dtype."""
+        for hook in hooks_of(self, "load_pre"):
+            changed = hook(self, dict(state_dict))
+            state_dict = state_dict if changed is None else changed
         saved = copy.deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -154,6 +164,8 @@ class Optimizer:
         groups = [{**b, "params": a["params"]} for a, b in zip(self.param_groups, saved)]
         # All of it or nothing, whatever is wrong with the dict or comes in between.
         self.state, self.param_groups = state, groups
+        for hook in hooks_of(self, "load_post"):
+            hook(self)
 
     def __repr__(self):
         text = type(self).__name__ + " ("
@@ -226,6 +238,10 @@ def _check_leaf(param):
 
 
 def _own_copy(value, param):
+    """A copy of a value in a state; arrays of NumPy's and tensors of other libraries become weft's."""
+    value = tensor_of_others(value)
+    if isinstance(value, list):
+        return [_own_copy(x, param) for x in value]
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
     floating = value.dtype.is_floating_point and param.dtype.is_floating_point and value.shape == param.shape

@@ -11,8 +11,7 @@ instead.
 
 import math
 import operator
-import warnings
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from ..compiler.ops import indexing, view
 from ..creation import as_tensor, from_numpy, tensor
 from ..runtime import random
 from ..runtime.tensor import Tensor
+from . import workers
 from .samplers import (
     BatchSampler,
     RandomSampler,
@@ -30,6 +30,7 @@ from .samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from .workers import get_worker_info
 
 __getattr__ = attribute_of(__name__)
 
@@ -43,6 +44,7 @@ __all__ = [
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
@@ -117,6 +119,27 @@ def _rows(tensor, indices):
         return indexing.index_select(tensor, from_numpy(indices), axis=0)
     # Straight from the array: 5 us instead of 24 for a batch of 32 rows of two tensors, and nothing to record.
     return Tensor(tensor.array.take(indices, 0))
+
+
+class StackDataset(Dataset):
+    """Samples of several datasets side by side: tuples, or dicts if the datasets are given by names."""
+
+    def __init__(self, *args, **kwargs):
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset: give datasets either as arguments or by names, at least one")
+        self.datasets = kwargs or args
+        sizes = [len(dataset) for dataset in (kwargs.values() if kwargs else args)]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"Size mismatch between datasets: they have {', '.join(map(str, sizes))} samples")
+        self._length = sizes[0]
+
+    def __len__(self):
+        return self._length
+
+    def __getitem__(self, index):
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
 
 
 class Subset(Dataset):
@@ -201,8 +224,8 @@ class DataLoader:
     batch each; both are walked as batches are asked for. collate_fn: makes a batch from a list of samples,
     `default_collate` if not given (of single samples: `default_convert`). An IterableDataset is read in its own order.
 
-    Samples are loaded by the calling thread: num_workers gives a warning, and what is about workers or other devices
-    changes nothing.
+    num_workers: samples are loaded by the calling thread, in the order and with the random numbers that so many workers
+    would give (workers.py), and a warning says so once; what is about other devices changes nothing.
     """
 
     def __init__(
@@ -226,12 +249,9 @@ class DataLoader:
         pin_memory_device="",
         in_order=True,
     ):
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         if num_workers:
-            warnings.warn(
-                f"DataLoader: there are no workers; samples are loaded by the calling thread, not by {num_workers} "
-                "processes. num_workers=0 says so",
-                stacklevel=2,
-            )
+            workers.say_once(num_workers)
         self._is_stream = isinstance(dataset, IterableDataset)
         if self._is_stream:
             _check_stream(shuffle, sampler, batch_sampler)
@@ -263,15 +283,22 @@ class DataLoader:
         return count if self.batch_size is None else len(BatchSampler(range(count), self.batch_size, self.drop_last))
 
     def __iter__(self):
+        if self.num_workers and (self.worker_init_fn is not None or not self._reads_rows()):
+            return self._batches_of_workers()
         if self._is_stream:
-            return self._batches_of_stream()
+            return self._batches_of_stream(self.dataset)
         if self.batch_sampler is None:
             return (self.collate_fn(self.dataset[k]) for k in self.sampler)
-        if self.collate_fn is not default_collate or not _is_tensors(self.dataset):
+        if not self._reads_rows():
             return map(self._batch, self.batch_sampler)
         if type(self.batch_sampler) is BatchSampler:
             return self._batches_of_rows(self.batch_sampler)
         return map(self._rows, self.batch_sampler)
+
+    def _reads_rows(self):
+        """Whether a batch is one read per tensor: no code of a user's runs."""
+        batched = self.batch_sampler is not None
+        return batched and self.collate_fn is default_collate and _is_tensors(self.dataset)
 
     def _batch(self, indices):
         return self.collate_fn(_samples(self.dataset, indices))
@@ -297,15 +324,41 @@ class DataLoader:
         for start in range(0, len(batches) * size, size):
             yield _rows_of(self.dataset, order[start : start + size])
 
-    def _batches_of_stream(self):
-        if self.batch_sampler is None:
-            yield from map(self.collate_fn, self.dataset)
+    def _batches_of_workers(self):
+        made = workers.workers(self, copied=self._is_stream)
+        if self._is_stream:
+            yield from workers.in_turn(made, [self._batches_of_stream(worker.info.dataset) for worker in made])
             return
-        samples = iter(self.dataset)
+        single = self.batch_sampler is None
+        for worker, indices in zip(cycle(made), self.sampler if single else self.batch_sampler):
+            with worker.at_work() as dataset:
+                batch = self.collate_fn(dataset[indices]) if single else self._batch(indices)
+            yield batch
+
+    def _batches_of_stream(self, dataset):
+        if self.batch_sampler is None:
+            yield from map(self.collate_fn, dataset)
+            return
+        samples = iter(dataset)
         while batch := list(islice(samples, self.batch_size)):
             if self.drop_last and len(batch) < self.batch_size:
                 return
             yield self.collate_fn(batch)
+
+
+def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
+    """ValueError for options about workers that contradict each other."""
+    if num_workers < 0:
+        raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+    if timeout < 0:
+        raise ValueError("timeout option should be non-negative")
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError(
+            "prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to enable "
+            "multiprocessing, otherwise set prefetch_factor to None."
+        )
+    if num_workers == 0 and persistent_workers:
+        raise ValueError("persistent_workers option needs num_workers > 0")
 
 
 def _check_stream(shuffle, sampler, batch_sampler):
@@ -385,8 +438,3 @@ def default_convert(sample):
     if isinstance(sample, (tuple, list)):
         return list(map(default_convert, sample))
     return sample
-
-
-def get_worker_info():
-    """None: samples are loaded by the calling thread."""
-    return None

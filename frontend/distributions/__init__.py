@@ -1,0 +1,72 @@
+"""Probability distributions, with draws, densities and divergences. Start at distribution.py.
+
+>>> import weft
+>>> normal = Normal(weft.zeros(2), weft.ones(2))
+>>> normal.sample((3,)).shape
+(3, 2)
+>>> kl_divergence(normal, Normal(1.0, 1.0))
+tensor([0.5000, 0.5000])
+"""
+
+from ..absent import attribute_of
+from . import constraints, transforms
+from .categories import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
+from .constraint_registry import biject_to, transform_to
+from .continuous_bernoulli import ContinuousBernoulli
+from .counts import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
+from .distribution import Distribution, ExponentialFamily
+from .gammas import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
+from .kl import kl_divergence, register_kl
+from .locations import Cauchy, Exponential, Laplace, Normal, Uniform, VonMises
+from .mixtures import MixtureSameFamily
+from .multivariate import LowRankMultivariateNormal, MultivariateNormal
+from .relaxed import LogitRelaxedBernoulli, RelaxedBernoulli, RelaxedOneHotCategorical
+from .transformed import (
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    Independent,
+    InverseGamma,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    Pareto,
+    TransformedDistribution,
+    Weibull,
+)
+from .transforms import (
+    AbsTransform,
+    AffineTransform,
+    CatTransform,
+    ComposeTransform,
+    ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    PowerTransform,
+    ReshapeTransform,
+    SigmoidTransform,
+    SoftmaxTransform,
+    SoftplusTransform,
+    StackTransform,
+    StickBreakingTransform,
+    TanhTransform,
+    Transform,
+    identity_transform,
+)
+
+__getattr__ = attribute_of(__name__)
+
+__all__ = [
+    "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy", "Chi2",
+    "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform", "Exponential",
+    "ExponentialFamily", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
+    "IndependentTransform", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
+    "LogitRelaxedBernoulli", "LowRankMultivariateNormal", "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+    "Pareto", "Poisson", "PositiveDefiniteTransform", "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical",
+    "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
+    "StickBreakingTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution", "Uniform",
+    "VonMises", "Weibull", "biject_to", "constraints", "identity_transform", "kl_divergence", "register_kl",
+    "transform_to", "transforms",
+]  # fmt: skip

@@ -1,0 +1,446 @@
+"""`weft.func`: transformations of functions, which can be nested in any order.
+
+    grad, grad_and_value, vjp, jacrev    backward passes with create_graph, so that what is around can differentiate on
+    jvp, jacfwd, linearize               the derivative of the gradient for its cotangent: there is no forward mode
+    hessian                              jacrev of jacrev
+    vmap                                 a loop over samples (vmapping.py)
+
+jacrev makes a backward pass per element of the outputs, jacfwd one per element of the inputs. A result is connected to
+what required gradients outside of the function (its other arguments, parameters it reaches); to its own inputs only
+while a transformation around it is at work.
+
+>>> import weft
+>>> grad(grad(lambda x: x**3))(weft.tensor(2.0))
+tensor(12.)
+"""
+
+import threading
+import weakref
+from functools import wraps
+
+from . import autograd
+from .absent import attribute_of
+from .creation import zeros_like
+from .nn.module import Module
+from .runtime.modes import state
+from .runtime.tensor import Tensor
+from .shaping import stack
+from .utils._pytree import tree_flatten, tree_map, tree_unflatten
+from .vmapping import vmap
+
+__getattr__ = attribute_of(__name__)
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
+
+
+class _Transforming(threading.local):
+    """How many transformations are at work around the code that runs, and what they differentiate for: id -> leaf."""
+
+    def __init__(self):
+        self.depth, self.leaves = 0, weakref.WeakValueDictionary()
+
+
+_transforming = _Transforming()
+
+
+class _Level:
+    """One transformation at work: gradients are recorded, and results leave it by `release`."""
+
+    def __enter__(self):
+        self.recorded = state.grad_enabled
+        state.grad_enabled = True
+        _transforming.depth += 1
+        return self
+
+    def __exit__(self, *exception):
+        _transforming.depth -= 1
+        state.grad_enabled = self.recorded
+
+    def release(self, tree):
+        """The tree with its tensors as code outside sees them."""
+        return tree_map(lambda x: self._released(x) if isinstance(x, Tensor) else x, tree)
+
+    def _released(self, x):
+        if not x.requires_grad or _transforming.depth > 1:
+            return x
+        return x if self.recorded and _reaches_others(x) else x.detach()
+
+
+def _leaf(x):
+    """A tensor like x that a transformation differentiates for."""
+    leaf = x.detach().requires_grad_()
+    _transforming.leaves[id(leaf)] = leaf
+    return leaf
+
+
+def _inputs(name, tree):
+    """(tensors to differentiate for, the tree with them, its form); views of what others differentiate for too."""
+    leaves, spec = tree_flatten(tree)
+    for x in leaves:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: expected tensors to differentiate for, got {type(x).__name__}")
+    made = [x.view_as(x) if x.requires_grad else _leaf(x) for x in leaves]
+    return made, tree_unflatten(made, spec), spec
+
+
+def _reaches_others(x):
+    """Whether x depends on a leaf that requires gradients and is not of a transformation."""
+    if x.grad_fn is None:
+        return _is_other(x)
+    waiting, seen = [x.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None and _is_other(variable):
+            return True
+        waiting += [other for other, _ in node.next_functions if other is not None]
+    return False
+
+
+def _is_other(leaf):
+    return _transforming.leaves.get(id(leaf)) is not leaf
+
+
+def _gradients(outputs, inputs, cotangents=None):
+    """The gradients of tensors for others, as part of the graph; zeros where nothing arrives."""
+    given = cotangents or [None] * len(outputs)
+    pairs = [(out, c) for out, c in zip(outputs, given) if out.requires_grad]
+    if not pairs:
+        return [zeros_like(x) for x in inputs]
+    outputs, cotangents = zip(*pairs)
+    found = autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
+    return [zeros_like(x) if g is None else g for g, x in zip(found, inputs)]
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+def grad(func, argnums=0, has_aux=False):
+    """The function that gives the gradient of `func`, which returns one element.
+
+    argnums: the position of the argument to differentiate for, or a tuple of them; arguments may be trees of tensors.
+    has_aux: `func` returns (output, aux), and the result is (gradient, aux).
+    """
+    both = grad_and_value(func, argnums, has_aux)
+
+    @wraps(func, updated=())
+    def gradient(*args, **kwargs):
+        found, value = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+def grad_and_value(func, argnums=0, has_aux=False):
+    """The same with the output: (gradient, output), or (gradient, (output, aux))."""
+
+    @wraps(func, updated=())
+    def both(*args, **kwargs):
+        with _Level() as level:
+            inputs, args, rebuild = _chosen("grad", argnums, args)
+            output = func(*args, **kwargs)
+            output, aux = _with_aux("grad", output) if has_aux else (output, None)
+            _check_scalar(output)
+            found = rebuild(_gradients([output], inputs))
+            result = level.release((found, (output, aux) if has_aux else output))
+        return result
+
+    return both
+
+
+def _check_scalar(output):
+    if not isinstance(output, Tensor):
+        raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}")
+    if output.ndim:
+        raise RuntimeError(
+            "grad_and_value(f)(*args): Expected f(*args) to return a scalar tensor, got tensor with "
+            f"{output.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )
+
+
+def _with_aux(name, output):
+    if not isinstance(output, tuple) or len(output) != 2:
+        raise RuntimeError(
+            f"{name}(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return output
+
+
+def _chosen(name, argnums, args):
+    """(the tensors to differentiate for, all arguments with them, how their gradients are one result)."""
+    several = isinstance(argnums, tuple)
+    if not several and (not isinstance(argnums, int) or isinstance(argnums, bool)):
+        raise RuntimeError(f"argnum must be int or tuple of ints, got {type(argnums)}")
+    positions = argnums if several else (argnums,)
+    if not positions:
+        raise RuntimeError("argnums must be non-empty")
+    if any(not -len(args) <= k < len(args) for k in positions):
+        raise RuntimeError(f"Got argnum={argnums}, but only {len(args)} positional inputs")
+    positions = [k % len(args) for k in positions]
+    if len(set(positions)) != len(positions):
+        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+    inputs, changed, spec = _inputs(name, tuple(args[k] for k in positions))
+    args = list(args)
+    for k, x in zip(positions, changed):
+        args[k] = x
+
+    def rebuild(values):
+        found = tree_unflatten(values, spec)
+        return found if several else found[0]
+
+    return inputs, tuple(args), rebuild
+
+
+def _outputs(name, result):
+    """(tensors, form) of what a function returned."""
+    leaves, spec = tree_flatten(result)
+    for x in leaves:
+        if not isinstance(x, Tensor):
+            raise RuntimeError(
+                f"{name}(f, *args): expected f(*args) to return only tensors, got unsupported type {type(x)}"
+            )
+    return leaves, spec
+
+
+def vjp(func, *primals, has_aux=False):
+    """(func(*primals), vjp_fn), or (output, vjp_fn, aux): vjp_fn(cotangents) is a tuple of gradients for the primals.
+
+    vjp_fn may be called many times; a cotangent has the form of the output.
+    """
+    with _Level() as level:
+        inputs, given, spec = _inputs("vjp", primals)
+        result = func(*given)
+        result, aux = _with_aux("vjp", result) if has_aux else (result, None)
+        outputs, form = _outputs("vjp", result)
+        released, aux = level.release((result, aux))
+
+    def vjp_fn(cotangents, retain_graph=True, create_graph=None):
+        flat, given_form = tree_flatten(cotangents)
+        if given_form != form:
+            raise RuntimeError(
+                "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
+                f"function. cotangents: {given_form}, primal output: {form}"
+            )
+        with _Level() as level:
+            return level.release(tree_unflatten(_gradients(outputs, inputs, flat), spec))
+
+    return (released, vjp_fn, aux) if has_aux else (released, vjp_fn)
+
+
+def linearize(func, *primals):
+    """(func(*primals), jvp_fn): jvp_fn(*tangents) is the derivative of the outputs along tangents."""
+    with _Level() as level:
+        inputs, given, spec = _inputs("linearize", primals)
+        result = func(*given)
+        outputs, form = _outputs("linearize", result)
+        # The gradient is linear in its cotangents: its derivative there is the Jacobian.
+        cotangents = [_leaf(zeros_like(out)) for out in outputs]
+        gradients = _gradients(outputs, inputs, cotangents)
+        released = level.release(result)
+
+    def jvp_fn(*tangents):
+        flat, given_form = tree_flatten(tangents)
+        if given_form != spec or any(t.shape != x.shape for t, x in zip(flat, inputs)):
+            raise RuntimeError(
+                "jvp: tangents must have the form and the shapes of the primals: "
+                f"{[tuple(t.shape) for t in flat]} are given, {[tuple(x.shape) for x in inputs]} needed"
+            )
+        with _Level() as level:
+            return level.release(tree_unflatten(_gradients(gradients, cotangents, flat), form))
+
+    return released, jvp_fn
+
+
+def jvp(func, primals, tangents, *, strict=False, has_aux=False):
+    """(func(*primals), the derivative of the outputs along tangents), and aux as a third if has_aux."""
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or not primals:
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to be tuples that are not empty")
+    kept = []
+
+    def alone(*args):
+        result = func(*args)
+        if not has_aux:
+            return result
+        output, aux = _with_aux("jvp", result)
+        kept.append(aux)
+        return output
+
+    with _Level() as level:
+        output, push = linearize(alone, *primals)
+        return level.release((output, push(*tangents), *kept))
+
+
+# --- Jacobians --------------------------------------------------------------------------------------------------------
+def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None):
+    """The function that gives the Jacobian of `func`: for every output a tensor of shape (*output, *input), by a
+    backward pass per element of the outputs.
+
+    A tree of outputs gives a tree of Jacobians, each with a tree of the arguments inside. chunk_size changes nothing.
+    """
+
+    @wraps(func, updated=())
+    def jacobian(*args, **kwargs):
+        with _Level() as level:
+            inputs, args, rebuild = _chosen("jacrev", argnums, args)
+            result = func(*args, **kwargs)
+            result, aux = _with_aux("jacrev", result) if has_aux else (result, None)
+            outputs, form = _outputs("jacrev", result)
+            blocks = [rebuild(_rows(out, inputs)) for out in outputs]
+            found = level.release((tree_unflatten(blocks, form), aux))
+        return found if has_aux else found[0]
+
+    return jacobian
+
+
+def _rows(output, inputs):
+    """The derivatives of one output, by backward passes: a tensor per input."""
+    rows = [_gradients([element], inputs) for element in output.reshape(-1).unbind()]
+    return [_block(column, (*output.shape, *x.shape), x) for column, x in zip(zip(*rows), inputs)] or [
+        x.new_zeros(*output.shape, *x.shape) for x in inputs
+    ]
+
+
+def _block(parts, shape, like):
+    return stack(parts).reshape(shape) if parts else like.new_zeros(*shape)
+
+
+def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
+    """The same as `jacrev`, by a pass per element of the inputs: for functions with more outputs than inputs."""
+
+    @wraps(func, updated=())
+    def jacobian(*args, **kwargs):
+        with _Level() as level:
+            inputs, args, rebuild = _chosen("jacfwd", argnums, args)
+            result = func(*args, **kwargs)
+            result, aux = _with_aux("jacfwd", result) if has_aux else (result, None)
+            outputs, form = _outputs("jacfwd", result)
+            cotangents = [_leaf(zeros_like(out)) for out in outputs]
+            gradients = _gradients(outputs, inputs, cotangents)
+            columns = [_columns(g, x, outputs, cotangents) for g, x in zip(gradients, inputs)]
+            blocks = [rebuild([column[k] for column in columns]) for k in range(len(outputs))]
+            found = level.release((tree_unflatten(blocks, form), aux))
+        return found if has_aux else found[0]
+
+    return jacobian
+
+
+def _columns(gradient, x, outputs, cotangents):
+    """The derivatives of all outputs for one input, by derivatives of its gradient: a tensor per output."""
+    columns = [_gradients([element], cotangents) for element in gradient.reshape(-1).unbind()]
+    found = []
+    for k, out in enumerate(outputs):
+        block = _block([column[k] for column in columns], (*x.shape, *out.shape), out)
+        axes = [*range(x.ndim, x.ndim + out.ndim), *range(x.ndim)]
+        found.append(block.permute(*axes) if axes else block)
+    return found
+
+
+def hessian(func, argnums=0):
+    """The function that gives the second derivatives of `func`: jacrev of jacrev."""
+    return jacrev(jacrev(func, argnums), argnums)
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
+    """module(*args, **kwargs) with other tensors in the place of its parameters and buffers.
+
+    parameter_and_buffer_dicts: {path: tensor}, or several of them. A tensor for one of two tied parameters stands for
+    both, unless tie_weights is False. strict: RuntimeError unless all are given, and no others.
+    """
+    dicts = parameter_and_buffer_dicts
+    values = _merged([dicts] if isinstance(dicts, dict) else list(dicts))
+    members = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+    if strict:
+        _check_all(module, values, members)
+    if tie_weights:
+        values = _tied(values, members)
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    places, before = [_place(module, path) for path in values], []
+    try:
+        for (owner, table, name), value in zip(places, values.values()):
+            before.append((owner, table, name, table[name]))
+            table[name] = vars(owner)[name] = value
+        return module(*args, **(kwargs or {}))
+    finally:
+        for owner, table, name, value in reversed(before):
+            table[name] = vars(owner)[name] = value
+
+
+def _merged(dicts):
+    keys = [key for one in dicts for key in one]
+    repeated = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    if repeated:
+        raise ValueError(f"{repeated} appear in multiple dictionaries; behavior of functional call is ambiguous")
+    return {key: value for one in dicts for key, value in one.items()}
+
+
+def _check_all(module, values, members):
+    missing, unexpected = [k for k in members if k not in values], [k for k in values if k not in members]
+    if missing or unexpected:
+        lines = [
+            f"{what} key(s): {', '.join(map(repr, keys))}."
+            for what, keys in (("Unexpected", unexpected), ("Missing", missing))
+            if keys
+        ]
+        raise RuntimeError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t" + "\n\t".join(lines))
+
+
+def _tied(values, members):
+    """The values, with those of tied parameters that are not given."""
+    given = {}
+    for path, value in values.items():
+        tensor = members.get(path)
+        if given.setdefault(tensor, (path, value))[1] is not value and tensor is not None:
+            raise ValueError(
+                f"functional_call got multiple values for keys {sorted([given[tensor][0], path])}, which are tied. "
+                "Consider using tie_weights=False"
+            )
+    return {**values, **{path: given[x][1] for path, x in members.items() if path not in values and x in given}}
+
+
+def _place(module, path):
+    """(the module that has it, the table it is in, its name there)."""
+    prefix, _, name = path.rpartition(".")
+    owner = module.get_submodule(prefix)
+    for table in (owner._parameters, owner._buffers):
+        if name in table:
+            return owner, table, name
+    raise AttributeError(f"{owner._get_name()} has no attribute `{name}` that is a parameter or buffer")
+
+
+def stack_module_state(models):
+    """({path: parameters of all models, stacked}, {path: buffers}): for `vmap` over models of one class."""
+    models = list(models)
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if not (all(m.training for m in models) or all(not m.training for m in models)):
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    return _stacked(m.named_parameters() for m in models), _stacked(m.named_buffers() for m in models)
+
+
+def _stacked(members):
+    rows = [dict(named) for named in members]
+    return {path: _stack_of([row[path] for row in rows]) for path in rows[0]}
+
+
+def _stack_of(tensors):
+    made = stack([x.detach() for x in tensors])
+    return made.requires_grad_(tensors[0].requires_grad)
+
+
+def replace_all_batch_norm_modules_(root):
+    """Let all batch normalisations below a module go without running statistics, which `vmap` could not change."""
+    for module in root.modules():
+        if isinstance(module, Module) and getattr(module, "track_running_stats", None) is not None:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

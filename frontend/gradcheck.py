@@ -1,0 +1,243 @@
+"""`autograd.gradcheck`: derivatives against differences of the function's values.
+
+Every element of every input is moved by eps to both sides; every element of every output is differentiated by a
+backward pass. So the cost is that of 2 calls per element of the inputs and 2 backward passes per element of the
+outputs: use small tensors, of float64.
+"""
+
+import warnings
+
+import numpy as np
+
+from .compiler.dtypes import float64
+from .creation import randn_like, zeros_like
+from .iterables import listed
+from .runtime import engine
+from .runtime.modes import enable_grad, no_grad
+from .runtime.node import edge_of
+from .runtime.tensor import Tensor
+
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+
+class GradcheckError(RuntimeError):
+    """Derivatives and differences do not agree."""
+
+
+def gradcheck(
+    func,
+    inputs,
+    *,
+    eps=1e-6,
+    atol=1e-5,
+    rtol=1e-3,
+    raise_exception=True,
+    nondet_tol=0.0,
+    check_undefined_grad=True,
+    check_grad_dtypes=False,
+    check_batched_grad=False,
+    check_batched_forward_grad=False,
+    check_forward_ad=False,
+    check_backward_ad=True,
+    fast_mode=False,
+    masked=None,
+):
+    """Whether backward of func(*inputs) agrees with differences, within atol + rtol * |difference|, for all inputs that
+    require gradients.
+
+    GradcheckError says where they do not agree, unless raise_exception is False: then the result is False. nondet_tol:
+    how much two backward passes may differ. check_forward_ad: check derivatives of the gradient for its cotangent too,
+    which is what this library has in place of forward mode. fast_mode and the options about batches change nothing.
+    """
+    inputs = tuple(listed(inputs))
+    _check_inputs(inputs)
+    try:
+        _check(func, inputs, eps, (rtol, atol), nondet_tol, check_backward_ad, check_forward_ad)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def gradgradcheck(
+    func,
+    inputs,
+    grad_outputs=None,
+    *,
+    eps=1e-6,
+    atol=1e-5,
+    rtol=1e-3,
+    gen_non_contig_grad_outputs=False,
+    raise_exception=True,
+    nondet_tol=0.0,
+    check_undefined_grad=True,
+    check_grad_dtypes=False,
+    check_batched_grad=False,
+    check_fwd_over_rev=False,
+    check_rev_over_rev=True,
+    fast_mode=False,
+    masked=False,
+):
+    """gradcheck of the gradient, as a function of inputs and cotangents `grad_outputs` (drawn if not given)."""
+    inputs = tuple(listed(inputs))
+    _check_inputs(inputs)
+    if grad_outputs is None:
+        with no_grad():
+            outputs = _outputs(func, inputs)
+        grad_outputs = [randn_like(out).requires_grad_() for out in outputs]
+        if gen_non_contig_grad_outputs:
+            grad_outputs = [_spread(g) for g in grad_outputs]
+    grad_outputs = tuple(listed(grad_outputs))
+    n_inputs = len(inputs)
+
+    def gradient(*args):
+        given, cotangents = args[:n_inputs], args[n_inputs:]
+        leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+        found = _gradients(_outputs(func, given), leaves, cotangents, create_graph=True)
+        return tuple(zeros_like(x) if g is None else g for g, x in zip(found, leaves))
+
+    return gradcheck(
+        gradient,
+        (*inputs, *grad_outputs),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+    )
+
+
+def _spread(x):
+    """The same values with gaps between them."""
+    wide = x.detach().unsqueeze(-1).expand(*x.shape, 2).contiguous()
+    return wide.select(-1, 0).requires_grad_()
+
+
+def _check_inputs(inputs):
+    leaves = [(k, x) for k, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    if not leaves:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
+        )
+    for k, x in leaves:
+        if x.dtype is not float64:
+            warnings.warn(
+                f"Input #{k} requires gradient and is not a double precision floating point. This check will likely "
+                "fail if all the inputs are not of double precision floating point.",
+                stacklevel=3,
+            )
+        if any(stride == 0 and size > 1 for stride, size in zip(x.stride(), x.shape)):
+            raise RuntimeError(
+                f"The {k}th input has a dimension with stride 0. gradcheck only supports inputs that are "
+                "non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous "
+                "on the input before passing it to gradcheck."
+            )
+
+
+def _outputs(func, inputs):
+    """The outputs that can have derivatives."""
+    result = func(*inputs)
+    found = [result] if isinstance(result, Tensor) else list(result)
+    return [x for x in found if isinstance(x, Tensor) and x.dtype.is_floating_point]
+
+
+def _gradients(outputs, inputs, cotangents, create_graph=False):
+    """The gradient of every input; None where nothing arrives."""
+    pairs = [(out, c) for out, c in zip(outputs, cotangents) if out.requires_grad]
+    roots = [(edge_of(out), c) for out, c in pairs]
+    wanted = [edge_of(x) for x in inputs]
+    return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted)
+
+
+def _check(func, inputs, eps, tolerances, nondet_tol, backward, forward):
+    leaves = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    with enable_grad():
+        outputs = _outputs(func, inputs)
+    differences = _differences(func, inputs, leaves, outputs, eps)
+    for k, out in enumerate(outputs):
+        if not out.requires_grad:
+            if any((block[k] != 0).any() for block in differences):
+                raise GradcheckError("Numerical gradient for function expected to be zero")
+        elif backward:
+            _check_output(k, out, leaves, differences, tolerances, nondet_tol)
+    if backward:
+        _check_scaling(outputs, leaves)
+    if forward:
+        _check_tangents(outputs, leaves, differences, tolerances)
+
+
+def _differences(func, inputs, leaves, outputs, eps):
+    """[input][output] -> matrix (elements of the input, elements of the output) of central differences."""
+    found = []
+    for leaf in leaves:
+        rows = [[] for _ in outputs]
+        memory = leaf.detach().numpy()
+        for index in np.ndindex(memory.shape):
+            start = memory[index].item()
+            sides = []
+            for side in (eps, -eps):
+                memory[index] = start + side
+                with enable_grad():
+                    sides.append([out.detach().clone().numpy() for out in _outputs(func, inputs)])
+                memory[index] = start
+            for row, above, below in zip(rows, *sides):
+                row.append((above - below).reshape(-1) / (2 * eps))
+        found.append([np.array(r).reshape(memory.size, out.numel()) for r, out in zip(rows, outputs)])
+    return found
+
+
+def _check_output(number, out, leaves, differences, tolerances, nondet_tol):
+    """Compare the derivatives of one output."""
+    columns = [[] for _ in leaves]
+    for position in range(out.numel()):
+        cotangent = zeros_like(out)
+        cotangent.reshape(-1)[position] = 1.0
+        found, again = (_as_arrays(_gradients([out], leaves, [cotangent]), leaves) for _ in range(2))
+        for column, one, other in zip(columns, found, again):
+            if not np.all(np.abs(one - other) <= nondet_tol) and not np.array_equal(one, other, equal_nan=True):
+                raise GradcheckError(
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                    f"gives different values. The tolerance for nondeterminism was {nondet_tol}."
+                )
+            column.append(one.reshape(-1))
+    for k, (column, block) in enumerate(zip(columns, differences)):
+        derivative = np.array(column).reshape(out.numel(), -1).T
+        _compare(
+            derivative, block[number], tolerances, f"Jacobian mismatch for output {number} with respect to input {k}"
+        )
+
+
+def _as_arrays(gradients, leaves):
+    return [np.zeros(x.shape) if g is None else g.detach().numpy() for g, x in zip(gradients, leaves)]
+
+
+def _compare(derivative, difference, tolerances, message):
+    relative, absolute = tolerances
+    if not np.allclose(derivative, difference, relative, absolute, equal_nan=True):
+        raise GradcheckError(f"{message},\nnumerical:{difference}\nanalytical:{derivative}\n")
+
+
+def _check_scaling(outputs, leaves):
+    """The gradient for cotangents of zero must be zero."""
+    outputs = [out for out in outputs if out.requires_grad]
+    found = _gradients(outputs, leaves, [zeros_like(out) for out in outputs])
+    if any(g is not None and (g != 0).any().item() for g in found):
+        raise GradcheckError("backward not multiplied by grad_output")
+
+
+def _check_tangents(outputs, leaves, differences, tolerances):
+    """Compare the product of the Jacobian with random tangents, by the derivative of the gradient for its cotangent."""
+    kept = [(k, out) for k, out in enumerate(outputs) if out.requires_grad]
+    cotangents = [zeros_like(out).requires_grad_() for _, out in kept]
+    with enable_grad():
+        found = _gradients([out for _, out in kept], leaves, cotangents, create_graph=True)
+    for k, (leaf, gradient) in enumerate(zip(leaves, found)):
+        tangent = randn_like(leaf)
+        given = [] if gradient is None else [gradient]
+        products = _gradients(given, cotangents, [tangent]) if given else [None] * len(kept)
+        for (number, _), product in zip(kept, _as_arrays(products, [out for _, out in kept])):
+            expected = tangent.detach().numpy().reshape(-1) @ differences[k][number]
+            _compare(product.reshape(-1), expected, tolerances, f"Tangent mismatch for output {number}, input {k}")

@@ -1,0 +1,36 @@
+"""How tensors are pickled and copied: joblib, multiprocessing and copy.copy go this way.
+
+A pickled tensor is its class, its elements and whether it requires gradients: no graph and no gradient, as in PyTorch.
+Tensors that are one object stay one; those that merely share memory become separate.
+"""
+
+import numpy as np
+
+from .runtime.tensor import Tensor
+
+
+def reduce_tensor(self, protocol=None):
+    """What `pickle` writes for a tensor."""
+    array = np.ascontiguousarray(self.array).reshape(self.shape)
+    return rebuild_tensor, (type(self), array, self.requires_grad), getattr(self, "__dict__", None) or None
+
+
+def rebuild_tensor(kind, array, requires_grad):
+    """The tensor with these elements."""
+    made = Tensor.__new__(kind, own_array(array))
+    made.requires_grad = requires_grad
+    return made
+
+
+def own_array(array):
+    """An array that a tensor may have: joblib hands large ones to its workers as files that cannot be written."""
+    return array if type(array) is np.ndarray and array.flags.writeable else np.array(array)
+
+
+def copy_tensor(self):
+    """copy.copy: a leaf that shares the memory."""
+    return self.detach().requires_grad_(self.requires_grad)
+
+
+def attach():
+    Tensor.__reduce_ex__, Tensor.__copy__ = reduce_tensor, copy_tensor

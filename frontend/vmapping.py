@@ -1,0 +1,172 @@
+"""`vmap`: a function of one sample applied to a batch.
+
+There are no batching rules: the function is called once per sample, on slices, and the results are stacked. So the cost
+is that of a loop, in eager mode and in the size of the program that a compiled call becomes; where the function can
+be written for a whole batch, that is faster. What the function does to its arguments in place it does to the batch.
+
+>>> import weft
+>>> vmap(weft.dot)(weft.ones(3, 2), weft.ones(3, 2))
+tensor([2., 2., 2.])
+"""
+
+from functools import partial, wraps
+
+from .runtime.random import default_generator
+from .runtime.tensor import Tensor
+from .shaping import stack
+from .utils._pytree import tree_flatten, tree_map_, tree_structure, tree_unflatten
+
+
+def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+    """The function of batches that `func` is of samples.
+
+    in_dims: which dimension of every argument counts samples, None for arguments that all samples share; one for all,
+    or a tree of the arguments' form. out_dims: where it is in the results. randomness: whether the samples draw
+    "different" numbers or the "same"; "error" if they are to draw none. chunk_size changes nothing.
+    """
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @wraps(func, updated=())
+    def batched(*args, **kwargs):
+        _check_out_dims(func, out_dims)
+        leaves, dims, spec, size = _batched_inputs(func, in_dims, args)
+        return _stacked(func, out_dims, _results(func, leaves, dims, spec, size, kwargs, randomness))
+
+    return batched
+
+
+def _results(func, leaves, dims, spec, size, kwargs, randomness):
+    """func of every sample."""
+    start, results = default_generator.get_state(), []
+    for k in range(size):
+        if randomness == "same":
+            default_generator.set_state(start)
+        sample = [x if dim is None else x.select(dim, k) for x, dim in zip(leaves, dims)]
+        results.append(func(*tree_unflatten(sample, spec), **kwargs))
+        if randomness == "error" and default_generator.get_state().array[1] != start.array[1]:
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+            )
+    return results
+
+
+def _name(func):
+    if hasattr(func, "__name__"):
+        return func.__name__
+    return f"functools.partial({_name(func.func)}, ...)" if isinstance(func, partial) else repr(func)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+def _batched_inputs(func, in_dims, args):
+    """(leaves of the arguments, the batch's dimension in each or None, their form, how many samples)."""
+    where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(
+            f"{where}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, "
+            f"got: {type(in_dims)}."
+        )
+    if not args:
+        raise ValueError(
+            f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
+            "over a function with no inputs. The latter is unsupported."
+        )
+    leaves, spec = tree_flatten(args)
+    dims = _spread(in_dims, spec)
+    if dims is None:
+        raise ValueError(
+            f"{where}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+            f"{tree_structure(in_dims)} but inputs has structure {spec}."
+        )
+    dims = [_checked_dim(where, x, dim) for x, dim in zip(leaves, dims)]
+    sizes = [x.shape[dim] for x, dim in zip(leaves, dims) if dim is not None]
+    if not sizes:
+        raise ValueError(f"{where}: at least one of the inputs must be mapped: all in_dims are None")
+    if any(size != sizes[0] for size in sizes):
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    if sizes[0] == 0:
+        raise ValueError(f"{where}: the mapped dimension has size 0, so the results have no shape")
+    return leaves, dims, spec, sizes[0]
+
+
+def _checked_dim(where, x, dim):
+    if dim is None:
+        return None
+    if not isinstance(dim, int):
+        raise ValueError(
+            f"{where}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
+        )
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            f"{where}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
+            "non-Tensor arguments, please use None as the respective in_dim"
+        )
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(
+            f"{where}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.ndim} so "
+            f"expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}."
+        )
+    return dim % x.ndim
+
+
+def _spread(dims, spec):
+    """One entry per leaf of a tree; None if `dims` is no tree that the other refines."""
+    if spec.is_leaf():
+        return [dims] if tree_structure(dims).is_leaf() else None
+    form = tree_structure(dims)
+    if form.is_leaf():
+        return [dims] * spec.num_leaves
+    same = form.type is spec.type and form.context == spec.context and form.num_children == spec.num_children
+    if not same:
+        return None
+    children = list(dims.values()) if isinstance(dims, dict) else list(dims)
+    found = [_spread(child, inner) for child, inner in zip(children, spec.children_specs)]
+    return None if None in found else [x for part in found for x in part]
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+def _check_out_dims(func, out_dims):
+    def check(x):
+        if x is not None and not isinstance(x, int):
+            raise ValueError(
+                f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python "
+                "collection of ints representing where in the outputs the vmapped dimension should appear."
+            )
+
+    tree_map_(check, out_dims)
+
+
+def _stacked(func, out_dims, results):
+    """The results of all samples as one."""
+    rows = [tree_flatten(result) for result in results]
+    spec = rows[0][1]
+    if spec.is_leaf() and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
+    dims = _spread(out_dims, spec)
+    if dims is None:
+        raise ValueError(
+            f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
+            f"of `outputs`. out_dims has structure {tree_structure(out_dims)} but outputs has structure {spec}."
+        )
+    columns = zip(*(leaves for leaves, _ in rows))
+    return tree_unflatten([_joined(func, column, dim) for column, dim in zip(columns, dims)], spec)
+
+
+def _joined(func, column, dim):
+    first, name = column[0], _name(func)
+    if dim is None:
+        if isinstance(first, Tensor) and any(x is not first and not x.equal(first) for x in column):
+            raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+        return first
+    if not isinstance(first, Tensor):
+        raise ValueError(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(first)}. Did you mean to set "
+            "out_dims= to None for output?"
+        )
+    return stack(column, dim)

@@ -1,0 +1,107 @@
+"""gradcheck and gradgradcheck: what holds passes, and what is wrong is found, as by PyTorch's."""
+
+import pytest
+
+import weft
+from weft import nn
+from weft.autograd import GradcheckError, gradcheck, gradgradcheck
+
+
+def leaf(*shape, seed=0):
+    generator = weft.Generator().manual_seed(seed)
+    return weft.randn(*shape, dtype=weft.float64, generator=generator).requires_grad_()
+
+
+class Doubled(weft.autograd.Function):
+    """x * 2 with a derivative that `factor` makes wrong."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.factor, None
+
+
+class Drifting(weft.autograd.Function):
+    """A backward that gives something else every time."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        Drifting.calls += 1
+        return g * 2 + g * 1e-7 * Drifting.calls
+
+
+class Squared(weft.autograd.Function):
+    """A derivative that is right, and that forgets how it depends on x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 * ctx.x
+
+
+class Ignoring(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum() * 0
+
+    @staticmethod
+    def backward(ctx, g):
+        return weft.full((2,), 1e-6, dtype=weft.float64)
+
+
+def test_derivatives_that_hold():
+    x, y = leaf(2, 3), leaf(3, seed=1)
+    assert gradcheck(lambda x, y: (x * y).sin() @ y, (x, y))
+    assert gradcheck(lambda x, y: (x.exp(), y.sum(), y.argmax()), [x, y], check_forward_ad=True)
+    assert gradcheck(weft.tanh, x) and gradcheck(lambda x: x.t() @ x, (x,))
+    assert gradgradcheck(lambda x, y: (x * y).sin() @ y, (x, y), check_fwd_over_rev=True)
+    assert gradgradcheck(weft.sigmoid, x, leaf(2, 3, seed=2), gen_non_contig_grad_outputs=True)
+    assert gradgradcheck(lambda x: x * x, (leaf(3, 2).t().detach().requires_grad_(),), gen_non_contig_grad_outputs=True)
+    layer = nn.Linear(3, 2).double()
+    assert gradcheck(weft.compile(lambda x: layer(x).tanh()), (x,))
+    assert gradcheck(lambda x, w: nn.functional.linear(x, w).softmax(-1), (x, layer.weight))
+    assert gradcheck(lambda x, n: x * n, (x, 3))
+
+
+def test_what_is_wrong_is_found():
+    x = leaf(2)
+    assert gradcheck(lambda x: Doubled.apply(x, 2.0), (x,))
+    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0,\nnumerical:"):
+        gradcheck(lambda x: Doubled.apply(x, 3.0), (x,))
+    assert not gradcheck(lambda x: Doubled.apply(x, 3.0), (x,), raise_exception=False)
+    with pytest.raises(GradcheckError, match="Backward is not reentrant"):
+        gradcheck(Drifting.apply, (x,))
+    assert gradcheck(Drifting.apply, (x,), nondet_tol=1e-3)
+    with pytest.raises(GradcheckError, match="expected to be zero"):
+        gradcheck(lambda x: (x * 1, x.detach() * 2), (x,))
+    with pytest.raises(GradcheckError, match="backward not multiplied by grad_output"):
+        gradcheck(Ignoring.apply, (x,))
+    assert gradcheck(Squared.apply, (x,))
+    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
+        gradgradcheck(Squared.apply, (x,))
+    with pytest.raises(GradcheckError, match="Tangent mismatch for output 0, input 0"):
+        gradcheck(lambda x: Doubled.apply(x, 3.0), (x,), check_backward_ad=False, check_forward_ad=True)
+    assert x.tolist() == leaf(2).tolist() and x.grad is None
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="at least one input tensor to require gradient"):
+        gradcheck(weft.exp, (weft.ones(2),))
+    with pytest.warns(UserWarning, match="Input #0 requires gradient and is not a double precision"):
+        gradcheck(lambda x: x * 2, (weft.ones(2, requires_grad=True),), eps=1e-2)
+    with pytest.raises(RuntimeError, match="0th input has a dimension with stride 0"):
+        gradcheck(weft.exp, (weft.ones(1, dtype=weft.float64).expand(3).requires_grad_(),))
