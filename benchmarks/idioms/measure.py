@@ -85,9 +85,8 @@ def agreement(name, results):
     if {"weft", "weft-eager"} <= results.keys():
         found["same_bits"] = same_bits(results["weft"], results["weft-eager"])
     ours = next((results[side] for side in ("weft-eager", "weft") if side in results), None)
-    if ours is not None and "torch" in results and not IDIOMS[name].draws:
-        found["difference"] = max(
-            (relative_difference(ours.get(key), results["torch"].get(key)) for key in ours.keys() | results["torch"]),
-            default=0.0,
-        )
+    theirs = results.get("torch")
+    if ours and theirs and not IDIOMS[name].draws:
+        keys = IDIOMS[name].compared(ours.keys() | theirs.keys())
+        found["difference"] = max(relative_difference(ours.get(key), theirs.get(key)) for key in keys)
     return found
