@@ -31,7 +31,7 @@ class Script:
     draws: bool = False
 
     def compared(self, keys):
-        """The losses alone: where a bias changes nothing, its gradient is a rounding error, and Adam makes it a step."""
+        """The losses alone: a bias that changes nothing has a gradient of rounding errors, which Adam makes a step."""
         return [key for key in keys if key == min(keys)]
 
     def results(self, T, compile):
