@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import first_call, machine, report, rounds
+from .idioms import command
 from .rounds import Effort
 from .sides import SIDES, installed
 from .workloads import SMOKE, WORKLOADS
@@ -16,7 +17,13 @@ SMOKE_EFFORT = Effort(rounds=3, turn_seconds=0.005, choose_seconds=0.005, first_
 
 
 def main(arguments=None):
-    options = parse(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["idioms"]:
+        return command.main(arguments[1:])
+    return compare_workloads(parse(arguments))
+
+
+def compare_workloads(options):
     effort = SMOKE_EFFORT if options.smoke else Effort()
     if options.rounds:
         effort = replace(effort, rounds=options.rounds)

@@ -20,10 +20,15 @@ MEMORY_STEPS = 20
 
 
 def main(workload_name, side_name, threads):
+    answer_requests(lambda: Session(workload_name, side_name, int(threads)))
+
+
+def answer_requests(begin):
+    """begin() makes the object whose methods requests name."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
-        session = Session(workload_name, side_name, int(threads))
+        session = begin()
         for line in sys.stdin:
             request = json.loads(line)
             print(json.dumps(getattr(session, request.pop("do"))(**request)), file=answers)

@@ -1,5 +1,6 @@
 """The parent's end of a side's process."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,16 +15,17 @@ class SideFailed(Exception):
     """A side could not do what was asked; the text says why, in the library's words."""
 
 
-class SideProcess:
-    """A process of benchmarks.child. ask() sends a request and returns the answer; as a context it ends the process.
+class ChildProcess:
+    """A process that answers requests (child.py: answer_requests). ask() sends one and returns the answer; as a context
+    it ends the process.
 
-    cache: the folder all compilers of the process keep their results in.
+    command: the module to run, and its arguments. cache: the folder all compilers of the process keep their results in.
     """
 
-    def __init__(self, workload, side, threads, cache):
+    def __init__(self, command, cache):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child", workload, side, str(threads)],
+            [sys.executable, "-m", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -53,10 +55,19 @@ class SideProcess:
         return self
 
     def __exit__(self, *error):
-        self._process.stdin.close()
+        # What a process that is gone has not read stays in the buffer.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
         self._errors.close()
+
+
+class SideProcess(ChildProcess):
+    """The process of one side of one workload."""
+
+    def __init__(self, workload, side, threads, cache):
+        super().__init__(["benchmarks.child", workload, side, str(threads)], cache)
 
 
 def environment(cache):

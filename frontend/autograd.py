@@ -115,7 +115,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     wanted = [edge_of(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     for x, g in zip(inputs, found):
-        if g is not None:
+        # Where it is retained, the engine has added it as the cotangent came by.
+        if g is not None and not x.retains_grad:
             x.grad = g if x.grad is None else x.grad + g
 
 

@@ -110,6 +110,18 @@ def retain_grad_of_inner_values(ns):
     return [first, y.grad * 3]
 
 
+@program([[6.0], [60.0], [60.0]])
+def inputs_that_retain_their_gradient_get_it_once(ns):
+    x = leaf(ns, [3.0])
+    y, z = x * 1, x * 1
+    y.retain_grad()
+    (y * y).sum().backward(inputs=[y])
+    z.register_hook(lambda grad: grad * 10)
+    z.retain_grad()
+    (z * z).sum().backward(inputs=[z, x])
+    return [y.grad, z.grad, x.grad]
+
+
 @program([False, True, False, None])
 def retains_grad_and_deleting_grad(ns):
     x = leaf(ns, [3.0])

@@ -5,6 +5,8 @@ import functools
 import numpy as np
 import pytest
 import training_generative  # noqa: F401
+import training_interrupted  # noqa: F401
+import training_loops  # noqa: F401
 import training_second_order  # noqa: F401
 import training_supervised  # noqa: F401
 from compiled_twin import undecorated
