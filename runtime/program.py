@@ -23,11 +23,6 @@ from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
 from .references import first_unheld
 from .tensor import Tensor
 
-_ARRAY_DATA_OFFSET = 16
-_probe = np.zeros(3)
-if ctypes.c_size_t.from_address(id(_probe) + _ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
-    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
-
 # Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
 _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
