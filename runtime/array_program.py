@@ -9,8 +9,8 @@ tensors in between. The steps are those that the rules take on tensors, so the b
 from ..compiler.autodiff import vjp
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
-from .evaluate import as_type, contiguous
-from .steps import step
+from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
+from .steps import inner_step
 
 
 class Untraceable(Exception):
@@ -41,6 +41,7 @@ class Recorder:
         self.default_dtype = default_dtype
         self.rest = []  # what comes after the inputs: constants, and None for what steps compute
         self.steps = []  # (function, numbers of its operands, number of its result)
+        self.may_warn = False
         self.inputs = []
         self.n_inputs = len(metas)
         for k, m in enumerate(metas):
@@ -57,9 +58,9 @@ class Recorder:
             # A constant is converted here, once.
             metas = [m if isinstance(m, Traced) else Meta((), d) for m, d in zip(metas, types)]
         is_view = op.kind == "view" or "view" in op.extra
-        return self._append(
-            step(op, metas, dict(attributes), types, meta), take, meta, metas[0].root if is_view else None
-        )
+        function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
+        self.may_warn |= may_warn
+        return self._append(function, take, meta, metas[0].root if is_view else None)
 
     def _append(self, function, take, meta, root):
         into = self._new(None)
@@ -91,7 +92,7 @@ class Recorder:
 class ArrayProgram:
     """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use."""
 
-    __slots__ = ("steps", "rest", "results")
+    __slots__ = ("steps", "rest", "results", "may_warn")
 
     def __init__(self, recorder, results):
         kept, last = {r for r in results if r is not None}, {}
@@ -105,10 +106,22 @@ class ArrayProgram:
         self.steps = [(function, take, into, tuple(ends.get(into, ()))) for function, take, into in needed]
         self.rest = recorder.rest
         self.results = results
+        self.may_warn = recorder.may_warn
 
     def run(self, inputs):
         """All values, of which `results` are those that count."""
         values = [*inputs, *self.rest]
+        if not self.may_warn:
+            self._take_steps(values)
+            return values
+        token = enter_quiet(QUIET)
+        try:
+            self._take_steps(values)
+        finally:
+            leave_quiet(token)
+        return values
+
+    def _take_steps(self, values):
         for function, take, into, ended in self.steps:
             if len(take) == 2:
                 values[into] = function(values[take[0]], values[take[1]])
@@ -116,7 +129,6 @@ class ArrayProgram:
                 values[into] = function(*[values[k] for k in take])
             for k in ended:
                 values[k] = None
-        return values
 
     def function(self):
         """The program as a function of its inputs that gives its only result."""

@@ -14,24 +14,27 @@ from . import kernels
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
-    # What NumPy does about floating point errors in this thread, and the value that says: nothing.
-    warnings_mode = _extobj_contextvar
+    # np.errstate does the same at four times the cost.
     QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
-
-    def quietly(function, *args, **kwargs):
-        """Call with NumPy's floating point warnings off. np.errstate does the same at four times the cost."""
-        token = warnings_mode.set(QUIET)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            warnings_mode.reset(token)
-
+    enter_quiet, leave_quiet = _extobj_contextvar.set, _extobj_contextvar.reset
 except ImportError:
-    warnings_mode = QUIET = None
+    QUIET = {"all": "ignore"}
 
-    def quietly(function, *args, **kwargs):
-        with np.errstate(all="ignore"):
-            return function(*args, **kwargs)
+    def enter_quiet(settings):
+        """Turn NumPy's floating point warnings off; what it returns is for `leave_quiet`."""
+        return np.seterr(**settings)
+
+    def leave_quiet(before):
+        np.seterr(**before)
+
+
+def quietly(function, *args, **kwargs):
+    """Call with NumPy's floating point warnings off."""
+    token = enter_quiet(QUIET)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        leave_quiet(token)
 
 
 def evaluate(op, operands, attributes, operand_types, meta):

@@ -7,7 +7,7 @@ Tensor out --_node--> Node(mul) --edges--> (Node(exp), 0)            operand com
 
 import functools
 import itertools
-import weakref
+from weakref import ref as _weak_reference
 
 from ..compiler.autodiff import has_rule, vjp
 from ..compiler.graph import Graph
@@ -98,10 +98,10 @@ class AccumulateGrad(BaseNode):
     __slots__ = ("variable", "post_hooks")
 
     def __init__(self, variable):
-        super().__init__(())
+        self.edges = ()
         self.sequence = ACCUMULATE_SEQUENCE
         self.variable = variable
-        self.post_hooks = None
+        self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
 
 
 class Saved:
@@ -430,7 +430,7 @@ def edge_of(tensor):
         return None
     node = tensor._node
     if node is not None:
-        return (node, node.output_index(tensor) if node.n_outputs > 1 else 0)
+        return node, (node.output_index(tensor) if node.n_outputs > 1 else 0)
     if tensor._frame is not None and tensor._meta.history:
         answering = answering_for(tensor)
         if answering is not None:
@@ -443,8 +443,10 @@ def edge_of(tensor):
 
 def leaf_edge(tensor):
     """The end of the graph at a leaf."""
-    accumulator = tensor._accumulator and tensor._accumulator()
+    accumulator = tensor._accumulator
+    if accumulator is not None:
+        accumulator = accumulator()
     if accumulator is None:
         accumulator = AccumulateGrad(tensor)
-        tensor._accumulator = weakref.ref(accumulator)
-    return (accumulator, 0)
+        tensor._accumulator = _weak_reference(accumulator)
+    return accumulator, 0

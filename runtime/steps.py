@@ -13,7 +13,7 @@ import numpy as np
 
 from ..compiler.ops.comparison import cast
 from . import kernels
-from .evaluate import QUIET, contiguous, evaluate, quietly, runs, warnings_mode
+from .evaluate import QUIET, contiguous, enter_quiet, evaluate, leave_quiet, quietly, runs
 from .kernels import address_of
 
 _ndarray, _empty, _row_major = np.ndarray, np.empty, np.ascontiguousarray
@@ -22,15 +22,40 @@ _ndarray, _empty, _row_major = np.ndarray, np.empty, np.ascontiguousarray
 def step(op, metas, attributes, types, meta):
     """A function of the operands' arrays and Python numbers: op with these attributes. `metas` describe the operands,
     `types` and `meta` are what the op's compute_dtype and infer say of them."""
+    function, may_warn = _function(op, metas, attributes, types, meta)
+    return _quiet(function) if may_warn else function
+
+
+def inner_step(op, metas, attributes, types, meta):
+    """(the same function, whether whoever calls it has to turn NumPy's floating point warnings off)."""
+    function, may_warn = _function(op, metas, attributes, types, meta)
+    return (_whole(function), True) if may_warn else (function, False)
+
+
+def _function(op, metas, attributes, types, meta):
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
     if op.kind == "reduction" and op.evaluate is None:
-        return _reduction(op, metas[0], attributes, types[0], meta)
+        return _reduction(op, metas[0], attributes, types[0], meta), False
     if op.kind == "contraction" and meta.dtype.is_floating_point and len(meta.shape) == 2 and 0 not in meta.shape:
-        return _product(metas, meta)
+        return _product(metas, meta), False
+    if op.evaluate is None or op.kind == "source":
+        return lambda *operands: evaluate(op, operands, attributes, types, meta), False
+    function = partial(op.evaluate, **attributes) if attributes else op.evaluate
     if op.kind == "view" or "view" in op.extra:
-        return partial(op.evaluate, **attributes) if attributes else op.evaluate
-    return lambda *operands: evaluate(op, operands, attributes, types, meta)
+        return function, False
+    casts = [_cast(m, d) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
+    return _whole(_after_casts(function, [c and partial(quietly, c) for c in casts]) if any(casts) else function), False
+
+
+def _whole(function):
+    """The function, its result in row-major order."""
+
+    def run(*operands):
+        out = function(*operands)
+        return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
+
+    return run
 
 
 # --- elementwise ----------------------------------------------------------------------------------------------------
@@ -38,14 +63,14 @@ def _elementwise(op, metas, attributes, types, meta):
     casts = [_cast(m, d) for m, d in zip(metas, types)]
     if op.evaluate is not None:
         function = partial(op.evaluate, **attributes) if attributes else op.evaluate
-        return _quiet(function if not any(casts) else _after_casts(function, casts))
+        return (_after_casts(function, casts) if any(casts) else function), True
     if 0 in meta.shape:
-        return lambda *arrays: _empty(meta.shape, meta.dtype.numpy)
+        return lambda *arrays: _empty(meta.shape, meta.dtype.numpy), False
     full = [None if m.shape == meta.shape and not m.weak else meta.shape for m in metas]
     if len(metas) == 1 and op is not cast:
         full = [None]
     generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
-    return generated if not any(casts) else _after_casts(generated, [c and partial(quietly, c) for c in casts])
+    return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
 
 
 def _cast(meta, dtype):
@@ -61,16 +86,13 @@ def _after_casts(function, casts):
 
 def _quiet(function):
     """The function without NumPy's floating point warnings, its result in row-major order."""
-    if warnings_mode is None:
-        return lambda *arrays: contiguous(quietly(function, *arrays))
-    enter, leave = warnings_mode.set, warnings_mode.reset
 
     def run(*arrays):
-        token = enter(QUIET)
+        token = enter_quiet(QUIET)
         try:
             out = function(*arrays)
         finally:
-            leave(token)
+            leave_quiet(token)
         return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
 
     return run
