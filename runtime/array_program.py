@@ -6,10 +6,13 @@ types and attributes; from then on the steps they took run one after the other o
 tensors in between. The steps are those that the rules take on tensors, so the bits are the same.
 """
 
+from math import prod
+
 from ..compiler.autodiff import vjp
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
 from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
+from .fused import Fused
 from .steps import inner_step
 
 
@@ -41,6 +44,7 @@ class Recorder:
         self.default_dtype = default_dtype
         self.rest = []  # what comes after the inputs: constants, and None for what steps compute
         self.steps = []  # (function, numbers of its operands, number of its result)
+        self.sizes = []  # elements that the steps compute; those of views compute none
         self.may_warn = False
         self.inputs = []
         self.n_inputs = len(metas)
@@ -60,6 +64,8 @@ class Recorder:
         is_view = op.kind == "view" or "view" in op.extra
         function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
         self.may_warn |= may_warn
+        if not is_view:
+            self.sizes.append(prod(meta.shape))
         return self._append(function, take, meta, metas[0].root if is_view else None)
 
     def _append(self, function, take, meta, root):
@@ -85,16 +91,16 @@ class Recorder:
         self.rest.append(value)
         return self.n_inputs + len(self.rest) - 1
 
-    def program(self, results):
-        return ArrayProgram(self, results)
+    def program(self, results, rule):
+        return ArrayProgram(self, results, rule)
 
 
 class ArrayProgram:
     """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use."""
 
-    __slots__ = ("steps", "rest", "results", "may_warn")
+    __slots__ = ("steps", "rest", "results", "may_warn", "fused")
 
-    def __init__(self, recorder, results):
+    def __init__(self, recorder, results, rule):
         kept, last = {r for r in results if r is not None}, {}
         needed = _needed(recorder.steps, kept)
         for _, take, into in needed:
@@ -107,10 +113,20 @@ class ArrayProgram:
         self.rest = recorder.rest
         self.results = results
         self.may_warn = recorder.may_warn
+        self.fused = None
+        if rule is not None:
+            fused = Fused(rule, tuple(r for r in results if r is not None), recorder.sizes)
+            self.fused = fused if fused.worth else None
 
     def run(self, inputs):
         """All values, of which `results` are those that count."""
         values = [*inputs, *self.rest]
+        if self.fused is not None:
+            outputs = self.fused.outputs(inputs)
+            if outputs is not None:
+                for number, output in zip(self.fused.results, outputs):
+                    values[number] = output
+                return values
         if not self.may_warn:
             self._take_steps(values)
             return values
@@ -166,7 +182,8 @@ def decomposition(op, metas, attributes, default_dtype):
     recorder, result = found
     if not isinstance(result, Traced) or result in recorder.inputs:
         return None
-    return recorder.program((result.number,)), result.root is not result
+    rule = op, metas, None, attributes, default_dtype, None
+    return recorder.program((result.number,), rule), result.root is not result
 
 
 def derivative(op, metas, meta, attributes, differentiated, default_dtype):
@@ -189,5 +206,9 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
     if not all(r is None or isinstance(r, Traced) for r in results):
         return None
     roots = [None if r is None or r.root is r else r.root.number for r in results]
-    program = recorder.program(tuple(None if r is None else r.number for r in results))
-    return program, tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
+    roots = tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
+    numbers = tuple(None if r is None else r.number for r in results)
+    # A result that is or shows an input is no program's.
+    is_new = all(r is None or r >= recorder.n_inputs for r in numbers) and not any(r is not None for r in roots)
+    rule = (op, metas, meta, attributes, default_dtype, differentiated) if is_new else None
+    return recorder.program(numbers, rule), roots

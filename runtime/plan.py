@@ -86,6 +86,12 @@ def plan_for(key, op, arrays, attributes, default_dtype):
 find = _plans.get
 
 
+def forget():
+    """Drop all plans: each is made anew when it is asked for."""
+    _plans.clear()
+    _asked.clear()
+
+
 def _make(op, arrays, attributes, default_dtype):
     metas = tuple([_meta(x) for x in arrays])
     meta = op.infer(metas, attributes, default_dtype)

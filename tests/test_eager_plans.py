@@ -5,7 +5,9 @@ import pytest
 
 import weft
 from weft.compiler.ops import TABLE
+from weft.runtime import fused, plan
 from weft.runtime.gate import apply
+from weft.runtime.program import load_program
 from weft.runtime.tensor import Tensor, is_same_memory
 
 TIMES = 4  # a plan is made in the second call, its derivative in the second backward
@@ -169,3 +171,53 @@ def test_subclasses_and_stripes_of_memory():
             expected = np.exp(np.float64(1)) if x is None else x.detach().clone()
             assert (x + 0.0).tolist() == expected.tolist() and (x + 0.0).is_contiguous()
             assert type(x + 0.0) is Tensor
+
+
+# --- large operands: compiled programs in place of steps -----------------------------------------------------------
+_FUSED = {
+    "gelu": lambda x, _: weft.nn.functional.gelu(x),
+    "softmax": lambda x, _: x.softmax(1),
+    "log_softmax": lambda x, _: x.log_softmax(0),
+    "layer_norm": lambda x, _: weft.nn.functional.layer_norm(x, (300,)),
+    "var": lambda x, _: x.var(1),
+    "cross_entropy": weft.nn.functional.cross_entropy,
+    "linear": lambda x, _: weft.nn.functional.linear(x, x[:5].detach(), x[:5, 0].detach()),
+    "leaky_relu": lambda x, _: weft.nn.functional.leaky_relu(x, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", _FUSED)
+def test_a_program_takes_the_place_of_steps_with_the_same_bits(monkeypatch, name):
+    monkeypatch.setattr(fused, "FEWEST_ELEMENTS", 1)
+    made = []
+    monkeypatch.setattr(fused, "load_program", lambda *args: made.append(name) or load_program(*args))
+    found = []
+    for before in (1 << 60, 0):
+        monkeypatch.setattr(fused, "ELEMENTS_BEFORE", before)
+        plan.forget()
+        rng = np.random.default_rng(3)
+        array, y = rng.standard_normal((40, 300)).astype(np.float32), weft.tensor(rng.integers(0, 300, 40))
+        for _ in range(TIMES):
+            for x in (weft.tensor(array), weft.tensor(array.T.copy()).t()):
+                x.requires_grad_()
+                out = _FUSED[name](x, y)
+                gradient = np.random.default_rng(4).standard_normal(out.shape).astype(np.float32)
+                out.backward(weft.tensor(gradient))
+                found.append((bits(out.detach().numpy()), bits(x.grad.numpy())))
+    plan.forget()
+    assert len(set(found)) == 1 and made
+
+
+def test_an_index_out_of_range_is_the_error_of_eager_mode_in_a_program_too(monkeypatch):
+    monkeypatch.setattr(fused, "FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    plan.forget()
+    x = weft.zeros(40, 300)
+    messages = set()
+    for _ in range(TIMES):
+        assert weft.nn.functional.cross_entropy(x, weft.full((40,), 299)).shape == ()
+        with pytest.raises(IndexError) as error:
+            weft.nn.functional.cross_entropy(x, weft.full((40,), 300))
+        messages.add(str(error.value))
+    plan.forget()
+    assert len(messages) == 1
