@@ -212,3 +212,15 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
     is_new = all(r is None or r >= recorder.n_inputs for r in numbers) and not any(r is not None for r in roots)
     rule = (op, metas, meta, attributes, default_dtype, differentiated) if is_new else None
     return recorder.program(numbers, rule), roots
+
+
+def rule_program(rule, metas, flags, default_dtype):
+    """(program of rule(*operands, **flags), shapes and types of its results, None for none); None if it cannot be
+    recorded."""
+    found = _traced(metas, default_dtype, lambda inputs: rule(*inputs, **flags))
+    if found is None:
+        return None
+    recorder, results = found
+    if not isinstance(results, tuple) or not all(r is None or isinstance(r, Traced) for r in results):
+        return None
+    return recorder.program(tuple(None if r is None else r.number for r in results), None), results
