@@ -60,7 +60,9 @@ def reduced_shape(shape, axes, keepdim):
 def infer_reshape(name, shape, target):
     """The target with its one -1 filled in; OpError if the element counts differ."""
     count = prod(shape)
-    target = tuple(int(d) for d in target)
+    target = tuple(map(int, target))
+    if prod(target) == count and min(target, default=0) >= 0:
+        return target
     unknown = [k for k, d in enumerate(target) if d == -1]
     if len(unknown) > 1:
         raise OpError(f"{name}: only one dimension can be inferred, got {target}")

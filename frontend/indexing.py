@@ -102,7 +102,11 @@ def _range(k, size):
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 def getitem(x, key):
-    key = _normalized(key, x.shape)
+    shape = x.shape
+    # What loops read: nothing to be put in order.
+    if key.__class__ is int and shape:
+        return view.select(x, axis=0, index=_in_range(key, shape[0], 0))
+    key = _normalized(key, shape)
     result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
         if k is None:

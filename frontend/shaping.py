@@ -18,7 +18,7 @@ def sizes(shape, keyword=None):
         shape = (keyword,)
     if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
         shape = tuple(shape[0])
-    return tuple(int(d) for d in shape)
+    return tuple(map(int, shape))
 
 
 def reshape(input, *numbers, shape=None):
@@ -136,12 +136,16 @@ def cat(tensors, dim=0, *, axis=None):
     tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")
+    kept = []
     for k, x in enumerate(tensors):
         if not hasattr(x, "apply_op"):
             raise TypeError(f"cat: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")
-        if not x.shape:
+        shape = x.shape
+        if not shape:
             raise RuntimeError(f"cat: zero-dimensional tensor (at position {k}) cannot be concatenated")
-    kept = [x for x in tensors if x.shape != (0,)] or tensors
+        if shape != (0,):
+            kept.append(x)
+    kept = kept or tensors
     if len(kept) < len(tensors):
         # What is skipped counts for the type.
         dtype = functools.reduce(dtypes.promote, (x.dtype for x in tensors))
@@ -158,12 +162,11 @@ def stack(tensors, dim=0, *, axis=None):
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack: expected a non-empty list of Tensors")
+    first = tensors[0].shape
     for k, x in enumerate(tensors):
-        if x.shape != tensors[0].shape:
-            raise OpError(
-                f"stack: expects each tensor to be equal size, tensor 0 has {tensors[0].shape}, {k} {x.shape}"
-            )
-    return view.stack(*tensors, axis=normalize_axis("stack", dim, tensors[0].ndim + 1))
+        if x.shape != first:
+            raise OpError(f"stack: expects each tensor to be equal size, tensor 0 has {first}, {k} {x.shape}")
+    return view.stack(*tensors, axis=normalize_axis("stack", dim, len(first) + 1))
 
 
 def hstack(tensors):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..compiler import partition
-from ..compiler.autodiff import backward
+from ..compiler.autodiff import backward, vjp
 from ..compiler.decompose import decompose
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
@@ -309,3 +309,45 @@ def _source(kind, k, joint, needed, present, continued):
     if kind == "cotangent":
         return ["cotangent", needed.differentiable.index(present[k])]
     return [kind, k] if kind == "saved" else ["input", (joint.inputs if kind == "input" else needed.live)[k]]
+
+
+# --- what eager mode does to large operands (fused.py) ----------------------------------------------------------------
+def build_rules(op, metas, meta, attributes, default_dtype, differentiated):
+    """(meta, IR text) of an op's result, or of the cotangents of its differentiated operands if those are given; None
+    if a step has no kernel. Then cotangent and result come before the operands. Inputs have their positions as
+    numbers; only those that are read count."""
+    graph = Graph(op.name, default_dtype)
+    operands = [graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype) for m in metas]
+    given = operands
+    if differentiated is None:
+        graph.outputs = [graph.apply(op, tuple(operands), attributes)]
+    else:
+        cotangent, out = graph.input(meta.shape, meta.dtype), graph.input(meta.shape, meta.dtype)
+        given = [cotangent, out, *operands]
+        found = [vjp(op, k, cotangent, out, operands, attributes) for k, d in enumerate(differentiated) if d]
+        graph.outputs = [v for v in found if v is not None]
+    graph, kept = _pruned(graph)
+    if not all(map(_has_kernel, decompose(graph)[0].values)):
+        return None
+    places = {v.number: k for k, v in enumerate(given)}
+    inputs = [places[number] for number in kept if not given[places[number]].weak]
+    numbers = [(places[number], -3) for number in kept if given[places[number]].weak]
+    compiled = compile_graph(graph, watch=watcher(graph.name))
+    return _meta(graph, inputs, numbers, len(graph.outputs), compiled), compiled.text
+
+
+def _pruned(graph):
+    """(the graph without values that nothing needs, the numbers that its inputs and scalars had)."""
+    pruned, values = Graph(graph.name, graph.default_float), {}
+    needed = _needed_values(graph, (), ())
+    for number in needed:
+        v = graph.values[number]
+        values[number] = pruned.copy_value(v, tuple(values[o.number] for o in v.operands))
+    pruned.outputs = [values[v.number] for v in graph.outputs]
+    given = {v.number for v in (*graph.inputs(), *graph.scalars())}
+    return pruned, [number for number in needed if number in given]
+
+
+def _has_kernel(value):
+    check = value.op.extra.get("eager_only")
+    return check is None or check([o.dtype for o in (*value.operands, value)], value.attributes) is None

@@ -12,7 +12,7 @@ from .description import Stretch
 from .frame_changes import owner_of
 from .gate import apply_eagerly
 from .modes import frame_hidden, grad_mode, state
-from .node import BaseNode, Edge, Node, Saved, _check_version, edge_of
+from .node import BaseNode, Node, Saved, _check_version, edge_of
 from .program import load_program
 from .tensor import Tensor, register_reader, storage_of
 
@@ -58,7 +58,7 @@ class FreedNode(BaseNode):
         return self
 
     def edge_for(self, vid):
-        return Edge((self, 0))
+        return (self, 0)
 
     def use_nodes(self, tensor):
         raise RuntimeError(frame_autograd.SECOND_BACKWARD.format(name="a compiled call"))
@@ -124,9 +124,9 @@ class CallNode(BaseNode):
             # It may be computed from the result that has left, whose node has to see what comes from here.
             return edge_of(self.rerun_values[vid])
         if vid in self.needed.differentiable:
-            return Edge((self, self.needed.differentiable.index(vid)))
+            return (self, self.needed.differentiable.index(vid))
         # One for each use: cotangents of several results would be added up in one, and may have different shapes.
-        return Edge((FreedNode(self.frame), 0))
+        return (FreedNode(self.frame), 0)
 
     def output_index(self, tensor):
         return self.needed.differentiable.index(tensor._vid)

@@ -72,7 +72,8 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
         if walked is not None:
             walked.append(node)
         cotangents = pending.pop(id(node))
-        cotangents = _before(node, cotangents)
+        if node.pre_hooks or node.retained:
+            cotangents = _before(node, cotangents)
         if captured is not None:
             for index, c in enumerate(cotangents):
                 if (id(node), index) in captured:
@@ -123,12 +124,19 @@ def _run_node(node, cotangents, sums, retain_graph, create_graph):
         results = node.run(cotangents[0]) if cotangents[0] is not None else [None] * len(node.edges)
     else:
         results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph)
-    for hook in list((node.hooks or {}).values()):
+    if node.hooks:
+        results = _after(node, results, cotangents)
+    if not retain_graph:
+        node.release()
+    return results
+
+
+def _after(node, results, cotangents):
+    """Hooks of the node see what it passes on."""
+    for hook in list(node.hooks.values()):
         replaced = hook(tuple(results), tuple(cotangents))
         if replaced is not None:
             results = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
-    if not retain_graph:
-        node.release()
     return results
 
 

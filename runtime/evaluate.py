@@ -14,21 +14,27 @@ from . import kernels
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
-    _QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
-
-    def quietly(function, *args, **kwargs):
-        """Call with NumPy's floating point warnings off. np.errstate does the same at four times the cost."""
-        token = _extobj_contextvar.set(_QUIET)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _extobj_contextvar.reset(token)
-
+    # np.errstate does the same at four times the cost.
+    QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+    enter_quiet, leave_quiet = _extobj_contextvar.set, _extobj_contextvar.reset
 except ImportError:
+    QUIET = {"all": "ignore"}
 
-    def quietly(function, *args, **kwargs):
-        with np.errstate(all="ignore"):
-            return function(*args, **kwargs)
+    def enter_quiet(settings):
+        """Turn NumPy's floating point warnings off; what it returns is for `leave_quiet`."""
+        return np.seterr(**settings)
+
+    def leave_quiet(before):
+        np.seterr(**before)
+
+
+def quietly(function, *args, **kwargs):
+    """Call with NumPy's floating point warnings off."""
+    token = enter_quiet(QUIET)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        leave_quiet(token)
 
 
 def evaluate(op, operands, attributes, operand_types, meta):
@@ -43,7 +49,7 @@ def evaluate(op, operands, attributes, operand_types, meta):
         return np.asarray(op.evaluate(*operands, **attributes))
     if op.kind == "view" or "view" in op.extra:
         return op.evaluate(*operands, **attributes)
-    arrays = [_as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
+    arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
     return contiguous(op.evaluate(*arrays, **attributes))
 
 
@@ -52,7 +58,7 @@ def contiguous(array):
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def _as_type(x, dtype):
+def as_type(x, dtype):
     """An array (or a NumPy scalar, for a Python number) of the type."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype.numpy else quietly(x.astype, dtype.numpy)
@@ -60,7 +66,7 @@ def _as_type(x, dtype):
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):
-    arrays = [_as_type(x, d) for x, d in zip(operands, operand_types)]
+    arrays = [as_type(x, d) for x, d in zip(operands, operand_types)]
     if op.evaluate is not None:
         return contiguous(quietly(op.evaluate, *arrays, **attributes))
     if op is not cast and len(arrays) == 1:
@@ -90,17 +96,15 @@ def _one_batch(a):
 def _reduction(op, x, attributes, operand_types, meta):
     if op.evaluate is not None:
         return contiguous(op.evaluate(x, **attributes))
-    x = np.ascontiguousarray(_as_type(x, operand_types[0]))
+    x = np.ascontiguousarray(as_type(x, operand_types[0]))
     dtype = operand_types[0]
     for first, count in reversed(runs(attributes["axes"])):
         shape = x.shape
         outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
         out = np.empty((*shape[:first], *shape[first + count :]), dtype.numpy)
         if out.size:
-            if inner == 1:
-                kernels.run_reduction_inner(op, dtype, x, out, outer, n)
-            else:
-                kernels.run_reduction_outer(op, dtype, x, out, outer, n, inner)
+            kernel, sizes = kernels.reduction(op, dtype, outer, n, inner)
+            kernel(kernels.address_of(x), kernels.address_of(out), *sizes)
         x = out
     return (x if attributes["axes"] else x.copy()).reshape(meta.shape)
 

@@ -14,7 +14,7 @@ from . import engine
 from .frame_inputs import read_now
 from .gate import apply_inplace
 from .modes import state
-from .node import BaseNode, Edge, Node, Saved, listed, named, needs_of, shown
+from .node import BaseNode, Node, Saved, listed, named, needs_of, shown
 from .node import edge_of as edge_of_tensor
 from .recording import BACKWARD, TooManyPaths, ValueMeta
 from .tensor import Tensor
@@ -161,14 +161,14 @@ def _holder(frame, vid):
 
 def _edge(frame, vid):
     if frame.metas[vid].history:
-        return Edge((frame.nodes[vid], 0))
+        return (frame.nodes[vid], 0)
     return frame.edge_out(vid)
 
 
 def edge_of(frame, tensor):
     if frame.closed:
         return _closed_node(frame).edge_for(tensor._vid)
-    return Edge((node_for(frame, tensor._vid), 0))
+    return (node_for(frame, tensor._vid), 0)
 
 
 def _closed_node(frame):

@@ -5,9 +5,12 @@ to be declared, and a tensor that is dropped is never computed into memory.
 """
 
 from . import frame_autograd
-from .program import Needed, program_for, run_steps_eagerly
-from .recording import INPUT, UPDATE
+from .gate import apply_eagerly
+from .modes import frame_hidden, no_grad
+from .program import Needed, program_for
+from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .references import held, is_held
+from .tensor import Tensor
 
 
 def what_is_needed(frame, closing):
@@ -143,3 +146,22 @@ def settle_changes(frame):
 def _made_by(steps, excluded):
     """Numbers of the values that steps compute, but for those of some kinds."""
     return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
+
+
+# --- running steps without a program --------------------------------------------------------------------------------
+def run_steps_eagerly(frame):
+    """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
+    with frame_hidden(frame.default_dtype), no_grad():
+        values = {vid: Tensor(array) for vid, array in frame.memory().items()}
+        for step in frame.steps[frame.flushed :]:
+            if step.op in (INPUT, ASSIGN):
+                continue
+            if step.op in (BACKWARD, GRADIENTS, UPDATE):
+                break
+            numbers = iter(frame.numbers[step.first_number :])
+            operands = [next(numbers) if k < 0 else values[k] for k in step.operands]
+            try:
+                values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+            except Exception as error:
+                error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
+                raise

@@ -12,19 +12,49 @@ from ..compiler.ops.table import Meta, OpError
 from ..compiler.ops.view import data
 from .evaluate import evaluate
 from .modes import state
-from .node import Node, Saved, edge_of
-from .tensor import Tensor, _apply, set_eager
+from .node import Node, Saved, edge_of, record
+from .plan import add_attributes, find, is_view_op, plan_for
+from .tensor import Tensor, _apply, set_eager, show, tensor_of
 
 apply = _apply
 
 
-def is_view_op(op):
-    """Whether results of the op may show the memory of its operand."""
-    return op.kind == "view" or "view" in op.extra
-
-
 def apply_eagerly(op, operands, attributes):
     """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
+    default_dtype = state.default_dtype
+    key, arrays, requires = [op, default_dtype], [], False
+    for x in operands:
+        if isinstance(x, Tensor):
+            array = x._data
+            if array is None:
+                array = x.array
+            if x._requires_grad:
+                requires = True
+            key.append(array.dtype)
+            key.append(array.shape)
+            arrays.append(array)
+        else:
+            key.append(x.__class__)
+            arrays.append(x)
+    # A call in flight may hold other values than memory does.
+    if state.frame is not None or attributes and not add_attributes(key, attributes):
+        return _apply_unplanned(op, operands, attributes)
+    key = tuple(key)
+    plan = find(key) or plan_for(key, op, arrays, attributes, default_dtype)
+    if plan is None:
+        return _apply_unplanned(op, operands, attributes)
+    out = tensor_of(plan.run(*arrays))
+    if plan.shows is not None:
+        if plan.shows == "operand":
+            show(out, operands[0], arrays[0])
+        else:
+            out._data = _own_memory(out._data, operands)
+    if requires and plan.is_floating and state.grad_enabled:
+        record(plan, operands, attributes, out)
+    return out
+
+
+def _apply_unplanned(op, operands, attributes):
     if op.kind == "composite" and op.evaluate is None:
         return _composite(op, operands, attributes)
     metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
@@ -35,7 +65,7 @@ def apply_eagerly(op, operands, attributes):
     if op is data:
         out.share_memory(operands[0])
     elif is_view_op(op):
-        _share(out, operands[0], arrays[0])
+        show(out, operands[0], arrays[0])
     if state.grad_enabled:
         _record(op, operands, attributes, out)
     return out
@@ -50,7 +80,7 @@ def _composite(op, operands, attributes):
         out = op.decompose(*operands, **attributes)
         if any(out is x for x in operands):
             out = Tensor(out.array)
-            _share(out, operands[0], out._data)
+            show(out, operands[0], out._data)
         elif out._base is not None and "view" not in op.extra:
             out = Tensor(_own_memory(out._data, operands))
     finally:
@@ -64,15 +94,6 @@ def _own_memory(array, operands):
     """The result of an op that is no view and ended in a reshape, mostly of memory that nobody else has seen."""
     seen = any(isinstance(x, Tensor) and np.may_share_memory(array, x._data) for x in operands)
     return array.copy() if seen or not array.flags.c_contiguous else array
-
-
-def _share(out, operand, array):
-    """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
-    An onlooker (onlooker.py) may have been given a copy of operand's memory."""
-    if out._data.size == 0 or np.may_share_memory(out._data, array):
-        if operand._data is None or operand._data is array:
-            out.share_storage(operand)
-        out._base = operand if operand._base is None else operand._base
 
 
 def _record(op, operands, attributes, out):

@@ -19,6 +19,17 @@ _libraries = {}
 _functions = {}
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 
+ARRAY_DATA_OFFSET = 16
+_word = ctypes.c_size_t.from_address
+_probe = np.zeros(3)
+if _word(id(_probe) + ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
+    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
+
+
+def address_of(array):
+    """Where an array's elements begin. `array.ctypes.data` says the same at ten times the cost."""
+    return _word(id(array) + ARRAY_DATA_OFFSET).value
+
 
 def library(key, make_text):
     """The loaded library for `key`, whose IR text `make_text()` gives if it must be compiled."""
@@ -50,8 +61,8 @@ def _function(key, make_text, name, argument_types):
 
 
 # --- elementwise ----------------------------------------------------------------------------------------------------
-def run_elementwise(op, dtypes, attributes, arrays, out):
-    """op on contiguous arrays of out's shape, into out."""
+def elementwise(op, dtypes, attributes):
+    """The kernel of an op: (address of the addresses of contiguous arrays of one shape, the result's last; size)."""
     names = ",".join(d.name for d in dtypes)
     key = f"eager {op.name} {names} {sorted(attributes.items())}"
     function = _functions.get(key)
@@ -62,27 +73,23 @@ def run_elementwise(op, dtypes, attributes, arrays, out):
             "weft_kernel",
             (_POINTER, _SIZE),
         )
-    table = (ctypes.c_size_t * (len(arrays) + 1))(*[a.ctypes.data for a in arrays], out.ctypes.data)
-    function(ctypes.addressof(table), out.size)
+    return function
+
+
+def run_elementwise(op, dtypes, attributes, arrays, out):
+    """op on contiguous arrays of out's shape, into out."""
+    table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))
+    elementwise(op, dtypes, attributes)(ctypes.addressof(table), out.size)
     return out
 
 
 # --- reductions -----------------------------------------------------------------------------------------------------
-def run_reduction_inner(op, dtype, x, out, outer, n):
-    function = _reduction(op, dtype, "inner", (_POINTER, _POINTER, _SIZE, _SIZE))
-    function(x.ctypes.data, out.ctypes.data, outer, n)
-
-
-def run_reduction_outer(op, dtype, x, out, outer, n, inner):
-    function = _reduction(op, dtype, "outer", (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE))
-    function(x.ctypes.data, out.ctypes.data, outer, n, inner)
-
-
-def _reduction(op, dtype, form, types):
-    def text():
-        return eager_kernels.reduction_text(op, dtype, form, jit.kernel_target())
-
-    return _function(f"eager {op.name} {dtype.name} {form}", text, "weft_kernel", types)
+def reduction(op, dtype, outer, n, inner):
+    """The kernel that reduces the middle of three dimensions: (kernel, the sizes it takes after the two addresses)."""
+    form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
+    key, types = f"eager {op.name} {dtype.name} {form}", (_POINTER, _POINTER, *(_SIZE,) * len(sizes))
+    text = lambda: eager_kernels.reduction_text(op, dtype, form, jit.kernel_target())  # noqa: E731
+    return _function(key, text, "weft_kernel", types), sizes
 
 
 # --- matrix product -------------------------------------------------------------------------------------------------
@@ -117,19 +124,27 @@ def routine(symbol):
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
 
 
-def run_gemm(x, y, out):
-    """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
-    element = "f32" if out.dtype == np.float32 else "f64"
-    find = gemv_address if 1 in out.shape[-2:] else gemm_address
+def product(dtype, shape, k):
+    """(kernel, bytes of scratch memory it needs) for matrices of this type whose product has this shape, k terms each.
+    Takes address, row stride and column stride in elements of both; address and row stride of the result; m, n, k;
+    the address of the scratch memory, a multiple of 64."""
+    element = "f32" if dtype == np.float32 else "f64"
+    find = gemv_address if 1 in shape[-2:] else gemm_address
     function = _functions.get((find, element))
     if function is None:
         function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
+    return function, scratch_bytes(element, k, jit.kernel_target()) + 64
+
+
+def run_gemm(x, y, out):
+    """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
     size = out.itemsize
     m, n, k = x.shape[-2], y.shape[-1], x.shape[-1]
-    scratch = np.empty(scratch_bytes(element, k, jit.kernel_target()) + 64, np.uint8)
-    scratch_address = (scratch.ctypes.data + 63) & ~63
+    function, n_bytes = product(out.dtype, out.shape, k)
+    scratch = np.empty(n_bytes, np.uint8)
+    scratch_address = (address_of(scratch) + 63) & ~63
     x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
-    x_data, y_data, out_data = x.ctypes.data, y.ctypes.data, out.ctypes.data
+    x_data, y_data, out_data = address_of(x), address_of(y), address_of(out)
     for batch in range(out.shape[0]):
         function(
             x_data + batch * x.strides[0],

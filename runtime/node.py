@@ -7,23 +7,20 @@ Tensor out --_node--> Node(mul) --edges--> (Node(exp), 0)            operand com
 
 import functools
 import itertools
-import weakref
+from weakref import ref as _weak_reference
 
 from ..compiler.autodiff import has_rule, vjp
 from ..compiler.graph import Graph
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
-from .tensor import Tensor, _apply, answering_for, storage_of
+from .array_program import derivative
+from .modes import state
+from .tensor import Storage, Tensor, _apply, answering_for, show, storage_of, tensor_of
 
+_new = object.__new__
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
 ACCUMULATE_SEQUENCE = -1
-
-
-class Edge(tuple):
-    """(node, which of its outputs)."""
-
-    __slots__ = ()
 
 
 def next_sequence():
@@ -101,10 +98,10 @@ class AccumulateGrad(BaseNode):
     __slots__ = ("variable", "post_hooks")
 
     def __init__(self, variable):
-        super().__init__(())
+        self.edges = ()
         self.sequence = ACCUMULATE_SEQUENCE
         self.variable = variable
-        self.post_hooks = None
+        self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
 
 
 class Saved:
@@ -142,15 +139,15 @@ def listed(op, operands):
 class Node(BaseNode):
     """A node for an op of the table."""
 
-    __slots__ = ("op", "attributes", "operands", "out", "meta", "released")
+    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording")
 
     def __new__(cls, op, attributes, operands, out, edges):
-        name = op.node_name
-        return object.__new__(named(cls, name if isinstance(name, str) else name(operands, attributes)))
+        return object.__new__(_class_of(op, attributes, operands))
 
     def __init__(self, op, attributes, operands, out, edges):
         super().__init__(edges)
         self.op = op
+        self.recording = None
         self.attributes = attributes
         self.meta = Meta(out.shape, out.dtype)
         self.released = False
@@ -169,6 +166,11 @@ class Node(BaseNode):
 
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""
+        if self.recording is not None and not state.grad_enabled and state.frame is None:
+            found = self.recording.found_derivative()
+            results = None if found is None else _run_on_arrays(self, *found, cotangent)
+            if results is not None:
+                return results
         operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(*_pair(self.meta)) if self.out is None else self._restore_output()
         return [
@@ -194,6 +196,8 @@ class Node(BaseNode):
 
     @property
     def has_saved(self):
+        if self.recording is not None:
+            return self.recording.has_saved
         return self.out is not None or any(isinstance(x, Saved) for x in self.operands)
 
     def release(self):
@@ -201,9 +205,16 @@ class Node(BaseNode):
         if self.has_saved:
             self.released = True
             self.operands = tuple(
-                Shape(x.tensor.shape, x.tensor.dtype) if isinstance(x, Saved) else x for x in self.operands
+                [Shape(x.tensor.shape, x.tensor.dtype) if x.__class__ is Saved else x for x in self.operands]
+                if self.recording is None
+                else [y if y.__class__ is Shape else x for x, y in zip(self.operands, self.recording.released)]
             )
-            self.out = None
+            self.recording = self.out = None
+
+
+def _class_of(op, attributes, operands):
+    name = op.node_name
+    return named(Node, name if isinstance(name, str) else name(operands, attributes))
 
 
 def _pair(meta):
@@ -213,7 +224,7 @@ def _pair(meta):
 def _saved_output(out):
     if out._frame is not None:
         return Saved(out)
-    alias = Tensor(out._data)
+    alias = tensor_of(out._data)
     alias._storage = storage_of(out)
     return Saved(alias)
 
@@ -253,6 +264,136 @@ class Shape:
         return _apply(op, operands, attributes)
 
 
+# --- nodes of eager ops, as their plan says -------------------------------------------------------------------------
+class Recording:
+    """What all nodes of a plan have in common whose operands require gradients in the same places.
+
+    `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
+    `released` has for all of them. `reads_out` says whether the output is kept.
+    """
+
+    __slots__ = (
+        "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "asked", "derivative"
+    )  # fmt: skip
+
+    def __init__(self, plan, operands, differentiated):
+        self.plan, self.differentiated = plan, differentiated
+        self.kind = _class_of(plan.op, plan.attributes, operands)
+        needed, self.reads_out = needs(plan.op, operands, plan.attributes, differentiated)
+        self.saved = tuple(sorted(needed))
+        self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
+        self.has_saved = self.reads_out or bool(needed)
+        self.asked, self.derivative = False, None
+
+    def found_derivative(self):
+        """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
+        if not self.asked:
+            self.asked = True
+            return None
+        if self.derivative is None:
+            self.derivative = self._make() or False
+        return self.derivative or None
+
+    def _make(self):
+        plan = self.plan
+        found = derivative(plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype)
+        if found is None:
+            return None
+        n_inputs = 2 + len(plan.metas)
+        kept = {0, *(k + 2 for k in self.saved), *(k + 2 for k, m in enumerate(plan.metas) if m.weak)}
+        kept |= {1} if self.reads_out else set()
+        return found if kept.issuperset(k for k in found[0].read() if k < n_inputs) else None
+
+
+def record(plan, operands, attributes, out):
+    """Give the result of an op the node that made it, if gradients flow to any operand."""
+    mask = tuple([isinstance(x, Tensor) and x._requires_grad for x in operands])
+    recording = plan.recordings.get(mask)
+    if recording is None:
+        wanted = tuple([r and has_rule(plan.op, k) for k, r in enumerate(mask)])
+        recording = plan.recordings[mask] = Recording(plan, operands, wanted) if True in wanted else False
+    if recording is False:
+        return
+    node = _new(recording.kind)
+    node.edges = tuple([edge_of(x) if d else None for x, d in zip(operands, recording.differentiated)])
+    node.sequence = next(_sequence)
+    node.hooks = node.pre_hooks = node.retained = None
+    node.op = plan.op
+    node.attributes = attributes
+    node.meta = plan.meta
+    node.released = False
+    node.recording = recording
+    kept = [x if y is None else y for x, y in zip(operands, recording.released)]
+    for k in recording.saved:
+        kept[k] = _saved(operands[k])
+    node.operands = tuple(kept)
+    node.out = _saved_new_output(out) if recording.reads_out else None
+    out._requires_grad = True
+    out._node = node
+
+
+def _saved(tensor):
+    """Saved(tensor), written out: this runs for most operands."""
+    saved, storage = _new(Saved), tensor._storage
+    saved.tensor = tensor
+    saved.version = tensor._version if storage is None else storage.version
+    return saved
+
+
+def _saved_new_output(out):
+    """`_saved_output` of a tensor that nobody else has seen."""
+    if out._storage is None:
+        out._storage = Storage()
+    alias = tensor_of(out._data)
+    alias._storage = out._storage
+    return _saved(alias)
+
+
+def _run_on_arrays(node, program, roots, cotangent):
+    """Cotangents of the operands; None if there are other arrays than were planned for."""
+    recording, out = node.recording, node.out
+    plan, inputs = recording.plan, [cotangent._data, None, *node.operands]
+    if not _is_planned(inputs[0], plan.meta):
+        return None
+    for k in recording.saved:
+        saved = node.operands[k]
+        tensor = saved.tensor
+        if tensor._version != saved.version:
+            node._restore(saved, k)
+        inputs[k + 2] = array = tensor._data
+        if not _is_planned(array, plan.metas[k]):
+            return None
+    if out is not None:
+        _check_version(out, f"{node.name()}, output")
+        inputs[1] = out.tensor._data
+        if not _is_planned(inputs[1], plan.meta):
+            return None
+    values = program.run(inputs)
+    return [
+        None
+        if number is None
+        else tensor_of(values[number])
+        if number >= len(inputs) and root is None
+        else _shown(node, cotangent, number, root, values, len(inputs))
+        for number, root in zip(program.results, roots)
+    ]
+
+
+def _is_planned(array, meta):
+    return array is not None and array.shape == meta.shape and array.dtype == meta.dtype.numpy
+
+
+def _shown(node, cotangent, number, root, values, n_inputs):
+    """A result that is one of the inputs, or a view of one."""
+    source = number if number < n_inputs else root
+    tensor = cotangent if source == 0 else node.out.tensor if source == 1 else node.operands[source - 2].tensor
+    if number < n_inputs:
+        return tensor
+    out = tensor_of(values[number])
+    show(out, tensor, values[source])
+    return out
+
+
 # --- which values a derivative reads --------------------------------------------------------------------------------
 _needs = {}
 
@@ -287,9 +428,9 @@ def edge_of(tensor):
     """Where a tensor's cotangent goes: (node, output index), or None if it needs none."""
     if not tensor._requires_grad:
         return None
-    if tensor._node is not None:
-        node = tensor._node
-        return Edge((node, node.output_index(tensor) if node.n_outputs > 1 else 0))
+    node = tensor._node
+    if node is not None:
+        return node, (node.output_index(tensor) if node.n_outputs > 1 else 0)
     if tensor._frame is not None and tensor._meta.history:
         answering = answering_for(tensor)
         if answering is not None:
@@ -302,8 +443,10 @@ def edge_of(tensor):
 
 def leaf_edge(tensor):
     """The end of the graph at a leaf."""
-    accumulator = tensor._accumulator and tensor._accumulator()
+    accumulator = tensor._accumulator
+    if accumulator is not None:
+        accumulator = accumulator()
     if accumulator is None:
         accumulator = AccumulateGrad(tensor)
-        tensor._accumulator = weakref.ref(accumulator)
-    return Edge((accumulator, 0))
+        tensor._accumulator = _weak_reference(accumulator)
+    return accumulator, 0

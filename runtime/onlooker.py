@@ -20,7 +20,7 @@ from .frame_again import NothingAgain
 from .frame_autograd import node_name
 from .gate import apply_eagerly, inplace_eagerly
 from .modes import state
-from .node import BaseNode, Edge, named
+from .node import BaseNode, named
 from .update import update_eagerly
 
 _PATIENCE_SECONDS = 0.1  # of another thread, for the call to end: the call may be waiting for that thread
@@ -169,7 +169,7 @@ class Onlooker(NothingAgain):
         return InFlightNode(node_name(stretch, stretch.step_of(tensor._vid)))
 
     def edge_of(self, tensor):
-        return Edge((self.node_of(tensor), 0))
+        return (self.node_of(tensor), 0)
 
     def _refuse(self, what, tensor):
         if self.frame.holds(tensor):

@@ -16,17 +16,9 @@ from ..compiler import dtypes
 from . import jit, kernels, threads
 from .cache import default_cache, pack, unpack
 from .description import Stretch
-from .gate import apply_eagerly
-from .modes import frame_hidden, no_grad
 from .places import Places
-from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, new_counter
+from .recording import new_counter
 from .references import first_unheld
-from .tensor import Tensor
-
-_ARRAY_DATA_OFFSET = 16
-_probe = np.zeros(3)
-if ctypes.c_size_t.from_address(id(_probe) + _ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
-    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
 
 # Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
 _REUSED_BYTES = 16384
@@ -246,22 +238,3 @@ def _find(text, build):
         cache.put(text, pack(meta, code))
         meta["source"] = "compiled"
     return Program(meta, jit.link(code))
-
-
-# --- running steps without a program --------------------------------------------------------------------------------
-def run_steps_eagerly(frame):
-    """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
-    with frame_hidden(frame.default_dtype), no_grad():
-        values = {vid: Tensor(array) for vid, array in frame.memory().items()}
-        for step in frame.steps[frame.flushed :]:
-            if step.op in (INPUT, ASSIGN):
-                continue
-            if step.op in (BACKWARD, GRADIENTS, UPDATE):
-                break
-            numbers = iter(frame.numbers[step.first_number :])
-            operands = [next(numbers) if k < 0 else values[k] for k in step.operands]
-            try:
-                values[step.first] = apply_eagerly(step.op, operands, step.attributes)
-            except Exception as error:
-                error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
-                raise

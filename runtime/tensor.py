@@ -377,8 +377,22 @@ def storage_of(tensor):
     return storage
 
 
+def show(out, operand, array):
+    """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
+    An onlooker (onlooker.py) may have been given a copy of operand's memory."""
+    if out._data.size == 0 or np.may_share_memory(out._data, array):
+        if operand._data is None or operand._data is array:
+            out.share_storage(operand)
+        out._base = operand if operand._base is None else operand._base
+
+
 _new_storages = {}  # id of a tensor -> its storage, between making it and giving it to the tensor
 _DTYPES = {d.numpy: d for d in dtypes.ALL}
+
+
+def dtype_of(array):
+    """The type of an array that a tensor may hold."""
+    return _DTYPES[array.dtype]
 
 
 def _apply(op, operands, attributes):
@@ -410,6 +424,22 @@ def pending_tensor(frame, vid, meta):
     self._accumulator = None
     self._storage = None
     self._base = None
+    return self
+
+
+def tensor_of(array):
+    """Tensor(array), written out like `pending_tensor`, because it runs for every op."""
+    self = _new(Tensor)
+    self._data = array
+    self._frame = None
+    self._vid = -1
+    self._requires_grad = False
+    self._grad = None
+    self._node = None
+    self._accumulator = None
+    self._storage = None
+    self._base = None
+    self._meta = None
     return self
 
 

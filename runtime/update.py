@@ -1,7 +1,12 @@
 """Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
 
+from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.table import Meta
+from .array_program import rule_program
 from .gate import check_fits, check_writable
 from .modes import state
+from .plan import add_attributes
+from .tensor import dtype_of
 
 
 def update(rule, rows, numbers=(), **flags):
@@ -72,6 +77,8 @@ def drop_gradients(tensors):
 
 
 def update_eagerly(rule, row, numbers, flags):
+    if state.frame is None and _update_as_planned(rule, row, numbers, flags):
+        return
     new = rule(*row, *numbers, **flags)
     for target, value in zip(row, new):
         if value is not None:
@@ -82,3 +89,54 @@ def update_eagerly(rule, row, numbers, flags):
             target.tell_readers()
             target.array[...] = value.array
             target.bump_version()
+
+
+# --- rules on arrays --------------------------------------------------------------------------------------------------
+def _update_as_planned(rule, row, numbers, flags):
+    """The same with a program of the rule, if it has one whose results fit their targets."""
+    arrays, key = [x.array for x in row], [rule, state.default_dtype, len(numbers)]
+    for array in arrays:
+        key += (array.dtype, array.shape)
+    if {*map(type, numbers)} - _FLOAT or not add_attributes(key, flags):
+        return False
+    program = _find(tuple(key), rule, arrays, numbers, flags)
+    if program is None:
+        return False
+    values = program.run([*arrays, *numbers])
+    written = [k for k, result in enumerate(program.results) if result is not None]
+    for k in written:
+        if not arrays[k].flags.writeable:
+            check_writable(row[k])
+    for k in written:
+        row[k].tell_readers()
+        arrays[k][...] = values[program.results[k]]
+        row[k].bump_version()
+    return True
+
+
+def _find(key, rule, arrays, numbers, flags):
+    """The program, made the second time: a rule that is a new function in every step costs nothing but the question."""
+    program = _programs.get(key)
+    if program is None or program is _ASKED:
+        program = _ASKED if program is None else _make(rule, arrays, numbers, flags)
+        if len(_programs) >= _MOST_PROGRAMS:
+            _programs.clear()
+        _programs[key] = program
+    return None if program is _ASKED or program is _NONE else program
+
+
+def _make(rule, arrays, numbers, flags):
+    metas = [Meta(x.shape, dtype_of(x)) for x in arrays] + [number_meta(x) for x in numbers]
+    found = rule_program(rule, metas, flags, state.default_dtype)
+    if found is None:
+        return _NONE
+    program, results = found
+    fits = all(
+        r is None or (r.shape == m.shape and r.dtype.category <= m.dtype.category) for r, m in zip(results, metas)
+    )
+    return program if fits and len(results) <= len(arrays) else _NONE
+
+
+_FLOAT, _MOST_PROGRAMS = {float}, 1024
+_ASKED, _NONE = "asked for once", "none can be made"
+_programs = {}

@@ -58,10 +58,9 @@ def _compiled(name, x, axis):
 def _eager(name, x, axis):
     out = np.empty(x.shape[1 - axis], x.dtype)
     dtype = dtypes.from_numpy(x.dtype)
-    if axis == 1:
-        kernels.run_reduction_inner(TABLE[name], dtype, x, out, *x.shape)
-    else:
-        kernels.run_reduction_outer(TABLE[name], dtype, x, out, 1, *x.shape)
+    outer, n, inner = (*x.shape, 1) if axis == 1 else (1, *x.shape)
+    kernel, sizes = kernels.reduction(TABLE[name], dtype, outer, n, inner)
+    kernel(kernels.address_of(x), kernels.address_of(out), *sizes)
     return out
 
 

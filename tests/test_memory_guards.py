@@ -193,6 +193,7 @@ def test_steps_outside_that_are_compiled_after_a_while(name, change, monkeypatch
 
     def run(steps_before):
         monkeypatch.setattr(steady, "STEPS_BEFORE", steps_before)
+        monkeypatch.setattr(steady, "FEWEST_ELEMENTS", 0)
         params = [weft.ones(3, requires_grad=True) for _ in range(2)]
         optimizer = make(weft, name, params)
         found = []

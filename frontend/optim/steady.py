@@ -2,6 +2,8 @@
 
 A step is the same ops on the same tensors, again and again, and eager mode pays for each by itself. Compiling pays when
 many more follow; how many that will be nobody knows, so it is begun after as many as have cost about what it costs.
+Gradients from outside are new tensors in every call, each of which has to be looked at: for few elements that takes
+longer than the ops do.
 """
 
 import weakref
@@ -9,6 +11,7 @@ import weakref
 from ..compiled import CompiledFunction
 
 STEPS_BEFORE = 50
+FEWEST_ELEMENTS = 1 << 16
 _steps = weakref.WeakKeyDictionary()  # optimizer -> how many steps it has made so far, or its compiled step
 
 
@@ -19,7 +22,12 @@ def update_groups(optimizer):
         made()
         return
     optimizer._update_groups()
-    _steps[optimizer] = made + 1 if made < STEPS_BEFORE else _compiled(weakref.ref(optimizer))
+    if made < STEPS_BEFORE:
+        _steps[optimizer] = made + 1
+    elif sum(param.numel() for group in optimizer.param_groups for param in group["params"]) >= FEWEST_ELEMENTS:
+        _steps[optimizer] = _compiled(weakref.ref(optimizer))
+    else:
+        _steps[optimizer] = 1  # to be asked again: groups can be added
 
 
 def _compiled(reference):

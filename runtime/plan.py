@@ -1,0 +1,114 @@
+"""What is found once for an op on operands of some types and shapes, and then looked up: which way eager mode takes.
+
+    key: op, default type, for each operand type and shape (or what number it is), attributes --> Plan
+
+A plan is made when its key is asked for the second time: shapes that never come again cost nothing but the question.
+"""
+
+from ..compiler.dtypes import DType
+from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.table import Meta
+from ..compiler.ops.view import data
+from . import array_program
+from .size import Size
+from .steps import step
+from .tensor import dtype_of
+
+_MOST_PLANS = 4096
+_plans = {}
+_asked = set()
+_PLAIN = frozenset((type(None), bool, int, str, DType))
+_INT = frozenset((int,))
+
+
+def is_view_op(op):
+    """Whether results of the op may show the memory of its operand."""
+    return op.kind == "view" or "view" in op.extra
+
+
+class Plan:
+    """How an op runs on such operands.
+
+    `run(*arrays)` computes the result; `shows` says whether it may show memory of the operands: "operand" as a view,
+    "copy" if what it shows has to be copied, None if it does not. `recordings` are the nodes it makes, by which of the
+    operands require gradients.
+    """
+
+    __slots__ = ("op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating")
+
+    def __init__(self, op, metas, meta, attributes, default_dtype):
+        self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
+        self.default_dtype = default_dtype
+        self.run = self.shows = None
+        self.recordings = {}
+        self.is_floating = meta.dtype.is_floating_point
+
+
+def add_attributes(key, attributes):
+    """Append to a key what tells attributes apart. False if one of them is of no kind that can be told apart."""
+    for name, value in attributes.items():
+        token = value if value.__class__ is DType else _token(value)
+        if token is None:
+            return False
+        key.append(name)
+        key.append(token)
+    return True
+
+
+def _token(value):
+    """Equal for values that are alike in kind too: `==` alone takes 2 for 2.0 and 0.0 for -0.0."""
+    kind = value.__class__
+    if kind is tuple or kind is Size:
+        if {*map(type, value)} <= _INT:
+            return tuple, tuple(value)
+        parts = tuple(map(_token, value))
+        return None if None in parts else (tuple, *parts)
+    if kind is float:
+        return float, value if value == value and value != 0.0 else repr(value)
+    return (kind, value) if kind in _PLAIN else None
+
+
+def plan_for(key, op, arrays, attributes, default_dtype):
+    """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
+    if key not in _asked:
+        if len(_asked) >= _MOST_PLANS:
+            _asked.clear()
+        _asked.add(key)
+        return None
+    plan = _make(op, arrays, dict(attributes), default_dtype)
+    if plan is not None:
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
+
+
+find = _plans.get
+
+
+def forget():
+    """Drop all plans: each is made anew when it is asked for."""
+    _plans.clear()
+    _asked.clear()
+
+
+def _make(op, arrays, attributes, default_dtype):
+    metas = tuple([_meta(x) for x in arrays])
+    meta = op.infer(metas, attributes, default_dtype)
+    plan = Plan(op, metas, meta, attributes, default_dtype)
+    if op.kind == "composite" and op.evaluate is None:
+        found = array_program.decomposition(op, metas, attributes, default_dtype)
+        if found is None:
+            return None
+        program, is_view = found
+        plan.run, plan.shows = program.function(), "copy" if is_view else None
+        return plan
+    if op is data:
+        return None
+    types = op.compute_dtype(metas, default_dtype)[0] if op.compute_dtype else None
+    plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
+    return plan
+
+
+def _meta(x):
+    return Meta(x.shape, dtype_of(x)) if hasattr(x, "dtype") else number_meta(x)
