@@ -16,7 +16,6 @@ from .runtime.frame_usual import NOT_STARTED
 from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
-from .runtime.usual_arguments import structure_of
 from .runtime.usual_learning import usual_frame
 
 MAX_SIGNATURES = 64
@@ -90,10 +89,8 @@ class CompiledFunction:
             return NOT_STARTED if kwargs else usual.call(self._function, args, args, None)
         if state.frame is not None:
             return NOT_STARTED
-        leaves = []
-        if structure_of((args, kwargs), leaves) != usual.structure:
-            return NOT_STARTED
-        return usual.call(self._function, tuple(leaves), args, kwargs)
+        leaves = usual.pick(args, kwargs)
+        return NOT_STARTED if leaves is None else usual.call(self._function, leaves, args, kwargs)
 
     def _call(self, tried, args, kwargs):
         """A call that does not begin like the one that was expected."""

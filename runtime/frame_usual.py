@@ -25,6 +25,7 @@ from .modes import frame_in_making, state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
 from .tensor import Tensor, pending_tensor
+from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work, owner_of
 from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
@@ -51,6 +52,7 @@ class UsualFrame(Ending, UsualBooks):
         self.modes = frame.recording.signature[2:]
         keys = iter([step.attributes for step in frame.start.path()])
         self.structure = structure  # of the arguments (usual_arguments.py); these are their leaves
+        self.pick = None if structure is None else argument_picker(structure)
         self.argument_types = list(map(type, arguments))
         self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
