@@ -96,7 +96,7 @@ class UsualFrame(Ending, UsualBooks):
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
-        self.ends_in_python = bool(self.slower_for)
+        self.ends_in_python = self.program is None or bool(self.segments)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -106,7 +106,7 @@ class UsualFrame(Ending, UsualBooks):
             self._use_native_methods()
 
     def _what_ends_in_python(self):
-        """(what native code does not know how to end, whether this call has it)."""
+        """(what native code does not know how to end by itself, whether this call has it)."""
         return (
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
             ("a tensor from outside is new in every call", self.fresh),
@@ -120,6 +120,7 @@ class UsualFrame(Ending, UsualBooks):
     def _use_native_methods(self):
         names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
         ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
+        ends += [self._begin_end, self._finish_end]
         methods = [getattr(self, name) for name in names]
         self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
         self._spans = Spans(self, replay)

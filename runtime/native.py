@@ -4,8 +4,8 @@ The methods of a UsualFrame are builtins that hold its words (NativeReplay). Cal
 the first such frame is made: `Op.__call__` becomes a slot wrapper (`install`), which looks at the words of the call in
 flight in this thread and calls the Python function that was there before if there is none.
 
-This takes a tenth of the time that Python takes. Where objects lie otherwise than we look for them (`layout` is None:
-another interpreter, or one without the interpreter lock) or with WEFT_NATIVE_REPLAY=0 the Python methods do the same.
+Python takes ten times as long. Where objects lie otherwise than we look for them (`layout` is None: another
+interpreter, or one without the interpreter lock) or with WEFT_NATIVE_REPLAY=0 the Python methods do the same.
 """
 
 import ctypes
@@ -319,11 +319,12 @@ class NativeReplay:
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
         words[t.LEARN] = id(learn)
-        for first, functions in ((t.SLOW, methods), (t.CLOSE, ends)):
+        for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
             words[first : first + len(functions)] = list(map(id, functions))
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
+        words[t.BEGIN_END : t.BEGIN_END + 2] = list(map(id, ends[5:])) if frame.slower_for else (0, 0)
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
         shared = t.BUSY, t.DEPARTED, t.WORKING

@@ -81,17 +81,48 @@ def _end(f, result):
     views = f.word(t.VIEWS)
     with b.loop(0, f.word(t.N_VIEWS, I64), 1) as i:
         f.assign(none, f.item(tensors, f.item(views, i, I64)), layout.base)
-    done = b.call(PTR, "weft_run", [b.arguments[0], b.offset(f.words, t.ENDED, 8), b.i64(1)])
+    ended, has_more = b.alloca(PTR), b.cmp("ne", f.word(t.BEGIN_END), NULL)
+    b.store(f.word(t.ENDED), ended)
+    with b.when(has_more):
+        _set_frame(f, f.word(t.FRAME))
+        f.store(b.i64(1), f.words, 8 * t.WORKING)
+        b.store(f.call(t.BEGIN_END), ended)
+        _fail_if_null(f, b.load(ended, PTR), result)
+    done = b.call(PTR, "weft_run", [b.arguments[0], ended, b.i64(1)])
     with b.when(b.cmp("eq", done, NULL)):
+        _let_go_of_end(f, ended, has_more)
         f.python("Py_DecRef", [result], "void")
         _keep_error(f, t.CLOSE_FAILED)
     f.python("Py_DecRef", [done], "void")
     is_done = b.cmp("eq", done, f.word(t.TRUE))
     with b.when(b.not_(is_done)):
+        f.store(b.i64(0), f.words, 8 * t.WORKING)
+        _let_go_of_end(f, ended, has_more)
         _python_end(f, t.CLOSE_UNUSUAL, NULL, 0, result)
     with b.when(is_done):
         f.count(f.word(t.PROGRAM_CALLS), 0)
+        with b.when(has_more):
+            answer = f.call(t.FINISH_END, ended, 1)
+            _let_go_of_end(f, ended, has_more)
+            _fail_if_null(f, answer, result)
+            f.python("Py_DecRef", [answer], "void")
+            _set_frame(f, f.word(t.NONE))
         _let_go(f, tensors)
+
+
+def _set_frame(f, frame):
+    f.python("PyDict_SetItem", [f.word(t.MODES), f.word(t.FRAME_NAME), frame], I32)
+
+
+def _fail_if_null(f, answer, result):
+    with f.b.when(f.b.cmp("eq", answer, NULL)):
+        f.python("Py_DecRef", [result], "void")
+        _keep_error(f, t.CLOSE_FAILED)
+
+
+def _let_go_of_end(f, ended, is_new):
+    with f.b.when(is_new):
+        f.python("Py_DecRef", [f.b.load(ended, PTR)], "void")
 
 
 def _let_go(f, tensors):
@@ -103,7 +134,8 @@ def _let_go(f, tensors):
         items = f.word(word)
         with b.when(b.cmp("ne", f.load(items, f.layout.size, I64), b.i64(0))):
             f.python("PyList_SetSlice", [items, b.i64(0), b.i64(2**63 - 1), NULL], I32)
-    f.store(b.i64(0), f.words, 8 * t.BUSY)
+    for word in (t.WORKING, t.BUSY):
+        f.store(b.i64(0), f.words, 8 * word)
 
 
 def _python_end(f, word, arguments, n, result, frame=NULL):

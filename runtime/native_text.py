@@ -91,6 +91,9 @@ CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 8
 N_OUTPUTS, OUTPUTS = 85, 86  # how many arrays the program writes, the results first; a list that gets all, or 0
 WORKING = 87  # whether Python is at work on the frame: who comes in then is no part of the call (onlooker.py)
 SLOW = 88  # and more: per method the Python method that does the same
+# What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
+# what native code does not know of. Null if there is nothing to do.
+BEGIN_END, FINISH_END = 102, 103
 API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(

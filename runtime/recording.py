@@ -7,7 +7,9 @@ Replaying a call walks the tree: every op only checks that it is the step it was
 looks like, never a value; values belong to the call (frame.py).
 """
 
+import os
 import sys
+import threading
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -34,6 +36,9 @@ def number_code(x):
 MAX_BRANCHES = 16
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
 _first = attrgetter("first")
+_growing = threading.RLock()  # not a Lock: a signal handler may ask while it is held
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_growing._at_fork_reinit)
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -122,21 +127,25 @@ class Step:
     def path(self):
         """The steps from the first to this one (a list that must not be changed, and grows if a step is recorded
         after this one)."""
-        if self._path is None:
-            # Recording asks at every step, so the list of the step before is taken over, not copied.
-            self._path, missing = self._taken_over("_path")
-            self._path += missing
-        return self._path
+        return self._path or self._grown("_path", lambda steps: steps)
 
-    def _taken_over(self, slot):
-        """(the list of the nearest step before this one that has one, the steps after that)."""
-        missing, step = [], self
-        while step.parent is not None and getattr(step, slot) is None:
-            missing.append(step)
-            step = step.parent
-        known = getattr(step, slot)
-        setattr(step, slot, None)
-        return [] if known is None else known, missing[::-1]
+    def _grown(self, slot, items_of):
+        """The list of the nearest step before this one that has one, with the items of the steps after that.
+
+        Recording asks at every step, so the list is taken over, not copied. Other threads may ask, and an exception may
+        come between two lines: a list is no step's while it grows, and is made anew if it is lost.
+        """
+        with _growing:
+            missing, step = [], self
+            while step.parent is not None and getattr(step, slot) is None:
+                missing.append(step)
+                step = step.parent
+            known = getattr(step, slot)
+            setattr(step, slot, None)
+            grown = [] if known is None else known
+            grown += items_of(missing[::-1])
+            setattr(self, slot, grown)
+        return grown
 
     def metas_count(self):
         """How many values are made up to here."""
@@ -158,10 +167,7 @@ class Step:
 
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list like that of `path`)."""
-        if self._metas is None:
-            self._metas, missing = self._taken_over("_metas")
-            self._metas += [m for step in missing for m in step.metas]
-        return self._metas
+        return self._metas or self._grown("_metas", lambda steps: [m for step in steps for m in step.metas])
 
     def find(self, op, operands, attributes, grad_enabled):
         """The step that followed this one before, if it was the same; else None."""

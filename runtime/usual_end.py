@@ -44,11 +44,8 @@ class Ending:
                 self.given = [self.tensors[vid] for vid in self.needed.live]
                 done = self.landed = self._run(ended)
             if done:
-                self._given_views.fill(self)
-                self._given_views.hand_out(self, ended)
+                self._hand_out_views(ended)
                 self._clean(ended)
-                if self.outside is not None:
-                    ended.open(self.numbers, self.outputs)
         except BaseException as error:
             if self._has_landed():
                 self.give_up()
@@ -58,6 +55,12 @@ class Ending:
             raise
         self.flight, self.working = None, done
         return done
+
+    def _hand_out_views(self, ended):
+        self._given_views.fill(self)
+        self._given_views.hand_out(self, ended)
+        if self.outside is not None:
+            ended.open(self.numbers, self.outputs)
 
     def give_up(self):
         """End a call after an exception that came between two lines. This frame is not used again, nor is one that was
@@ -97,7 +100,26 @@ class Ending:
         close(self.depart())
 
     def _close_failed(self, error):
-        self.depart().fail(error)
+        if self._has_landed():
+            self.give_up()
+        else:
+            self.working = False
+            self.depart().fail(error)
+
+    def _begin_end(self):
+        """What stands for the call in its results. The program is about to run."""
+        self.given = [self.tensors[vid] for vid in self.needed.live]
+        return self._new_end()
+
+    def _finish_end(self, ended):
+        """The program has run, and its results have been handed out: what else the end of a call is, but for counting
+        and for letting go of what native code knows."""
+        self.landed = True
+        self._hand_out_views(ended)
+        for change in reversed(self.changes):
+            change.clean(self)
+        self._forget()
+        self.landed = False
 
     @staticmethod
     def _close_after_error(error):
@@ -155,19 +177,24 @@ class Ending:
             change.clean(self)
         self.changed_arguments.clear()
 
+    def _forget(self):
+        """Hold nothing of the call that is over, of what native code does not know."""
+        for entered in self.fresh:
+            self.tensors[entered] = None
+        self.outputs.clear()
+        self.written, self.given, self.flight = (), None, None
+        self.arrays.clear()
+        self.copies.clear()
+        self.changed_arguments.clear()
+        self.owners, self.n_flushed, self.tried = (), 0, ()
+
     def _finish(self):
         """Hold nothing of the call that is over."""
         self.tensors[: self.n_tensors] = [None] * self.n_tensors
-        for entered in self.fresh:
-            self.tensors[entered] = None
+        self._forget()
         self.numbers.clear()
         self.changed_gradients.clear()
         self.remembered.clear()
-        self.outputs.clear()
-        self.written, self.given = (), None
-        self.arrays.clear()
-        self.copies.clear()
-        self.owners, self.n_flushed, self.tried = (), 0, ()
         # What was let go of may have had finalizers. From here on another thread may use this frame.
         if state.frame is self:
             state.frame = None

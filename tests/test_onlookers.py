@@ -124,7 +124,7 @@ def test_an_exception_that_the_call_survives():
     counted = Interrupt()
     right = run(lambda f: f, counted)
     run(weft.compile, counted := Interrupt())
-    for at in range(1, counted.count, 23):
+    for at in range(1, counted.count, 11):
         try:
             got = run(weft.compile, Interrupt(raise_stop, at))
         except RuntimeError as error:
