@@ -44,9 +44,9 @@ class Places:
         same in call after call: they are looked at once."""
         if len(arrays) != len(self.items):
             raise AssertionError(f"a program of {len(self.items)} inputs was given {len(arrays)}")
-        pick, same, others = _NOTHING if expected is None else expected.compared.get(self, _NOTHING)
-        if same and all(map(is_, pick(arrays), same)):
-            for k in others:
+        known = None if expected is None else expected.compared.get(self)
+        if known is not None and all(map(is_, known[0](arrays), known[1])):
+            for k in known[2]:
                 self.require_one(k, arrays[k])
             return
         for k, array in enumerate(arrays):
@@ -64,16 +64,17 @@ class Places:
             raise AssertionError(f"input {k} of a program is {found}, which was built for {place}")
 
 
-_NOTHING = None, (), ()
-
-
 def _split(arrays, expected):
     """(a function that picks the arrays of an Expectation, these, the positions of the others)."""
     known = set(map(id, expected.arrays))
     places = [k for k, array in enumerate(arrays) if id(array) in known]
     # Of one alone itemgetter would not make a tuple.
-    pick = itemgetter(*places, *places[:1]) if places else None
-    return pick, pick(arrays) if places else (), [k for k in range(len(arrays)) if k not in places]
+    pick = itemgetter(*places, *places[:1]) if places else _nothing_of
+    return pick, pick(arrays), [k for k in range(len(arrays)) if k not in places]
+
+
+def _nothing_of(arrays):
+    return ()
 
 
 def words_of(place, held):
