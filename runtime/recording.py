@@ -7,9 +7,7 @@ Replaying a call walks the tree: every op only checks that it is the step it was
 looks like, never a value; values belong to the call (frame.py).
 """
 
-import os
 import sys
-import threading
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -36,9 +34,6 @@ def number_code(x):
 MAX_BRANCHES = 16
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
 _first = attrgetter("first")
-_growing = threading.RLock()  # not a Lock: a signal handler may ask while it is held
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_growing._at_fork_reinit)
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -103,8 +98,7 @@ class Step:
         "line",
         "parent",
         "depth",
-        "_path",
-        "_metas",
+        "_lists",
     )
 
     def __init__(self, op, operands, attributes, grad_enabled, metas, first, first_number, line, detail=None):
@@ -121,30 +115,27 @@ class Step:
         self.line = line
         self.parent = None
         self.depth = 0
-        self._path = None
-        self._metas = None
+        self._lists = {}  # path and metas, or what later steps have not taken over of them
 
     def path(self):
         """The steps from the first to this one (a list that must not be changed, and grows if a step is recorded
         after this one)."""
-        return self._path or self._grown("_path", lambda steps: steps)
+        return self._lists.get("path") or self._grown("path", lambda steps: steps)
 
-    def _grown(self, slot, items_of):
+    def _grown(self, name, items_of):
         """The list of the nearest step before this one that has one, with the items of the steps after that.
 
-        Recording asks at every step, so the list is taken over, not copied. Other threads may ask, and an exception may
-        come between two lines: a list is no step's while it grows, and is made anew if it is lost.
+        Recording asks at every step, so the list is taken over, not copied. By a pop, of which two threads cannot get the
+        same: a list is nobody else's while it grows, and if an exception comes in between it is made anew.
         """
-        with _growing:
-            missing, step = [], self
-            while step.parent is not None and getattr(step, slot) is None:
-                missing.append(step)
-                step = step.parent
-            known = getattr(step, slot)
-            setattr(step, slot, None)
-            grown = [] if known is None else known
-            grown += items_of(missing[::-1])
-            setattr(self, slot, grown)
+        missing, step, known = [], self, None
+        while step.parent is not None and known is None:
+            missing.append(step)
+            step = step.parent
+            known = step._lists.pop(name, None)
+        grown = [] if known is None else known
+        grown += items_of(missing[::-1])
+        self._lists[name] = grown
         return grown
 
     def metas_count(self):
@@ -167,7 +158,7 @@ class Step:
 
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list like that of `path`)."""
-        return self._metas or self._grown("_metas", lambda steps: [m for step in steps for m in step.metas])
+        return self._lists.get("metas") or self._grown("metas", lambda steps: [m for step in steps for m in step.metas])
 
     def find(self, op, operands, attributes, grad_enabled):
         """The step that followed this one before, if it was the same; else None."""

@@ -4,6 +4,7 @@ A trace function runs wherever a signal handler, a finalizer or a callback of th
 unlike those at a place that can be chosen and found again.
 """
 
+import dis
 import random
 import sys
 from pathlib import Path
@@ -14,12 +15,21 @@ from weft import nn
 _FOLDERS = (str(Path(weft.__file__).parent), str(Path(weft.runtime.__file__).parent))
 
 
-class Interrupt:
-    """A `with` block in which `handler` is called once, before the n-th bytecode of weft's frontend and runtime."""
+# After these CPython looks whether a signal has come. Not at the beginning and the end of a `with` block, so that locks
+# are released whatever a handler raises.
+_CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
 
-    def __init__(self, handler=None, at=0):
-        self.handler, self.at = handler, at
-        self.count, self.place = 0, None
+
+class Interrupt:
+    """A `with` block in which `handler` is called once, before the n-th bytecode of weft's frontend and runtime.
+
+    raises: the handler raises, as one of a signal may: it is called before the first bytecode from the n-th on before
+    which signals are handled. (What finalizers and callbacks raise is printed and forgotten.)
+    """
+
+    def __init__(self, handler=None, at=0, raises=False):
+        self.handler, self.at, self.raises = handler, at, raises
+        self.count, self.place, self.before = 0, None, {}
 
     def __enter__(self):
         sys.settrace(self._enter_function)
@@ -32,16 +42,21 @@ class Interrupt:
         if not frame.f_code.co_filename.startswith(_FOLDERS):
             return None
         frame.f_trace_opcodes = True
+        self.before.pop(id(frame), None)
         return self._step
 
     def _step(self, frame, event, argument):
         if event == "opcode":
             self.count += 1
-            if self.count == self.at:
+            if self.count >= self.at > 0 and self.place is None and self._may_come(frame):
                 code = frame.f_code
                 self.place = f"{Path(code.co_filename).name}: {code.co_name}, line {frame.f_lineno}"
                 self.handler()
+            self.before[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
         return self._step
+
+    def _may_come(self, frame):
+        return not self.raises or self.before.get(id(frame), "RESUME").startswith(_CHECKED)
 
 
 class Training:

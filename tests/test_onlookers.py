@@ -95,7 +95,7 @@ def test_an_exception_at_any_moment(kind):
             training = Training(weft.compile, kind)
             for _ in range(step):
                 training.step()
-            interrupt = Interrupt(raise_stop, at)
+            interrupt = Interrupt(raise_stop, at, raises=True)
             with pytest.raises(Stop):
                 training.step(interrupt)
             assert state.frame is None, interrupt.place
@@ -126,7 +126,7 @@ def test_an_exception_that_the_call_survives():
     run(weft.compile, counted := Interrupt())
     for at in range(1, counted.count, 11):
         try:
-            got = run(weft.compile, Interrupt(raise_stop, at))
+            got = run(weft.compile, Interrupt(raise_stop, at, raises=True))
         except RuntimeError as error:
             assert "interrupted by an exception in the middle of one of its ops" in str(error)
             continue
