@@ -125,8 +125,8 @@ class Step:
     def _grown(self, name, items_of):
         """The list of the nearest step before this one that has one, with the items of the steps after that.
 
-        Recording asks at every step, so the list is taken over, not copied. By a pop, of which two threads cannot get the
-        same: a list is nobody else's while it grows, and if an exception comes in between it is made anew.
+        Recording asks at every step, so the list is taken over, not copied. By a pop, of which two threads cannot get
+        the same: a list is nobody else's while it grows, and if an exception comes in between it is made anew.
         """
         missing, step, known = [], self, None
         while step.parent is not None and known is None:
