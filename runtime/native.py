@@ -317,8 +317,7 @@ class NativeReplay:
         if frame.program is not None:
             self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
-        words[t.CHANGED_GRADIENTS] = id(frame.changed_gradients)
-        words[t.LEARN] = id(learn)
+        words[t.CHANGED_GRADIENTS], words[t.LEARN] = id(frame.changed_gradients), id(learn)
         for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
             words[first : first + len(functions)] = list(map(id, functions))
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
