@@ -2,7 +2,8 @@
 
 State of an optimizer is there whole or not at all, no call stays open, and training can go on. Where handlers run
 CPython decides: when a function begins, and after calls. A profile function is called in the same places, so here it
-raises, in one place after the other.
+raises, in one place after the other. (It is called before calls of C functions too, but no handler runs there: at the
+end of a `with` block, before the lock is released.)
 """
 
 import contextlib
@@ -53,8 +54,8 @@ def places_in(function):
     """In how many places an exception can come in a call of the function."""
     n = [0]
 
-    def count(*_):
-        n[0] += 1
+    def count(frame, event, argument):
+        n[0] += event != "c_call"
 
     sys.setprofile(count)
     try:
@@ -68,8 +69,8 @@ def interrupt(function, place):
     """Whether an exception that comes in this place of the call got out of it."""
     left = [place]
 
-    def stop(*_):
-        left[0] -= 1
+    def stop(frame, event, argument):
+        left[0] -= event != "c_call"
         if left[0] < 0:
             sys.setprofile(None)
             raise Stop
