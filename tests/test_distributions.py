@@ -39,6 +39,9 @@ CONTINUOUS = {
     "StudentT": lambda d, t: d.StudentT(t(2.5, 1.5), t(0.5, -1), t(1.5, 0.3)),
     "FisherSnedecor": lambda d, t: d.FisherSnedecor(t(2.5, 5), t(3.5, 7)),
     "ContinuousBernoulli": lambda d, t: d.ContinuousBernoulli(t(0.2, 0.5)),
+    "GeneralizedPareto": lambda d, t: d.GeneralizedPareto(
+        t(0.5, 1, 0).float(), t(1, 2, 1).float(), t(0.2, -0.5, 0).float()
+    ),
     "RelaxedBernoulli": lambda d, t: d.RelaxedBernoulli(t(0.7), probs=t(0.2, 0.6)),
 }
 DISCRETE = {
@@ -61,6 +64,9 @@ VECTORS = {
     "of a precision": lambda d, t: d.MultivariateNormal(t(0.5, 1), precision_matrix=t(2, 0.5, 0.5, 1).reshape(2, 2)),
     "of a factor": lambda d, t: d.MultivariateNormal(t(0.5, 1).repeat(3, 1), scale_tril=t(2, 0, 0.5, 1).reshape(2, 2)),
     "LowRank": lambda d, t: d.LowRankMultivariateNormal(t(0.5, 1), t(2, 0.5).reshape(2, 1), t(0.3, 1)),
+    "LKJCholesky": lambda d, t: d.LKJCholesky(3, t(1.5, 0.7)),
+    "Wishart": lambda d, t: d.Wishart(t(3.5)[0], t(2, 0.5, 0.5, 1).reshape(2, 2)),
+    "Wishart of a factor": lambda d, t: d.Wishart(t(2.5, 4), scale_tril=t(2, 0, 0.5, 1).reshape(2, 2)),
     "Independent": lambda d, t: d.Independent(d.Normal(t(0.5, -1), t(1.5, 0.3)), 1),
     "LogisticNormal": lambda d, t: d.LogisticNormal(t(0.5, -1), t(1.5, 0.3)),
     "MixtureSameFamily": lambda d, t: d.MixtureSameFamily(d.Categorical(t(0.3, 0.7)), d.Normal(t(0, 3), t(1, 0.5))),
@@ -389,6 +395,8 @@ TRANSFORMS = {
     "IndependentTransform": lambda d, t: d.IndependentTransform(d.ExpTransform(), 1),
     "CatTransform": lambda d, t: d.CatTransform([d.ExpTransform(), d.SigmoidTransform()], -1, [1, 2]),
     "StackTransform": lambda d, t: d.StackTransform([d.ExpTransform(), d.SigmoidTransform(), d.TanhTransform()], -1),
+    "CorrCholeskyTransform": lambda d, t: d.CorrCholeskyTransform(),
+    "CumulativeDistribution": lambda d, t: d.CumulativeDistributionTransform(d.Normal(t(0.5)[0], 2.0)),
     "inverse": lambda d, t: d.ComposeTransform(
         [d.SigmoidTransform(), d.ExpTransform().inv, d.AffineTransform(0.0, 2.0)]
     ),

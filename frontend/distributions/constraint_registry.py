@@ -72,6 +72,7 @@ for _registry in (biject_to, transform_to):
     _registry.register(
         constraints.stack, lambda c, to=_registry: transforms.StackTransform([to(x) for x in c.cseq], c.dim)
     )
+    _registry.register(constraints.corr_cholesky, lambda c: transforms.CorrCholeskyTransform())
 biject_to.register(constraints.simplex, lambda c: transforms.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda c: transforms.SoftmaxTransform())
 transform_to.register(constraints.lower_cholesky, lambda c: transforms.LowerCholeskyTransform())

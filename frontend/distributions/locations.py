@@ -6,6 +6,7 @@ import numpy as np
 
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
+from ..functions import where
 from ..runtime.tensor import Tensor
 from ..special import i0e, i1e
 from . import constraints
@@ -267,3 +268,65 @@ class VonMises(Distribution):
         k = self.concentration
         normalizer = math.log(2 * math.pi) + i0e(k).log() + k
         return k * (self._checked(value) - self.loc).cos() - normalizer
+
+
+class GeneralizedPareto(Distribution):
+    """What exceeds a threshold `loc`: the survival function is (1 + c (x - loc) / scale)^(-1 / c) for the concentration
+    c, and exp(-(x - loc) / scale) where it is 0."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
+    has_rsample = True
+
+    def __init__(self, loc, scale, concentration, validate_args=None):
+        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self):
+        end = self.loc - self.scale / self.concentration
+        return constraints.interval(self.loc, where(self.concentration < 0, end, math.inf))
+
+    def _split(self):
+        """(where the concentration counts as 0, a concentration to divide by)."""
+        is_zero = self.concentration.abs() <= 1e-8
+        return is_zero, where(is_zero, 1.0, self.concentration)
+
+    @property
+    def mean(self):
+        c = self.concentration
+        return where(c < 1, self.loc + self.scale / (1 - where(c < 1, c, 0.5)), math.nan)
+
+    @property
+    def mode(self):
+        return self.loc
+
+    @property
+    def variance(self):
+        c = where(self.concentration < 0.5, self.concentration, 0.25)
+        found = self.scale**2 / ((1 - c) ** 2 * (1 - 2 * c))
+        return where(self.concentration < 0.5, found, math.nan)
+
+    def rsample(self, sample_shape=()):
+        return self.icdf(rand(self._extended_shape(sample_shape), dtype=self.loc.dtype))
+
+    def log_prob(self, value):
+        z, (is_zero, c) = (self._checked(value) - self.loc) / self.scale, self._split()
+        return -self.scale.log() - where(is_zero, z, (1 / c + 1) * (c * z).log1p())
+
+    def log_survival_function(self, value):
+        """The logarithm of the probability of more than a value."""
+        z, (is_zero, c) = (self._checked(value) - self.loc) / self.scale, self._split()
+        return where(is_zero, -z, -(c * z).log1p() / c)
+
+    def log_cdf(self, value):
+        return (-self.log_survival_function(value).exp()).log1p()
+
+    def cdf(self, value):
+        return self.log_cdf(value).exp()
+
+    def icdf(self, value):
+        above, (is_zero, c) = (-value).log1p(), self._split()
+        return self.loc + where(is_zero, -self.scale * above, self.scale / c * (-c * above).expm1())
+
+    def entropy(self):
+        return self.scale.log() + self.concentration + 1

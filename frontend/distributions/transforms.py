@@ -2,8 +2,8 @@
 
 import math
 
-from ..arranging import broadcast_shapes
-from ..creation import full_like
+from ..arranging import broadcast_shapes, tril_indices
+from ..creation import eye, full_like
 from ..linalg import cholesky
 from ..nn import functional as F
 from ..runtime.size import Size
@@ -14,10 +14,10 @@ from .distribution import broadcast_all, epsilon, is_number, sum_rightmost, tiny
 from .transform import ComposeTransform, IndependentTransform, ReshapeTransform, Transform, identity_transform
 
 __all__ = [
-    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "ExpTransform", "IndependentTransform",
-    "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform",
-    "SoftmaxTransform", "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform",
-    "identity_transform",
+    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+    "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
+    "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
 ]  # fmt: skip
 
 
@@ -188,6 +188,27 @@ def _equal(a, b):
     return same.all().item() if isinstance(same, Tensor) else same
 
 
+class CumulativeDistributionTransform(Transform):
+    """The distribution function of a distribution: its draws become uniform numbers."""
+
+    codomain, bijective, sign = constraints.unit_interval, True, 1
+
+    def __init__(self, distribution, cache_size=0):
+        super().__init__(cache_size)
+        self.distribution = distribution
+
+    domain = property(lambda self: self.distribution.support)
+
+    def _call(self, x):
+        return self.distribution.cdf(x)
+
+    def _inverse(self, y):
+        return self.distribution.icdf(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.distribution.log_prob(x)
+
+
 # --- of vectors and matrices ------------------------------------------------------------------------------------------
 class SoftmaxTransform(_Plain):
     """exp(x) over its sum: vectors of probabilities. Not injective."""
@@ -260,6 +281,57 @@ class PositiveDefiniteTransform(_Plain):
 
     def _inverse(self, y):
         return LowerCholeskyTransform().inv(cholesky(y))
+
+
+class CorrCholeskyTransform(_Plain):
+    """n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix: their tanh are partial correlations, row by
+    row below the diagonal."""
+
+    domain, codomain, bijective = constraints.real_vector, constraints.corr_cholesky, True
+
+    def _call(self, x):
+        partial = x.tanh().clamp(-1 + epsilon(x), 1 - epsilon(x))
+        size = _triangle_side(x.shape[-1])
+        row, column = tril_indices(size, size, -1)
+        below = x.new_zeros(*x.shape[:-1], size * size).index_add(-1, row * size + column, partial)
+        below = below.reshape(*x.shape[:-1], size, size)
+        left = (1 - below.square()).sqrt().cumprod(-1)
+        return (below + eye(size, dtype=x.dtype)) * F.pad(left[..., :-1], [1, 0], value=1)
+
+    def _inverse(self, y):
+        left = F.pad((1 - (y * y).cumsum(-1))[..., :-1], [1, 0], value=1)
+        partial = _below(y) / _below(left).sqrt()
+        return (partial.log1p() - (-partial).log1p()) / 2
+
+    def log_abs_det_jacobian(self, x, y):
+        # Where a row is but one step from the diagonal, what is left of its length does not enter.
+        left = _below(1 - (y * y).cumsum(-1), -2)
+        return 0.5 * left.log().sum(-1) - 2 * (x + F.softplus(-2 * x) - math.log(2.0)).sum(-1)
+
+    def forward_shape(self, shape):
+        side = _triangle_side(_vector(shape)[-1])
+        return Size((*shape[:-1], side, side))
+
+    def inverse_shape(self, shape):
+        if len(shape) < 2:
+            raise ValueError("Too few dimensions on input")
+        if shape[-2] != shape[-1]:
+            raise ValueError("Input is not square")
+        return Size((*shape[:-2], shape[-1] * (shape[-1] - 1) // 2))
+
+
+def _triangle_side(count):
+    side = round((0.25 + 2 * count) ** 0.5 + 0.5)
+    if side * (side - 1) // 2 != count:
+        raise ValueError("Input is not a flattened lower-diagonal number")
+    return side
+
+
+def _below(matrix, offset=-1):
+    """The elements below the diagonal, row by row, in the last dimension."""
+    size = matrix.shape[-1]
+    row, column = tril_indices(size, size, offset)
+    return matrix.reshape(*matrix.shape[:-2], size * size).index_select(-1, row * size + column)
 
 
 class CatTransform(Transform):
