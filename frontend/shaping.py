@@ -183,19 +183,20 @@ def vstack(tensors):
 
 
 def narrow(input, dim, start, length):
-    if input.ndim == 0:
+    sizes = tuple(input.shape)
+    if not sizes:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    axis = normalize_axis("narrow", dim, input.ndim)
+    axis = normalize_axis("narrow", dim, len(sizes))
+    size = sizes[axis]
     if hasattr(start, "dtype") and (start.ndim or start.dtype.category != 1):
         raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor, got {start.dtype.name}{start.shape}")
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
-    if not -input.shape[axis] <= start <= input.shape[axis]:
-        size = input.shape[axis]
+    if not -size <= start <= size:
         raise IndexError(f"narrow: start out of range (expected to be in range of [{-size}, {size}], but got {start})")
-    start = int(start) + (input.shape[axis] if start < 0 else 0)
-    if not 0 <= start <= start + length <= input.shape[axis]:
-        raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({input.shape[axis]})")
+    start = int(start) + (size if start < 0 else 0)
+    if not 0 <= start <= start + length <= size:
+        raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({size})")
     return view.slice_(input, spec=_range_spec(input, axis, start, length))
 
 
@@ -220,7 +221,9 @@ def split(input, split_size=None, dim=0, *, split_size_or_sections=None):
 
 
 def _range_spec(x, axis, start, length):
-    return tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
+    spec = [(0, 1, d) for d in tuple(x.shape)]
+    spec[axis] = (start, 1, length)
+    return tuple(spec)
 
 
 def chunk(input, chunks, dim=0):
@@ -260,9 +263,11 @@ def roll(input, shifts, dims=None):
     pairs = zip(shifts, dims)
     for shift, dim in pairs:
         axis = normalize_axis("roll", dim, input.ndim)
-        size = input.shape[axis]
+        size = tuple(input.shape)[axis]
         cut = size - int(shift) % size if size else 0
-        input = cat([narrow(input, axis, cut, size - cut), narrow(input, axis, 0, cut)], axis)
+        parts = [view.slice_(input, spec=_range_spec(input, axis, *part)) for part in ((cut, size - cut), (0, cut))]
+        # Empty ones are for `cat` to judge.
+        input = view.cat(*parts, axis=axis) if 0 < cut < size else cat(parts, axis)
     return input
 
 
