@@ -8,7 +8,7 @@ same bits. Compiling costs a tenth of a second, once per machine: it is done whe
 from .program import load_program
 
 # A step takes about half a nanosecond for each element.
-ELEMENTS_BEFORE = 1 << 28
+ELEMENTS_BEFORE = 1 << 27
 FEWEST_ELEMENTS = 1 << 14
 
 

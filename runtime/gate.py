@@ -22,20 +22,22 @@ apply = _apply
 def apply_eagerly(op, operands, attributes):
     """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
     default_dtype = state.default_dtype
-    key, arrays, requires = [op, default_dtype], [], False
+    # `requires`: of operand k, bit k says whether it requires gradients.
+    key, arrays, requires, bit = [op, default_dtype], [], 0, 1
     for x in operands:
         if isinstance(x, Tensor):
             array = x._data
             if array is None:
                 array = x.array
             if x._requires_grad:
-                requires = True
+                requires |= bit
             key.append(array.dtype)
             key.append(array.shape)
             arrays.append(array)
         else:
             key.append(x.__class__)
             arrays.append(x)
+        bit += bit
     # A call in flight may hold other values than memory does.
     if state.frame is not None or attributes and not add_attributes(key, attributes):
         return _apply_unplanned(op, operands, attributes)
@@ -50,7 +52,7 @@ def apply_eagerly(op, operands, attributes):
         else:
             out._data = _own_memory(out._data, operands)
     if requires and plan.is_floating and state.grad_enabled:
-        record(plan, operands, attributes, out)
+        record(plan, operands, attributes, out, requires)
     return out
 
 

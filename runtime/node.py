@@ -305,17 +305,24 @@ class Recording:
         return found if kept.issuperset(k for k in found[0].read() if k < n_inputs) else None
 
 
-def record(plan, operands, attributes, out):
-    """Give the result of an op the node that made it, if gradients flow to any operand."""
-    mask = tuple([isinstance(x, Tensor) and x._requires_grad for x in operands])
-    recording = plan.recordings.get(mask)
+def record(plan, operands, attributes, out, requires):
+    """Give the result of an op the node that made it, if gradients flow to any operand. Bit k of `requires` says
+    whether operand k requires them."""
+    recording = plan.recordings.get(requires)
     if recording is None:
-        wanted = tuple([r and has_rule(plan.op, k) for k, r in enumerate(mask)])
-        recording = plan.recordings[mask] = Recording(plan, operands, wanted) if True in wanted else False
+        wanted = tuple([bool(requires >> k & 1) and has_rule(plan.op, k) for k in range(len(operands))])
+        recording = plan.recordings[requires] = Recording(plan, operands, wanted) if True in wanted else False
     if recording is False:
         return
     node = _new(recording.kind)
-    node.edges = tuple([edge_of(x) if d else None for x, d in zip(operands, recording.differentiated)])
+    edges = []
+    for x, differentiated in zip(operands, recording.differentiated):
+        before = x._node if differentiated else None
+        if before is not None and before.n_outputs == 1:
+            edges.append((before, 0))
+        else:
+            edges.append(edge_of(x) if differentiated else None)
+    node.edges = tuple(edges)
     node.sequence = next(_sequence)
     node.hooks = node.pre_hooks = node.retained = None
     node.op = plan.op
