@@ -197,6 +197,13 @@ def where(condition, input=None, other=None):
 
 def clamp(input, min=None, max=None):
     """Limit to [min, max]; either may be None, a number or a tensor."""
+    if input.dtype is bool_ and min is not None and max is not None:
+        # PyTorch has the extremes of bools for one bound at a time.
+        bounds_are_bool = isinstance(min, bool) and isinstance(max, bool)
+        dtype = bool_ if bounds_are_bool else (input + (operand(min) + operand(max))).dtype
+        if dtype is bool_:
+            raise NotImplementedError("clamp: not implemented for bool with two bounds; use input & max | min")
+        input = comparison.cast(input, dtype=dtype)
     if input.dtype is bool_:
         # Extremes of bools are logic, which clamp's arithmetic refuses.
         bounds = ((GENERATED["maximum"], min), (GENERATED["minimum"], max))

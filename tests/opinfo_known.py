@@ -16,7 +16,6 @@ ABSENT = {
     **dict.fromkeys(
         str.split("linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve"), "NumPy has no such decomposition"
     ),
-    "randint_like": "not there yet",
     "slice": "x[a:b] under an internal name",
 }
 
