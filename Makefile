@@ -1,4 +1,4 @@
-# make demo, make test, make test-interpreters, make bench, make lint, make clean. Needs CPython 3.10 to 3.14; everything
+# make demo, make test, make test-interpreters, make bench, make lint, make clean. Needs CPython 3.10 to 3.13; everything
 # else goes into .venv (and .venv-3.12, ... for other interpreters).
 PYTHON ?= python3
 VENV = .venv
