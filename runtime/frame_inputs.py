@@ -138,7 +138,8 @@ def before_lending(frame, tensor):
     if frame.closed:
         return
     if tensor._frame is frame:
-        frame.compute(tensor) if tensor._data is None else None
+        if tensor._data is None:
+            frame.compute(tensor)
         _hold(frame, tensor)
     elif id(tensor) in frame.bound:
         frame.flush()

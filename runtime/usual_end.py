@@ -175,7 +175,6 @@ class Ending:
             segment.clean(self, ended)
         for change in reversed(self.changes):
             change.clean(self)
-        self.changed_arguments.clear()
 
     def _forget(self):
         """Hold nothing of the call that is over, of what native code does not know."""

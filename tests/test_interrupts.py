@@ -315,7 +315,6 @@ def test_an_attribute_of_a_module_is_the_one_in_its_table():
         assert layer.weight is dict(layer.named_parameters())["weight"]
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that raises")
 def test_a_timer_that_fires_in_the_first_calls():
     def fire(*_):
         raise Stop

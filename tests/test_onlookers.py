@@ -239,7 +239,6 @@ def test_finalizers_that_compute():
     assert len(seen) > 8 and all(isinstance(value, float) for value in seen), seen
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="POSIX timers")
 def test_signals_while_training():
     expected = history(Training(lambda f: f, "adam"), 40)[-1]
     before = signal.getsignal(signal.SIGALRM)

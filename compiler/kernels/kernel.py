@@ -64,7 +64,7 @@ class Kernel:
 
     def lower(self, group, lowering):
         """What computes a group (see pipeline.py: Lowering)."""
-        raise NotImplementedError(f"{type(self).__name__} is no kernel")
+        raise NotImplementedError(f"{type(self).__name__} does not say how it computes a group: it must define `lower`")
 
     def flops(self, value):
         return 0

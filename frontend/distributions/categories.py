@@ -174,7 +174,10 @@ class Multinomial(_OfCategorical):
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
         if not isinstance(total_count, int):
-            raise NotImplementedError("inhomogeneous total_count is not supported")
+            raise NotImplementedError(
+                f"Multinomial: total_count must be one int for the whole batch, got {type(total_count).__name__}; "
+                "make a distribution for each count"
+            )
         self.total_count = total_count
         super().__init__(Categorical(probs, logits), validate_args)
 

@@ -23,7 +23,10 @@ class ConstraintRegistry:
     def __call__(self, constraint):
         factory = self._factories.get(type(constraint))
         if factory is None:
-            raise NotImplementedError(f"Cannot transform {type(constraint).__name__} constraints")
+            raise NotImplementedError(
+                f"Cannot transform {type(constraint).__name__} constraints: no transform onto them is registered; "
+                "register one with biject_to.register or transform_to.register"
+            )
         return factory(constraint)
 
 
