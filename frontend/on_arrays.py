@@ -1,0 +1,235 @@
+"""Derivatives for code that thinks in NumPy arrays: `scipy.optimize`, samplers, fits.
+
+`value_and_grad`, `grad`, `hessian` and `hvp` take a function of tensors and give a function of arrays, compiled. Arrays
+are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is shared with the
+caller: the results are his, and what he does to his arrays afterwards changes nothing.
+
+>>> import numpy as np
+>>> def rosenbrock(x):
+...     return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+>>> value_and_grad(rosenbrock)(np.array([1.0, 2.0]))
+(100.0, array([-400.,  200.]))
+"""
+
+from functools import update_wrapper, wraps
+
+import numpy as np
+
+from . import autograd
+from .compiled import compile
+from .creation import tensor, zeros_like
+from .runtime.modes import enable_grad, inference_mode, no_grad, state
+from .runtime.tensor import Tensor
+from .shaping import stack
+
+COPIED_BYTES = 1 << 16  # results up to here are copied; a larger one is handed over with its memory
+
+
+class OnArrays:
+    """A function of arrays around a compiled one of tensors. `derive(value, tensors)` gives the results to be handed
+    out, from what `function` returned and the tensors that it is differentiated for."""
+
+    def __init__(self, name, function, argnums, derive):
+        if not callable(function):
+            raise TypeError(f"{name}: expected a function of tensors, got {type(function).__name__}")
+        update_wrapper(self, function, updated=())
+        self._name, self._function, self._argnums, self._derive = name, function, argnums, derive
+        self._compiled = {}  # (positions to differentiate for, keywords) -> compiled function of all arguments in a row
+        self._kept = []  # lists of tensors, one for every call that may be under way at once
+
+    def _results(self, args, kwargs, places):
+        """The results, as tensors, for arrays; whatever the caller's mode."""
+        if not state.grad_enabled:
+            with inference_mode(False), enable_grad():
+                return self._results(args, kwargs, places)
+        compiled = self._compiled.get((places, *kwargs)) or self._compile(places, tuple(kwargs))
+        values = (*args, *kwargs.values())
+        # Within a compiled call what is read is read later: tensors are not filled again there.
+        kept = self._kept.pop() if self._kept and state.frame is None else []
+        if len(kept) != len(values):
+            kept = [None] * len(values)
+        tensors = [self._filled(kept, k, value, k in places) for k, value in enumerate(values)]
+        results = compiled(*tensors)
+        if state.frame is None:
+            self._kept.append(kept)
+        return results
+
+    def _compile(self, places, names):
+        def program(*tensors):
+            n_args = len(tensors) - len(names)
+            value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
+            _check_value(self._name, value)
+            return self._derive(value, [tensors[place] for place in places])
+
+        program.__name__ = getattr(self._function, "__name__", type(self._function).__name__)
+        compiled = self._compiled[(places, *names)] = compile(program)
+        return compiled
+
+    def _filled(self, kept, k, value, is_leaf):
+        if is_leaf:
+            value = _as_floats(self._name, value)
+        elif not isinstance(value, np.ndarray):
+            return value
+        found = kept[k]
+        if found is None or found._data.shape != value.shape or found._data.dtype != value.dtype:
+            found = kept[k] = tensor(value, requires_grad=is_leaf)
+            return found
+        np.copyto(found._data, value)
+        found.bump_version()
+        return found
+
+    def _places(self, args):
+        """The positions of what is differentiated for."""
+        places = self._argnums if isinstance(self._argnums, tuple) else (self._argnums,)
+        if not all(-len(args) <= k < len(args) for k in places):
+            raise ValueError(
+                f"{self._name}: argnums is {self._argnums}, but {len(args)} arguments were given by position"
+            )
+        return tuple([k % len(args) for k in places])
+
+    def explain(self, *args, **kwargs):
+        """What the calls so far compiled to (see weft.compile)."""
+        if args or kwargs:
+            self(*args, **kwargs)
+        return "\n".join(compiled.explain() for compiled in self._compiled.values())
+
+    def __repr__(self):
+        return f"<weft.{self._name} of {getattr(self, '__name__', 'a function')}>"
+
+
+class ValueAndGrad(OnArrays):
+    def __call__(self, *args, **kwargs):
+        places = self._places(args)
+        value, *gradients = self._results(args, kwargs, places)
+        arrays = tuple([_handed_out(g) for g in gradients])
+        return value.item(), arrays if isinstance(self._argnums, tuple) else arrays[0]
+
+
+class Grad(OnArrays):
+    def __call__(self, *args, **kwargs):
+        arrays = tuple([_handed_out(g) for g in self._results(args, kwargs, self._places(args))])
+        return arrays if isinstance(self._argnums, tuple) else arrays[0]
+
+
+class HessianTimesVector(OnArrays):
+    def __call__(self, x, vector, *args, **kwargs):
+        vector = _as_floats(self._name, vector)
+        if vector.shape != np.shape(x):
+            raise ValueError(
+                f"hvp: the vector has shape {vector.shape}, but x has shape {np.shape(x)}; they must agree"
+            )
+        (product,) = self._results((vector, x, *args), kwargs, (1,))
+        return _handed_out(product)
+
+
+def value_and_grad(function, argnums=0):
+    """The value of a function and its gradient, for arrays: `scipy.optimize.minimize(value_and_grad(f), x, jac=True)`.
+
+    function: takes tensors and returns a tensor of one element, the same for the same arguments; it is compiled.
+    argnums: the position of the argument to differentiate for, or a tuple of positions.
+
+    Returns a function of arrays, lists or numbers. It gives (value, gradient): a Python float, and an array of the
+    argument's shape (for a tuple of positions, a tuple of arrays). What is differentiated for becomes float64, but
+    float32 stays; other arrays are copied into tensors of their type; tensors, numbers and all else arrive as they are,
+    so give large data that does not change as a tensor.
+
+    Raises TypeError if the function returns no tensor, RuntimeError if that has not one element.
+
+    >>> value_and_grad(lambda x, scale: (scale * x**2).sum())(np.array([1.0, 2.0]), 3.0)
+    (15.0, array([ 6., 12.]))
+    """
+
+    def derive(value, leaves):
+        gradients = _gradients(value, leaves)
+        with no_grad():
+            return (value.clone(), *gradients)
+
+    return ValueAndGrad("value_and_grad", function, argnums, derive)
+
+
+def grad(function, argnums=0):
+    """The gradient alone: see `value_and_grad`. For tensors, and gradients of gradients, there is `weft.func.grad`.
+
+    >>> grad(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
+    array([ 3., 12.])
+    """
+    return Grad("grad", function, argnums, _gradients)
+
+
+def hessian(function, argnums=0):
+    """The matrix of second derivatives, for arrays: `scipy.optimize.minimize(f, x, jac=..., hess=hessian(f))`.
+
+    function, arguments and errors: as for `value_and_grad`. Returns a function that gives an array of shape
+    (*x.shape, *x.shape), by one backward pass for each element of x.
+
+    >>> hessian(lambda x: (x[0] * x[1]) ** 2)(np.array([1.0, 2.0]))
+    array([[8., 8.],
+           [8., 2.]])
+    """
+    if isinstance(argnums, tuple):
+        raise TypeError(f"hessian: argnums must be one position, got {argnums}")
+
+    def derive(value, leaves):
+        (x,) = leaves
+        (gradient,) = _gradients(value, leaves, create_graph=True)
+        rows = [_gradients(element, leaves, retain_graph=True)[0] for element in gradient.reshape(-1).unbind()]
+        return (stack(rows).reshape(*x.shape, *x.shape),) if rows else (gradient.new_zeros(*x.shape, *x.shape),)
+
+    return Grad("hessian", function, argnums, derive)
+
+
+def hvp(function):
+    """The Hessian times a vector, without the Hessian: `scipy.optimize.minimize(..., hessp=hvp(f))`.
+
+    Returns a function of (x, vector, *args): `vector` has x's shape, and so has the result; x is the first argument of
+    `function`, args are the others. See `value_and_grad`.
+
+    >>> hvp(lambda x: (x**3).sum())(np.array([1.0, 2.0]), np.array([1.0, 0.5]))
+    array([6., 6.])
+    """
+    if not callable(function):
+        raise TypeError(f"hvp: expected a function of tensors, got {type(function).__name__}")
+
+    def along(vector, *args, **kwargs):
+        value = function(*args, **kwargs)
+        _check_value("hvp", value)
+        (gradient,) = _gradients(value, [args[0]], create_graph=True)
+        return (gradient * vector).sum()
+
+    return HessianTimesVector("hvp", wraps(function, updated=())(along), 0, _gradients)
+
+
+def _gradients(value, leaves, **options):
+    """The gradients of one element; zeros for what it does not depend on."""
+    if not value.requires_grad:
+        return tuple(zeros_like(x) for x in leaves)
+    found = autograd.grad(value, leaves, allow_unused=True, **options)
+    return tuple(zeros_like(x) if g is None else g for g, x in zip(found, leaves))
+
+
+def _as_floats(name, value):
+    """An array that can be differentiated for."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected an array or a number to differentiate for, got a tensor; "
+                        f"for tensors there is weft.func, or give x.numpy()")  # fmt: skip
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected an array of real numbers to differentiate for, got one of {array.dtype}")
+    return array if array.dtype.char in "fd" and array.dtype.isnative else array.astype(np.float64)
+
+
+def _check_value(name, value):
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: the function must return a tensor of one element, got {type(value).__name__}")
+    if value.numel() != 1:
+        raise RuntimeError(f"{name}: the function must return one element, got a tensor of shape {tuple(value.shape)}; "
+                           "sum it, or take its mean")  # fmt: skip
+
+
+def _handed_out(result):
+    """An array that is the caller's alone."""
+    array = result.array
+    return array.copy() if array.nbytes <= COPIED_BYTES else result.numpy()
+
+
+PUBLIC = ["value_and_grad", "grad", "hessian", "hvp"]

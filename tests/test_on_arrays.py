@@ -1,0 +1,236 @@
+"""Derivatives for code that thinks in NumPy arrays: what optimizers and samplers call."""
+
+import doctest
+import importlib
+import threading
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+import weft
+
+
+def rosenbrock(x):
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def by_tensors(function, array):
+    x = weft.tensor(array, requires_grad=True)
+    value = function(x)
+    value.backward()
+    return value.item(), x.grad.numpy()
+
+
+def points(n, size=6):
+    return np.random.default_rng(3).normal(size=(n, size))
+
+
+def test_the_examples():
+    failed, tried = doctest.testmod(importlib.import_module("weft.on_arrays"), extraglobs={"weft": weft})
+    assert tried >= 6 and not failed
+
+
+def test_values_and_gradients_are_those_of_tensors():
+    both, gradient = weft.value_and_grad(rosenbrock), weft.grad(rosenbrock)
+    for x in points(8):
+        value, found = both(x)
+        expected, expected_gradient = by_tensors(rosenbrock, x)
+        assert type(value) is float and value == expected
+        assert found.tobytes() == gradient(x).tobytes() == expected_gradient.tobytes()
+
+
+def test_second_derivatives_are_scipys():
+    hessian, product = weft.hessian(rosenbrock), weft.hvp(rosenbrock)
+    for x in points(5):
+        np.testing.assert_allclose(hessian(x), optimize.rosen_hess(x), rtol=1e-12)
+        np.testing.assert_allclose(product(x, x[::-1]), optimize.rosen_hess_prod(x, x[::-1]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["BFGS", "L-BFGS-B", "Newton-CG", "trust-ncg", "trust-exact"])
+def test_scipy_minimizes(method):
+    second = {"Newton-CG": "hessp", "trust-ncg": "hessp", "trust-exact": "hess"}.get(method)
+    makes = {"hess": weft.hessian, "hessp": weft.hvp}
+    options = {second: makes[second](rosenbrock)} if second else {}
+    found = optimize.minimize(weft.value_and_grad(rosenbrock), np.full(5, 0.5), jac=True, method=method, **options)
+    np.testing.assert_allclose(found.x, np.ones(5), atol=1e-3)
+
+
+def test_a_fit_with_data_as_arguments():
+    rng = np.random.default_rng(0)
+    a, true = rng.normal(size=(50, 3)), np.array([1.0, -2.0, 0.5])
+    b = a @ true
+
+    def loss(x, a, b, penalty):
+        return ((a @ x - b) ** 2).sum() + penalty * (x**2).sum()
+
+    both = weft.value_and_grad(loss)
+    found = optimize.minimize(both, np.zeros(3), args=(a, b, 0.0), jac=True)
+    np.testing.assert_allclose(found.x, true, atol=1e-5)
+    ridge = optimize.minimize(both, np.zeros(3), args=(a, b, 7.0), jac=True)
+    np.testing.assert_allclose(ridge.x, np.linalg.solve(a.T @ a + 7 * np.eye(3), a.T @ b), atol=1e-4)
+
+
+def test_results_belong_to_the_caller_and_arguments_stay_his():
+    both = weft.value_and_grad(lambda x, w: (w * x**2).sum())
+    x, w = np.ones(4), np.arange(4.0)
+    results = []
+    for k in range(8):
+        x[:], w[0] = k, k
+        results.append(both(x, w))
+    assert np.array_equal(x, np.full(4, 7.0)) and w[0] == 7
+    for k, (value, gradient) in enumerate(results):
+        assert value == k * k * (k + 6.0)
+        assert np.array_equal(gradient, 2.0 * k * np.array([k, 1.0, 2.0, 3.0]))
+        gradient[:] = -1
+
+
+def test_large_gradients_belong_to_the_caller_too():
+    gradient = weft.grad(lambda x: (x * x).sum())
+    kept = [gradient(np.full(20_000, float(k))) for k in range(6)]
+    assert all(np.array_equal(found, np.full(20_000, 2.0 * k)) for k, found in enumerate(kept))
+
+
+def test_several_arguments():
+    def f(x, y, z):
+        return (x * y.sum()).sum() + z
+
+    for _ in range(5):
+        value, (dz, dx) = weft.value_and_grad(f, argnums=(-1, 0))([1.0, 2.0], np.array([3.0, 4.0]), 5)
+        assert value == 26.0 and dz == 1.0 and np.array_equal(dx, [7.0, 7.0])
+    assert np.array_equal(weft.grad(f, 1)(1.0, np.ones(3), 0.0), np.ones(3))
+
+
+def test_arrays_by_keyword():
+    both = weft.value_and_grad(lambda x, *, scale: (scale * x).sum())
+    for k in range(5):
+        value, gradient = both(np.ones(2), scale=np.array([k, 2.0]))
+        assert value == k + 2 and np.array_equal(gradient, [k, 2.0])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1, 2, 3],
+        (1.0, 2.0, 3.0),
+        np.array([1, 2, 3]),
+        np.array([1, 2, 3], np.float32),
+        np.arange(1.0, 7.0)[::2] * 1,
+        np.array([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]])[:, 0],
+        np.array([1.0, 2.0, 3.0], ">f8"),
+        np.array([1.0, 2.0, 3.0])[::-1][::-1],
+    ],
+)
+def test_what_can_be_differentiated_for(given):
+    gradient = weft.grad(lambda x: (x**3).sum())
+    for _ in range(4):
+        found = gradient(given)
+        assert found.dtype == (np.float32 if getattr(given, "dtype", None) == np.float32 else np.float64)
+        np.testing.assert_array_equal(found, 3 * np.asarray(given, float) ** 2)
+
+
+def test_shapes_in_turn_and_no_elements():
+    gradient = weft.grad(lambda x: (x * x).sum())
+    for shape in [(3,), (2, 2), (), (3,), (0,), (2, 2), (1,)] * 3:
+        x = np.random.default_rng(1).normal(size=shape)
+        found = gradient(x)
+        assert found.shape == shape and np.array_equal(found, 2 * x)
+    assert weft.hessian(lambda x: (x * x).sum())(np.ones((0,))).shape == (0, 0)
+
+
+def test_what_the_value_does_not_depend_on():
+    for _ in range(4):
+        value, (dx, dy) = weft.value_and_grad(lambda x, y: (x * x).sum(), (0, 1))(np.ones(2), np.ones(3))
+        assert value == 2 and np.array_equal(dx, [2, 2]) and np.array_equal(dy, np.zeros(3))
+    assert np.array_equal(weft.grad(lambda x: weft.tensor(3.0))(np.ones(2)), np.zeros(2))
+    assert np.array_equal(weft.hessian(lambda x: x.sum())(np.ones(2)), np.zeros((2, 2)))
+    assert np.array_equal(weft.hvp(lambda x: x.sum())(np.ones(2), np.ones(2)), np.zeros(2))
+
+
+def test_whatever_the_mode():
+    both, x = weft.value_and_grad(rosenbrock), points(1)[0]
+    expected = both(x)[1]
+    for mode in (weft.no_grad, weft.inference_mode):
+        with mode():
+            assert np.array_equal(both(x)[1], expected)
+            assert np.array_equal(weft.grad(rosenbrock)(x), expected)
+            assert not weft.is_grad_enabled()
+
+
+def test_calls_in_several_threads_and_within_each_other():
+    inner = weft.value_and_grad(lambda x, k: (k * x * x).sum())
+    failures = []
+
+    def work(k):
+        for _ in range(60):
+            value, gradient = inner(np.full(3, float(k)), float(k))
+            if value != 3.0 * k**3 or not np.array_equal(gradient, np.full(3, 2.0 * k * k)):
+                failures.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+    def outer(x):
+        value, _ = inner(np.array([2.0]), 1.0)
+        other, _ = inner(np.array([3.0]), 1.0)
+        return (x * value + other).sum()
+
+    for _ in range(5):
+        assert weft.value_and_grad(outer)(np.array([1.0]))[0] == 13.0
+
+
+def test_functions_that_branch_on_data():
+    def f(x):
+        return (x * x).sum() if x.sum() > 0 else -x.sum()
+
+    gradient = weft.grad(f)
+    for sign in [1, -1, 1, 1, -1, 1, -1, -1]:
+        assert np.array_equal(gradient(np.full(2, float(sign))), [2.0, 2.0] if sign > 0 else [-1.0, -1.0])
+
+
+def test_a_call_after_one_that_failed():
+    def f(x, fails):
+        if fails:
+            raise OverflowError("too far")
+        return (x * x).sum()
+
+    both = weft.value_and_grad(f)
+    for k in range(12):
+        if k % 3 == 2:
+            with pytest.raises(OverflowError, match="too far"):
+                both(np.ones(2), True)
+        assert both(np.full(2, float(k)), False)[0] == 2.0 * k * k
+
+
+def test_what_is_refused():
+    x = np.ones(2)
+    with pytest.raises(TypeError, match="value_and_grad: expected a function of tensors, got int"):
+        weft.value_and_grad(3)
+    with pytest.raises(TypeError, match="hvp: expected a function"):
+        weft.hvp(None)
+    with pytest.raises(RuntimeError, match=r"one element, got a tensor of shape \(2,\); sum it"):
+        weft.grad(lambda x: x)(x)
+    with pytest.raises(TypeError, match="must return a tensor of one element, got float"):
+        weft.hessian(lambda x: 3.0)(x)
+    with pytest.raises(TypeError, match="got a tensor; for tensors there is weft.func"):
+        weft.grad(rosenbrock)(weft.ones(2))
+    with pytest.raises(TypeError, match="real numbers to differentiate for, got one of <U1"):
+        weft.grad(rosenbrock)(["a"])
+    with pytest.raises(ValueError, match=r"argnums is 1, but 1 arguments"):
+        weft.grad(rosenbrock, 1)(x)
+    with pytest.raises(ValueError, match=r"vector has shape \(3,\), but x has shape \(2,\)"):
+        weft.hvp(rosenbrock)(x, np.ones(3))
+    with pytest.raises(TypeError, match="argnums must be one position"):
+        weft.hessian(rosenbrock, (0, 1))
+
+
+def test_calls_that_are_alike_are_replayed():
+    both = weft.value_and_grad(rosenbrock)
+    for x in points(8):
+        both(x)
+    assert "calls are replayed" in both.explain()
+    assert repr(both) == "<weft.value_and_grad of rosenbrock>"
