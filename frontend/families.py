@@ -8,6 +8,7 @@ from . import (
     creation,
     draws,
     functions,
+    interchange,
     matrices,
     ordering,
     placement,
@@ -27,5 +28,5 @@ from . import (
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
     *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, draws, copies, spectral_windows),
-    *(placement, settings, tensor_methods, tensor_types),
+    *(placement, settings, tensor_methods, tensor_types, interchange),
 )

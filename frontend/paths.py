@@ -32,6 +32,7 @@ _TABLE = [
     ("devices:mps_backend", "backends.mps"),
     ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
     ("distributed", "distributed utils.data.distributed"),
+    ("interchange", "utils.dlpack"),
     ("jit", "jit"),
     ("multiprocessing", "multiprocessing"),
     (
