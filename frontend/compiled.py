@@ -6,7 +6,7 @@ import inspect
 import pickle
 import sys
 
-from .explain import explain
+from .explain import breaks, explain
 from .nn.parameter import Parameter
 from .runtime.closed_again import set_compile
 from .runtime.frame import Frame
@@ -39,24 +39,26 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
             optimizer.step()
             return loss
 
-    There is one way to compile: of PyTorch's options `disable` leaves the function as it is, and the others, which
-    choose among ways that weft does not have, change nothing.
+    fullgraph: whatever cannot be compiled is a RuntimeError that names the line, at that line, and nothing runs
+    eagerly. There is one way to compile: of PyTorch's other options `disable` leaves the function as it is, and those
+    that choose among ways that weft does not have change nothing.
     """
     if function is None:
-        return (lambda function: function) if disable else CompiledFunction
+        return (lambda function: function) if disable else (lambda function: CompiledFunction(function, fullgraph))
     if disable:
         return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
-    return CompiledFunction(function)
+    return CompiledFunction(function, fullgraph)
 
 
 class CompiledFunction:
     """A function whose calls are recorded once per signature and replayed."""
 
-    def __init__(self, function):
+    def __init__(self, function, fullgraph=False):
         functools.update_wrapper(self, function, updated=())
         self._function = function
+        self._fullgraph = fullgraph
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
         self._recordings = {}
@@ -134,7 +136,7 @@ class CompiledFunction:
             return None
         if self._recordings:
             self._recompiles.append(_difference(list(self._recordings)[-1], signature, self._parameters()))
-        recording = self._recordings[signature] = Recording(self._name, signature)
+        recording = self._recordings[signature] = Recording(self._name, signature, self._fullgraph)
         return recording
 
     def _parameters(self):
@@ -143,14 +145,20 @@ class CompiledFunction:
         except (TypeError, ValueError):
             return []
 
-    def explain(self, *args, **kwargs):
-        """What this function compiled to: signatures, paths, kernels, what ran eagerly and where, what was not fused.
+    def explain(self, *args, verbose=False, **kwargs):
+        """Whether calls take the fast path, and at which lines they leave it, why, and what to write instead; then the
+        signatures, paths and programs. `verbose`: the kernels of each program too, and what was not fused.
 
         With arguments the function is called once with them first, side effects included. Returns a text.
         """
         if args or kwargs:
             self(*args, **kwargs)
-        return explain(self._name, self._recordings, self._recompiles, self._eager_calls)
+        return explain(self._name, self._recordings, self._recompiles, self._eager_calls, verbose)
+
+    @property
+    def breaks(self):
+        """Where calls so far left the fast path, as a tuple of (reason, line, count): empty if they never did."""
+        return breaks(self._recordings.values(), self._eager_calls)
 
     @property
     def recordings(self):
@@ -163,13 +171,13 @@ class CompiledFunction:
         return functools.partial(self, instance)
 
     def __deepcopy__(self, memo):
-        return CompiledFunction(copy.deepcopy(self._function, memo))
+        return CompiledFunction(copy.deepcopy(self._function, memo), self._fullgraph)
 
     def __reduce__(self):
         # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
         module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
         if _at(module, name) is not self:
-            return CompiledFunction, (self._function,)
+            return CompiledFunction, (self._function, self._fullgraph)
         if module != "__main__":
             return name
         return _of_main, (name, _by_value(self._function))

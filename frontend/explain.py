@@ -1,12 +1,61 @@
-"""The text of f.explain(): what a compiled function became."""
+"""The text of f.explain(): whether calls take the fast path, at which lines they leave it, and what to write instead;
+then what was compiled."""
+
+from typing import NamedTuple
 
 from .runtime.native import native_code_is_used
 
+_READ = "a value was read before the call ended"
+# What to do about a break, by the reason that is given for it.
+_ADVICE = [
+    (_READ, "return the value and read it after the call; of an `if` on data, weft.where can be the replacement"),
+    ("custom autograd.Function", "written with ordinary ops, its gradient is derived, and all of it is compiled"),
+    ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
+    ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
+    ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
+    ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
+    (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
+    ("64 bits", "give the number as a tensor of a floating-point type"),
+    ("no leaf, or not contiguous", "give x.detach().contiguous(), or compute the argument inside the function"),
+    ("gradients pass through nodes", "hooks on tensors are called by eager mode: put what they do into the function"),
+    ("ran outside its program", "see the breaks above: a call that has none is replayed"),
+]
 
-def explain(name, recordings, recompiles, eager_calls):
-    lines = [f"{name}: {len(recordings)} signature(s)"]
+
+class Break(NamedTuple):
+    """A place where calls left the fast path: why, the user's line ("file.py:12"), and how often that was seen. Calls
+    that are replayed as they are known to go do not count."""
+
+    reason: str
+    line: str
+    count: int
+
+    @property
+    def advice(self):
+        """What to write instead; None if there is nothing to say."""
+        return next((advice for part, advice in _ADVICE if part in self.reason), None)
+
+
+def breaks(recordings, eager_calls):
+    """All breaks of a function, as a tuple; what all signatures have in common is counted together."""
+    counts = {}
+    for recording in recordings:
+        for key, count in recording.fallbacks.items():
+            counts[key] = counts.get(key, 0) + count
+        if recording.not_replayed is not None and not recording.replays and not recording.fallbacks:
+            reason, line = recording.not_replayed
+            key = f"every call is followed step by step: {reason}", line
+            counts[key] = counts.get(key, 0) + recording.calls
+    found = [Break(reason, line, count) for (reason, line), count in counts.items()]
+    if eager_calls:
+        found.append(Break("too many signatures: calls with further ones run eagerly", "any line", eager_calls))
+    return tuple(found)
+
+
+def explain(name, recordings, recompiles, eager_calls, verbose=False):
+    lines = _head(name, recordings.values(), eager_calls)
     for signature, recording in recordings.items():
-        lines += _recording_lines(signature, recording)
+        lines += _recording_lines(signature, recording, verbose)
     if recompiles:
         lines.append("recorded again because")
         lines += [f"  {r}" for r in recompiles]
@@ -15,17 +64,33 @@ def explain(name, recordings, recompiles, eager_calls):
     return "\n".join(lines)
 
 
-def _recording_lines(signature, recording):
+def _head(name, recordings, eager_calls):
+    found = breaks(recordings, eager_calls)
+    if found:
+        # A program ends at a break and another begins; calls like that can be replayed too.
+        head = f"{'yes, in parts' if all(r.replays for r in recordings) else 'no'}: {len(found)} break(s)"
+    elif not recordings:
+        head = "not called yet"
+    elif all(r.replays for r in recordings):
+        head = "yes"
+    else:
+        head = "not yet, that takes three calls that are alike"
+    lines = [f"{name}: fast path: {head}"]
+    for b in found:
+        lines.append(f"  {b.line}: {b.reason} [{b.count}x]")
+        if b.advice:
+            lines.append(f"    instead: {b.advice}")
+    return lines
+
+
+def _recording_lines(signature, recording, verbose):
     arguments = ", ".join(_argument(a) for a in signature[0])
     lines = [f"signature ({arguments}): {recording.calls} call(s), {recording.n_branches} path(s)"]
-    if recording.fallbacks:
-        lines.append("  ran outside the program:")
-        lines += [f"    {reason} [{count}x, {line}]" for (reason, line), count in recording.fallbacks.items()]
-    else:
+    if not recording.fallbacks:
         lines.append("  nothing ran outside the programs")
     lines += [f"  {line}" for line in _replay_lines(recording)]
     for k, program in enumerate(recording.programs):
-        lines += [f"  {line}" for line in _program_lines(k, program)]
+        lines += [f"  {line}" for line in _program_lines(k, program, verbose)]
     return lines
 
 
@@ -51,13 +116,16 @@ def _argument(part):
     return "_"
 
 
-def _program_lines(k, program):
+def _program_lines(k, program, verbose):
     plan = program.meta["plan"]
     kernels = plan["kernels"]
     where = "from the disk cache" if program.meta["source"] == "disk" else "compiled"
     lines = [
-        f"program {k} ({where}): {len(kernels)} kernel(s), arena {plan['arena_bytes']} bytes, {program.calls} run(s)"
+        f"program {k} ({where} in {1e3 * program.meta['seconds']:.3g} ms): {len(kernels)} kernel(s), "
+        f"arena {plan['arena_bytes']} bytes, {program.calls} run(s)"
     ]
+    if not verbose:
+        return lines
     for kernel in kernels:
         ops = " ".join(kernel["ops"])
         lines.append(

@@ -243,7 +243,7 @@ class Frame(Watched):
 
     def note(self, reason):
         self.noted = True
-        self.recording.note(reason, user_line())
+        self.recording.leaves(reason, user_line())
 
     # --- tensors from outside -------------------------------------------------------------------------------------
     def identify(self, tensor):
@@ -387,7 +387,7 @@ class Frame(Watched):
             if tensor._data is not None:
                 return tensor._data  # its call has ended just now, in another thread
             raise RuntimeError(f"this tensor belongs to a compiled call that failed before computing it{why}")
-        self.recording.note("a value was read before the call ended", user_line())
+        self.recording.leaves("a value was read before the call ended", user_line())
         needed = frame_flush.what_is_needed(self, closing=False)
         step = self.step
         program = frame_flush.run(self, needed)

@@ -6,6 +6,7 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 import ctypes
 import os
 import threading
+import time
 from copy import copy
 from math import prod
 from typing import NamedTuple
@@ -224,7 +225,7 @@ def load_program(text, build):
 
 
 def _find(text, build):
-    cache = default_cache()
+    cache, began = default_cache(), time.perf_counter()
     entry = cache.get(text)
     if entry is not None:
         meta, code = unpack(entry.payload)
@@ -237,4 +238,6 @@ def _find(text, build):
         code = jit.compile_text(ir)
         cache.put(text, pack(meta, code))
         meta["source"] = "compiled"
-    return Program(meta, jit.link(code))
+    linked = jit.link(code)
+    meta["seconds"] = time.perf_counter() - began
+    return Program(meta, linked)

@@ -201,6 +201,7 @@ class Recording:
 
     name: str
     signature: tuple
+    fullgraph: bool = False
     root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
     n_branches: int = 1
     counter: array = field(default_factory=new_counter)
@@ -246,6 +247,12 @@ class Recording:
         new.depth = step.depth + 1
         step.following.append(new)
         return new
+
+    def leaves(self, reason, line):
+        """A call is about to leave the programs: it may not if it is compiled with fullgraph=True."""
+        if self.fullgraph:
+            raise RuntimeError(f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]")
+        self.note(reason, line)
 
     def note(self, reason, line):
         """Remember why a part ran eagerly, or a pending value was needed early."""

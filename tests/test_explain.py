@@ -1,0 +1,148 @@
+"""The first lines of explain(): whether calls take the fast path, and if not, where they leave it and what to do."""
+
+import copy
+import pickle
+
+import pytest
+
+import weft
+
+W = weft.ones(3, requires_grad=True)
+
+
+def condition(x):
+    y = (x * 2).sum()
+    if y > 0:
+        y = y * 3
+    return y
+
+
+def twice(x):
+    return x * 2
+
+
+def hooked(x):
+    y = x * W
+    y.register_hook(lambda g: g * 2)
+    y.sum().backward()
+
+
+def called(function, n=6, **options):
+    f = weft.compile(function, **options)
+    for _ in range(n):
+        f(weft.ones(3))
+    return f
+
+
+def head(f):
+    return f.explain().splitlines()[0]
+
+
+def test_yes():
+    f = called(twice)
+    assert head(f) == "twice: fast path: yes" and f.breaks == ()
+
+
+def test_not_yet():
+    assert head(called(twice, 0)) == "twice: fast path: not called yet"
+    assert head(called(twice, 2)) == "twice: fast path: not yet, that takes three calls that are alike"
+
+
+def test_a_break_names_the_line_and_what_to_write_instead():
+    f = called(condition)
+    (found,) = f.breaks
+    assert found.reason == "a value was read before the call ended" and found.count > 0
+    assert found.line == f"{__file__}:{condition.__code__.co_firstlineno + 2}"
+    assert f.explain().splitlines()[:3] == [
+        "condition: fast path: yes, in parts: 1 break(s)",
+        f"  {found.line}: {found.reason} [{found.count}x]",
+        f"    instead: {found.advice}",
+    ]
+    assert "weft.where" in found.advice
+
+
+def test_breaks_of_all_signatures_are_counted_together():
+    f = called(condition, 2)
+    f(weft.ones(4))
+    assert [found.count for found in f.breaks] == [3]
+    assert head(f) == "condition: fast path: no: 1 break(s)"
+
+
+def test_calls_that_are_never_replayed_are_a_break():
+    f = called(hooked)
+    (found,) = f.breaks
+    assert head(f) == "hooked: fast path: no: 1 break(s)"
+    assert "followed step by step" in found.reason and "hooks" in found.reason and found.count == 6
+
+
+def test_kernels_are_shown_to_those_who_ask():
+    f = called(twice)
+    assert "k0: " not in f.explain() and "k0: loop over (3,): mul" in f.explain(verbose=True)
+    assert "1 kernel(s)" in f.explain() and " ms): " in f.explain()
+
+
+def test_explain_of_a_call():
+    f = weft.compile(lambda x, scale: x * scale)
+    assert "1 call(s)" in f.explain(weft.ones(3), scale=2.0)
+
+
+# --- fullgraph --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "function,reason",
+    [
+        (condition, "a value was read before the call ended"),
+        (lambda x: (x * 2).tolist(), "a value was read before the call ended"),
+        (lambda x: (x * 7).to(weft.int64) ** 5, "power: integer powers above 3"),
+    ],
+)
+def test_fullgraph_refuses_breaks_at_their_line(function, reason):
+    f = weft.compile(function, fullgraph=True)
+    for _ in range(3):
+        with pytest.raises(
+            RuntimeError, match=r"compile\(fullgraph=True\): .*cannot be one program: .*test_explain.py:\d+\]"
+        ) as raised:
+            f(weft.ones(3))
+        assert reason in str(raised.value)
+
+
+def test_fullgraph_lets_whole_graphs_be():
+    f = called(twice, fullgraph=True)
+    assert f(weft.ones(3)).tolist() == [2.0] * 3 and f.breaks == ()
+
+    @weft.compile(fullgraph=True)
+    def step(x):
+        loss = (x * W).sum()
+        (gradient,) = weft.autograd.grad(loss, W)
+        return loss.detach(), gradient
+
+    for _ in range(6):
+        assert step(weft.full((3,), 2.0))[1].tolist() == [2.0] * 3
+
+
+def test_what_was_done_before_the_refused_line_stays_done():
+    """As after any exception in the middle of a call."""
+    state = weft.zeros(3)
+
+    def counted(x):
+        state.add_(1)
+        return (x + state).sum().item()
+
+    f = weft.compile(counted, fullgraph=True)
+    for k in range(1, 4):
+        with pytest.raises(RuntimeError, match="fullgraph=True"):
+            f(weft.ones(3))
+        assert state.tolist() == [k] * 3
+
+
+def test_copies_keep_the_option():
+    for f in (
+        copy.deepcopy(weft.compile(Reading(), fullgraph=True)),
+        pickle.loads(pickle.dumps(weft.compile(Reading(), fullgraph=True))),
+    ):
+        with pytest.raises(RuntimeError, match="fullgraph=True"):
+            f(weft.ones(3))
+
+
+class Reading(weft.nn.Module):
+    def forward(self, x):
+        return x.sum().item()
