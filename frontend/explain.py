@@ -3,15 +3,15 @@
 from .runtime.native import native_code_is_used
 
 
-def explain(name, recordings, recompiles, eager_calls):
+def explain(name, recordings):
     lines = [f"{name}: {len(recordings)} signature(s)"]
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording)
-    if recompiles:
+    if recordings.reasons:
         lines.append("recorded again because")
-        lines += [f"  {r}" for r in recompiles]
-    if eager_calls:
-        lines.append(f"{eager_calls} call(s) ran eagerly: too many signatures")
+        lines += [f"  {r}" for r in recordings.reasons]
+    if recordings.n_dropped:
+        lines.append(f"{recordings.n_dropped} signature(s) that were not used lately have made room for others")
     return "\n".join(lines)
 
 

@@ -247,6 +247,15 @@ class Recording:
         step.following.append(new)
         return new
 
+    def release(self):
+        """Nobody will ask for it again: give back what calls like its own would have used. The garbage collector finds
+        the rest, since steps know their parents."""
+        for program in self.programs:
+            program.release()
+        for replay in self.replays:
+            replay.following = None
+        self.replays, self.memories, self.refusals, self.expectation = [], [], {}, None
+
     def note(self, reason, line):
         """Remember why a part ran eagerly, or a pending value was needed early."""
         key = (reason, line)
