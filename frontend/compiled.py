@@ -17,8 +17,7 @@ from .runtime.modes import state
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
 from .runtime.usual_learning import usual_frame
-
-MAX_SIGNATURES = 64
+from .signatures import Recordings
 
 for _kind in (Tensor, Parameter):
     remember_methods(_kind)
@@ -61,9 +60,7 @@ class CompiledFunction:
         self._fullgraph = fullgraph
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
-        self._recordings = {}
-        self._recompiles = []
-        self._eager_calls = 0
+        self._recordings = Recordings()
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
 
@@ -98,9 +95,6 @@ class CompiledFunction:
         """A call that does not begin like the one that was expected."""
         tensors = []
         recording = self._recording_of(args, kwargs, tensors)
-        if recording is None:
-            self._eager_calls += 1
-            return self._function(*args, **kwargs)
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
@@ -124,7 +118,7 @@ class CompiledFunction:
         self._next, self._previous = ended.following, ended
 
     def _recording_of(self, args, kwargs, tensors):
-        """The recording for these arguments, whose tensors are collected; None if there are too many."""
+        """The recording for these arguments, whose tensors are collected."""
         signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
         recording = self._recordings.get(signature)
         if recording is None:
@@ -132,11 +126,11 @@ class CompiledFunction:
         return recording
 
     def _new_recording(self, signature):
-        if len(self._recordings) >= MAX_SIGNATURES:
-            return None
-        if self._recordings:
-            self._recompiles.append(_difference(list(self._recordings)[-1], signature, self._parameters()))
-        recording = self._recordings[signature] = Recording(self._name, signature, self._fullgraph)
+        last, reason = self._recordings.last_signature(), None
+        if last is not None:
+            reason = _difference(last, signature, self._parameters())
+        recording = Recording(self._name, signature, self._fullgraph)
+        self._recordings.add(recording, reason)
         return recording
 
     def _parameters(self):
@@ -153,16 +147,16 @@ class CompiledFunction:
         """
         if args or kwargs:
             self(*args, **kwargs)
-        return explain(self._name, self._recordings, self._recompiles, self._eager_calls, verbose)
+        return explain(self._name, self._recordings, verbose)
 
     @property
     def breaks(self):
         """Where calls so far left the fast path, as a tuple of (reason, line, count): empty if they never did."""
-        return breaks(self._recordings.values(), self._eager_calls)
+        return breaks(self._recordings.values())
 
     @property
     def recordings(self):
-        """The recordings so far, one per signature (read-only)."""
+        """The recordings, one per signature (read-only); those that were not used lately make room for new ones."""
         return tuple(self._recordings.values())
 
     def __get__(self, instance, owner=None):

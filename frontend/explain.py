@@ -36,7 +36,7 @@ class Break(NamedTuple):
         return next((advice for part, advice in _ADVICE if part in self.reason), None)
 
 
-def breaks(recordings, eager_calls):
+def breaks(recordings):
     """All breaks of a function, as a tuple; what all signatures have in common is counted together."""
     counts = {}
     for recording in recordings:
@@ -46,26 +46,23 @@ def breaks(recordings, eager_calls):
             reason, line = recording.not_replayed
             key = f"every call is followed step by step: {reason}", line
             counts[key] = counts.get(key, 0) + recording.calls
-    found = [Break(reason, line, count) for (reason, line), count in counts.items()]
-    if eager_calls:
-        found.append(Break("too many signatures: calls with further ones run eagerly", "any line", eager_calls))
-    return tuple(found)
+    return tuple(Break(reason, line, count) for (reason, line), count in counts.items())
 
 
-def explain(name, recordings, recompiles, eager_calls, verbose=False):
-    lines = _head(name, recordings.values(), eager_calls)
+def explain(name, recordings, verbose=False):
+    lines = _head(name, recordings.values())
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording, verbose)
-    if recompiles:
+    if recordings.reasons:
         lines.append("recorded again because")
-        lines += [f"  {r}" for r in recompiles]
-    if eager_calls:
-        lines.append(f"{eager_calls} call(s) ran eagerly: too many signatures")
+        lines += [f"  {r}" for r in recordings.reasons]
+    if recordings.n_dropped:
+        lines.append(f"{recordings.n_dropped} signature(s) that were not used lately have made room for others")
     return "\n".join(lines)
 
 
-def _head(name, recordings, eager_calls):
-    found = breaks(recordings, eager_calls)
+def _head(name, recordings):
+    found = breaks(recordings)
     if found:
         # A program ends at a break and another begins; calls like that can be replayed too.
         head = f"{'yes, in parts' if all(r.replays for r in recordings) else 'no'}: {len(found)} break(s)"

@@ -177,6 +177,12 @@ class Program:
                 table[self.first_array + k] = id(stable[vid])
         return table, scalars
 
+    def release(self):
+        """Give back the arrays that are kept for results to come."""
+        for pool in self.pools:
+            if pool is not None:
+                pool.clear()
+
     @staticmethod
     def _output(pool, shape, dtype):
         array = first_unheld(pool)

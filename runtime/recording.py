@@ -254,6 +254,15 @@ class Recording:
             raise RuntimeError(f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]")
         self.note(reason, line)
 
+    def release(self):
+        """Nobody will ask for it again: give back what calls like its own would have used. The garbage collector finds
+        the rest, since steps know their parents."""
+        for program in self.programs:
+            program.release()
+        for replay in self.replays:
+            replay.following = None
+        self.replays, self.memories, self.refusals, self.expectation = [], [], {}, None
+
     def note(self, reason, line):
         """Remember why a part ran eagerly, or a pending value was needed early."""
         key = (reason, line)
