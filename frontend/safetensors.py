@@ -28,7 +28,7 @@ _NAMES = {
 }  # fmt: skip
 _WRITTEN = {name: code for code, name in _NAMES.items()}
 # Types that weft lacks are read as wider ones, which hold every value.
-_WIDER = {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "int8": "int32", "int16": "int32"}
+_WIDER = {"float16": "float32", "bfloat16": "float32"}
 _LONGEST_HEADER = 100_000_000
 _METADATA = "__metadata__"
 

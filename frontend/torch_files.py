@@ -33,7 +33,7 @@ _STORAGES = {
     "CharStorage": "int8", "ShortStorage": "int16", "ComplexFloatStorage": "complex64",
     "ComplexDoubleStorage": "complex128",
 }  # fmt: skip
-_WIDER = {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "int8": "int32", "int16": "int32"}
+_WIDER = {"float16": "float32", "bfloat16": "float32"}
 
 
 def read_pickle(archive, member):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiler.autodiff import has_rule
+from ..compiler.dtypes import without_kernels
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import OpError
@@ -339,6 +340,9 @@ def _rows_reason(frame, rows, flags):
         return "an update reads or writes memory that a NumPy array shares"
     if len(set(map(len, rows))) > 1:
         return "the rows of an update are not of one length"
+    reason = without_kernels([x.dtype for row in rows for x in row])
+    if reason is not None:
+        return f"an update: {reason}"
     refused = refusal(flags)
     return None if refused is None else f"an update: {refused}"
 
