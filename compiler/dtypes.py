@@ -10,6 +10,7 @@ import numpy as np
 
 class DType:
     """One element type. `category` is 0 for bool, 1 for integers, 2 for floating point; `size_bytes` per element.
+    `numpy` is what arrays of it are (storage.py).
 
     `element` is the code generator's name of it, None for types that no generated code knows: eager mode computes these
     with NumPy, or in the type that `wide` names, which holds every value.
@@ -17,9 +18,9 @@ class DType:
 
     __slots__ = ("name", "numpy", "category", "size_bytes", "element", "wide")
 
-    def __init__(self, name, category, element=None, wide=None):
+    def __init__(self, name, category, element=None, wide=None, numpy=None):
         self.name = name
-        self.numpy = np.dtype(name)
+        self.numpy = np.dtype(numpy or name)
         self.category = category
         self.size_bytes = self.numpy.itemsize
         self.element = element
@@ -32,6 +33,11 @@ class DType:
     @property
     def is_floating_point(self):
         return self.category == 2
+
+    @property
+    def is_half(self):
+        """Whether it is a float of 16 bits, whose numbers are computed in float32 and rounded to it after every op."""
+        return self.category == 2 and self.size_bytes == 2
 
     @property
     def is_complex(self):
@@ -60,11 +66,14 @@ int8 = DType("int8", 1, wide=int64)
 int16 = DType("int16", 1, wide=int64)
 float32 = DType("float32", 2, "f32")
 float64 = DType("float64", 2, "f64")
+float16 = DType("float16", 2, wide=float32)
+# NumPy has no such type. Bytes without meaning: what NumPy is asked to compute with them is an error, not a number.
+bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2")
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float32, float64)
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NUMPY = {d.numpy: d for d in ALL}
-_HOLDING_BOTH = {1: int16}
+_HOLDING_BOTH = {1: int16, 2: float32}
 
 
 def element_of(dtype):
@@ -97,7 +106,7 @@ def promote(a, b):
     if a.category != b.category:
         return a if a.category > b.category else b
     if a.size_bytes == b.size_bytes:
-        # Neither holds all of the other: uint8 and int8.
+        # Neither holds all of the other: uint8 and int8, float16 and bfloat16.
         return _HOLDING_BOTH[a.category]
     return a if a.size_bytes > b.size_bytes else b
 

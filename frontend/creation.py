@@ -6,7 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
-from .compiler.storage import convert
+from .compiler.storage import convert, readable
 from .placement import check_placement
 from .runtime import random
 from .runtime.device import require_cpu
@@ -89,7 +89,7 @@ def _types_in(data):
 
 def _narrowed(array):
     """Types weft does not have, where a wider one holds every value exactly."""
-    kind = {"f2": np.float32, "u2": np.int64, "u4": np.int64}
+    kind = {"u2": np.int64, "u4": np.int64}
     wider = kind.get(array.dtype.str[1:])
     return array if wider is None else array.astype(wider)
 
@@ -119,7 +119,8 @@ def _clip(data):
 def _plain(data):
     """Nested lists with tensors in them, as nested lists of numbers."""
     return [
-        _plain(x) if isinstance(x, (list, tuple)) else (x.detach().array if isinstance(x, Tensor) else x) for x in data
+        _plain(x) if isinstance(x, (list, tuple)) else (readable(x.detach().array) if isinstance(x, Tensor) else x)
+        for x in data
     ]
 
 
@@ -299,6 +300,8 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     dtype = dtype or state.default_dtype
     if not dtype.is_floating_point:
         return _finish(Tensor(convert(np.linspace(start, end, steps), dtype)), requires_grad)
+    if dtype.is_half:
+        return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     number = dtype.numpy.type
     first, last = number(start), number(end)
     step = (last - first) / number(max(steps - 1, 1))
@@ -315,7 +318,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
         check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
-    return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
+    return _finish(Tensor(convert(np.eye(n, m), dtype or state.default_dtype)), requires_grad)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------

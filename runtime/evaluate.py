@@ -67,16 +67,26 @@ def _wider(op, operands, attributes, operand_types, meta):
     if not any(_computed_as(op, d) is not d for d in given):
         return None
     if operand_types:
-        operands = [as_type(x, d) if isinstance(x, np.ndarray) else x for x, d in zip(operands, operand_types)]
+        operands = [_rounded(op, x, d) for x, d in zip(operands, operand_types)]
     operands = [as_type(x, _computed_as(op, from_numpy(x.dtype))) if isinstance(x, np.ndarray) else x for x in operands]
     attributes = {k: _computed_as(op, v) if v.__class__ is DType else v for k, v in attributes.items()}
     operand_types = operand_types and tuple(_computed_as(op, d) for d in operand_types)
     return operands, attributes, operand_types, Meta(meta.shape, _computed_as(op, meta.dtype))
 
 
+def _rounded(op, x, dtype):
+    """An operand as the type has it. A single number that is multiplied with is not rounded to 16 bits, as in
+    PyTorch."""
+    if dtype.is_half and np.ndim(x) == 0 and "wide-number" in op.traits:
+        return x
+    return as_type(x, dtype) if isinstance(x, np.ndarray) else convert(np.asarray(x), dtype)
+
+
 def _computed_as(op, dtype):
     """The type in which the op is computed on this one. NumPy's integers wrap around as PyTorch's do; the others need
     a kernel."""
+    if "own-type" in op.traits:
+        return dtype
     return dtype.wide if op.evaluate is None or dtype.category != 1 else dtype
 
 

@@ -16,6 +16,7 @@ from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
+from ..compiler.storage import convert
 from . import frame_autograd
 from .attributes import refusal
 from .exposure import has_exposed, is_exposed
@@ -104,7 +105,7 @@ def _keep_old_value(frame, op, target, operands, attributes):
 
 def _copy_into(target, new):
     target.tell_readers()
-    np.copyto(target.array, new.array, casting="unsafe")
+    np.copyto(target.array, convert(new.array, target.dtype))
     target.bump_version()
     return target
 
