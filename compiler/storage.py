@@ -30,7 +30,7 @@ def readable(array):
     """The numbers in an array of a tensor, for NumPy: itself, or float32 for bfloat16."""
     if array.dtype != bfloat16.numpy:
         return array
-    return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return np.asarray(array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def number(value, dtype):

@@ -14,7 +14,7 @@ def in_float32(function):
 
     @wraps(function)
     def wrapper(input, *args, **kwargs):
-        if not isinstance(input, Tensor) or not input.dtype.is_half:
+        if not isinstance(input, Tensor) or not input.dtype.is_half or kwargs.get("dtype") is not None:
             return function(input, *args, **kwargs)
         return to_dtype(function(to_dtype(input, float32), *args, **kwargs), input.dtype)
 

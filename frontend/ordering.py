@@ -269,7 +269,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     _check_unique_axis("unique", values, axis)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
-    return _chosen(found, inverse, counts, return_inverse, return_counts)
+    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
 
 
 def _check_unique_axis(name, values, axis):
@@ -290,11 +290,11 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     inverse, counts = np.cumsum(new) - 1, np.diff(np.append(starts, len(rows)))
     found = rows[starts] if axis is None else np.moveaxis(rows[starts], 0, axis)
     inverse = inverse.reshape(values.shape) if axis is None else inverse
-    return _chosen(found, inverse, counts, return_inverse, return_counts)
+    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
 
 
 def _chosen(found, inverse, counts, return_inverse, return_counts):
-    result = [Tensor(np.ascontiguousarray(convert(found, input.dtype)))]
+    result = [Tensor(np.ascontiguousarray(found))]
     if return_inverse:
         result.append(Tensor(np.asarray(inverse, np.int64)))
     if return_counts:

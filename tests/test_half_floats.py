@@ -285,3 +285,20 @@ def test_files_of_pytorch(dtype):
     buffer.seek(0)
     loaded = weft.load(buffer)["x"]
     assert loaded.dtype is dtype and loaded.tolist() == [1.5, -2.0, float("inf")]
+
+
+@halves
+def test_composed_functions_do_not_overflow(dtype):
+    x = weft.tensor([50.0, -40.0], dtype=dtype)
+    assert weft.linalg.vector_norm(x, ord=6).item() == weft.linalg.vector_norm(x.float(), ord=6).to(dtype).item()
+    margin = nn.functional.soft_margin_loss(x, -weft.ones(2, dtype=dtype))
+    assert margin.dtype is dtype and margin.item() == 25 and x.norm(dtype=weft.float64).dtype is weft.float64
+
+
+@halves
+def test_zero_dimensions(dtype):
+    x = weft.tensor(2.0, dtype=dtype)
+    assert x.acosh().shape == () and x.softmax(0).item() == 1 and x.max(0)[0].item() == 2 and x.unique().tolist() == [2]
+    assert repr(x) == f"tensor(2., dtype={dtype!r})" and x.tolist() == 2 and float(x.mean()) == 2
+    image = weft.ones(1, 1, 2, dtype=dtype)
+    assert nn.functional.interpolate(image, size=3, mode="linear").tolist() == [[[1.0, 1.0, 1.0]]]

@@ -9,6 +9,7 @@ from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
 from ..creation import as_tensor, full
 from ..functions import matmul
+from ..half_floats import in_float32
 from ..runtime.tensor import Tensor
 from ..shaping import movedim, permute, reshape
 from .module import Module
@@ -128,6 +129,7 @@ def channel_shuffle(input, groups):
 _MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 
 
+@in_float32
 def interpolate(
     input,
     size=None,
