@@ -5,6 +5,7 @@ reverse recorded order. The eager engine processes nodes in the same order and a
 same order, so both give the same bits.
 """
 
+from .dtypes import float32
 from .ops.arithmetic import add
 from .ops.comparison import cast
 from .ops.reduction import sum_
@@ -34,6 +35,10 @@ def has_rule(op, index):
 
 def vjp(op, index, cotangent, out, operands, attributes):
     """The cotangent of one operand, conformed; None if the op has no derivative there."""
+    if "view" not in op.extra and op.kind != "view" and _has_halves((cotangent, out, *operands)):
+        wide = [_in_float32(x) for x in (cotangent, out, *operands)]
+        result = vjp(op, index, wide[0], wide[1], wide[2:], attributes)
+        return None if result is None else cast(result, dtype=operands[index].dtype)
     if op.vjp == () and op.kind == "composite":
         result = _derived(op, index, cotangent, operands, attributes)
     else:
@@ -42,6 +47,17 @@ def vjp(op, index, cotangent, out, operands, attributes):
     if result is None:
         return None
     return conform(result, operands[index].shape, operands[index].dtype)
+
+
+def _has_halves(values):
+    return True in [hasattr(x, "dtype") and x.dtype.is_half for x in values]
+
+
+def _in_float32(x):
+    """Rules on floats of 16 bits are computed in float32, as PyTorch's are."""
+    if not hasattr(x, "dtype") or not x.dtype.is_half:
+        return x
+    return x.as_type(float32) if hasattr(x, "as_type") else cast(x, dtype=float32)
 
 
 def backward(graph, outputs, cotangents, wanted, stopped=frozenset(), sums=()):

@@ -9,19 +9,35 @@ import numpy as np
 
 
 class DType:
-    """One element type. `category` is 0 for bool, 1 for integers, 2 for floating point; `size_bytes` per element."""
+    """One element type. `category` is 0 for bool, 1 for integers, 2 for floating point; `size_bytes` per element.
+    `numpy` is what arrays of it are (storage.py).
 
-    __slots__ = ("name", "numpy", "category", "size_bytes")
+    `element` is the code generator's name of it, None for types that no generated code knows: eager mode computes these
+    with NumPy, or in the type that `wide` names, which holds every value.
+    """
 
-    def __init__(self, name, category):
+    __slots__ = ("name", "numpy", "category", "size_bytes", "element", "wide")
+
+    def __init__(self, name, category, element=None, wide=None, numpy=None):
         self.name = name
-        self.numpy = np.dtype(name)
+        self.numpy = np.dtype(numpy or name)
         self.category = category
         self.size_bytes = self.numpy.itemsize
+        self.element = element
+        self.wide = wide or self
+
+    @property
+    def is_compiled(self):
+        return self.element is not None
 
     @property
     def is_floating_point(self):
         return self.category == 2
+
+    @property
+    def is_half(self):
+        """Whether it is a float of 16 bits, whose numbers are computed in float32 and rounded to it after every op."""
+        return self.category == 2 and self.size_bytes == 2
 
     @property
     def is_complex(self):
@@ -29,7 +45,7 @@ class DType:
 
     @property
     def is_signed(self):
-        return self.category > 0
+        return self.category > 0 and self.numpy.kind != "u"
 
     @property
     def itemsize(self):
@@ -42,29 +58,32 @@ class DType:
         return (dtype_named, (self.name,))
 
 
-bool_ = DType("bool", 0)
-int32 = DType("int32", 1)
-int64 = DType("int64", 1)
-float32 = DType("float32", 2)
-float64 = DType("float64", 2)
+bool_ = DType("bool", 0, "i1")
+int32 = DType("int32", 1, "i32")
+int64 = DType("int64", 1, "i64")
+uint8 = DType("uint8", 1, wide=int64)
+int8 = DType("int8", 1, wide=int64)
+int16 = DType("int16", 1, wide=int64)
+float32 = DType("float32", 2, "f32")
+float64 = DType("float64", 2, "f64")
+float16 = DType("float16", 2, wide=float32)
+# NumPy has no such type. Bytes without meaning: what NumPy is asked to compute with them is an error, not a number.
+bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2")
 
-ALL = (bool_, int32, int64, float32, float64)
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NUMPY = {d.numpy: d for d in ALL}
-_ORDER = {d: k for k, d in enumerate(ALL)}
-
-
-_ELEMENT = {float32: "f32", float64: "f64", int64: "i64", int32: "i32", bool_: "i1"}
+_HOLDING_BOTH = {1: int16, 2: float32}
 
 
 def element_of(dtype):
     """The code generator's name of an element type."""
-    return _ELEMENT[dtype]
+    return dtype.element
 
 
 def memory_element(dtype):
     """The same in memory."""
-    return "i8" if dtype is bool_ else _ELEMENT[dtype]
+    return "i8" if dtype is bool_ else dtype.element
 
 
 def dtype_named(name):
@@ -84,7 +103,12 @@ def promote(a, b):
     """The smallest type both convert to: category first, then width. promote(int64, float32) is float32."""
     if a is b:
         return a
-    return a if _ORDER[a] >= _ORDER[b] else b
+    if a.category != b.category:
+        return a if a.category > b.category else b
+    if a.size_bytes == b.size_bytes:
+        # Neither holds all of the other: uint8 and int8, float16 and bfloat16.
+        return _HOLDING_BOTH[a.category]
+    return a if a.size_bytes > b.size_bytes else b
 
 
 def result_type(operands, default_float):
@@ -101,3 +125,9 @@ def result_type(operands, default_float):
         if d is not None and (result is None or d.category > result.category):
             result = d
     return result
+
+
+def without_kernels(given):
+    """Of element types those that no generated code knows, as a reason; None if there are none."""
+    missing = [d.name for d in given if d.__class__ is DType and d.element is None]
+    return f"{missing[0]} has no generated kernels" if missing else None

@@ -12,8 +12,8 @@ from math import e, inf, nan, pi
 
 from . import absent, inplace, methods
 from .compiler.dtypes import DType as dtype
+from .compiler.dtypes import bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8
 from .compiler.dtypes import bool_ as bool
-from .compiler.dtypes import float32, float64, int32, int64
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
 from .out import taking_out
@@ -53,7 +53,7 @@ from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
 from .vmapping import vmap  # noqa: E402
 
-float, double, long, int = float32, float64, int64, int32
+float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
 newaxis = None
 
 absent.mark_absent(Tensor, "Tensor")

@@ -55,7 +55,7 @@ _INSTEAD = {
     "row_stack": "weft.vstack", "range": "weft.arange(start, end + step, step)", "fix": "weft.trunc",
     "rsub": "other - x", "detach_": "x = x.detach()", "squeeze_": "x = x.squeeze()", "t_": "x = x.t()",
     "unsqueeze_": "x = x.unsqueeze(dim)", "vdot": "weft.dot", "compile": "model = weft.compile(model)",
-    "rad2deg": "x * (180 / weft.pi)", "deg2rad": "x * (weft.pi / 180)", "half": ".float() or .double()",
+    "rad2deg": "x * (180 / weft.pi)", "deg2rad": "x * (weft.pi / 180)",
 }  # fmt: skip
 
 

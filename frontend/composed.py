@@ -7,6 +7,7 @@ from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
 from .functions import check_scatter, clamp, matmul, operand, where
+from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
 from .runtime.gate import apply_inplace
@@ -39,11 +40,13 @@ def logit(input, eps=None):
     return (p / (1 - p)).log()
 
 
+@both_in_float32
 def hypot(input, other):
     """sqrt(input**2 + other**2)."""
     return (input * input + other * other).sqrt()
 
 
+@both_in_float32
 def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     # The difference of equal infinities would be NaN.

@@ -6,6 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
+from .compiler.storage import convert, readable
 from .placement import check_placement
 from .runtime import random
 from .runtime.device import require_cpu
@@ -45,13 +46,14 @@ def _as_array(data, dtype):
     elif isinstance(data, (list, tuple)):
         data = _plain(data)
     if isinstance(data, np.ndarray) or np.isscalar(data) and isinstance(data, np.generic):
-        array = np.array(data, dtype=dtype.numpy if dtype else None)
-        if dtype is None and array.dtype not in dtypes._BY_NUMPY:
+        array = np.array(data)
+        if array.dtype not in dtypes._BY_NUMPY:
             array = _narrowed(array)
+        array = convert(array, dtype) if dtype else array
     else:
         array = _numbers(data)
         wanted = dtype or _common_type(data, array)
-        array = array.astype(wanted.numpy) if wanted else array
+        array = _fitted(array, wanted) if wanted else array
     dtypes.from_numpy(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
 
@@ -87,9 +89,26 @@ def _types_in(data):
 
 def _narrowed(array):
     """Types weft does not have, where a wider one holds every value exactly."""
-    kind = {"f2": np.float32, "i1": np.int64, "i2": np.int64, "u1": np.int64, "u2": np.int64, "u4": np.int64}
+    kind = {"u2": np.int64, "u4": np.int64}
     wider = kind.get(array.dtype.str[1:])
     return array if wider is None else array.astype(wider)
+
+
+def _fitted(array, dtype):
+    """Python's numbers as elements of a type, which must hold them; unsigned ones wrap around."""
+    if dtype.category == 1 and array.dtype.kind in "iuf" and array.size:
+        check_fits(array.min(), array.max(), dtype)
+    return convert(array, dtype)
+
+
+def check_fits(lowest, highest, dtype):
+    """RuntimeError if an integer type does not hold numbers between these."""
+    limits = np.iinfo(dtype.numpy)
+    if lowest < (-limits.max if limits.min == 0 else limits.min) or highest > limits.max:
+        raise RuntimeError(
+            f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
+            f"{limits.min} to {limits.max}"
+        )
 
 
 def _clip(data):
@@ -100,7 +119,8 @@ def _clip(data):
 def _plain(data):
     """Nested lists with tensors in them, as nested lists of numbers."""
     return [
-        _plain(x) if isinstance(x, (list, tuple)) else (x.detach().array if isinstance(x, Tensor) else x) for x in data
+        _plain(x) if isinstance(x, (list, tuple)) else (readable(x.detach().array) if isinstance(x, Tensor) else x)
+        for x in data
     ]
 
 
@@ -205,6 +225,8 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
     fill_value = plain(fill_value)
     if dtype is None:
         dtype = _KINDS[type(fill_value)] or state.default_dtype
+    if not dtype.is_compiled and dtype.category == 1:
+        check_fits(fill_value, fill_value, dtype)
     out = _apply(source.full, (fill_value,), {"shape": _shape((size,)), "dtype": dtype})
     return _finish(out, requires_grad)
 
@@ -277,7 +299,9 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
         raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
     dtype = dtype or state.default_dtype
     if not dtype.is_floating_point:
-        return _finish(Tensor(np.linspace(start, end, steps).astype(dtype.numpy)), requires_grad)
+        return _finish(Tensor(convert(np.linspace(start, end, steps), dtype)), requires_grad)
+    if dtype.is_half:
+        return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     number = dtype.numpy.type
     first, last = number(start), number(end)
     step = (last - first) / number(max(steps - 1, 1))
@@ -294,7 +318,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
         check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
-    return _finish(Tensor(np.eye(n, m, dtype=(dtype or state.default_dtype).numpy)), requires_grad)
+    return _finish(Tensor(convert(np.eye(n, m), dtype or state.default_dtype)), requires_grad)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------

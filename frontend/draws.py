@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
 from .inplace import written
@@ -14,7 +15,7 @@ from .runtime.tensor import Tensor
 
 def _uniform(like, generator, dtype=None):
     """Uniform numbers in (0, 1)."""
-    dtype = dtype or (like.dtype if like.dtype.is_floating_point else dtypes.float32)
+    dtype = dtype or (like.dtype.wide if like.dtype.is_floating_point else dtypes.float32)
     draw = random.uniform(like.shape, dtype, generator)
     return draw + (2.0**-25 if dtype is dtypes.float32 else 2.0**-54)
 
@@ -67,22 +68,23 @@ def random_(self, from_=0, to=None, *, generator=None):
 
 
 def _largest(dtype):
-    digits = {"float32": 24, "float64": 53, "bool": 1, "int32": 31}
+    digits = {"float32": 24, "float64": 53, "bool": 1, "int32": 31, "float16": 11, "bfloat16": 8}
+    digits |= {"uint8": 8, "int8": 7, "int16": 15}
     return 2 ** digits.get(dtype.name, 53)
 
 
 def poisson(input, generator=None):
     """Numbers of the Poisson distribution with the rates given by input."""
-    rates = input.detach().array
+    rates = readable(input.detach().array)
     if (rates < 0).any():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return Tensor(np.asarray(numpy_generator(generator).poisson(rates), rates.dtype))
+    return Tensor(convert(np.asarray(numpy_generator(generator).poisson(rates)), input.dtype))
 
 
 def binomial(count, prob, generator=None):
     """Numbers of successes in `count` trials of the probability `prob`."""
-    n, p = np.broadcast_arrays(count.detach().array, prob.detach().array)
-    return Tensor(np.asarray(numpy_generator(generator).binomial(n.astype(np.int64), p), prob.dtype.numpy))
+    n, p = np.broadcast_arrays(readable(count.detach().array), readable(prob.detach().array))
+    return Tensor(convert(np.asarray(numpy_generator(generator).binomial(n.astype(np.int64), p)), prob.dtype))
 
 
 def numpy_generator(generator):

@@ -18,6 +18,7 @@ from .compiler.ops import (
 )
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
+from .compiler.storage import readable, rounded
 from .creation import as_tensor, full
 from .out import write
 from .runtime.modes import state
@@ -156,11 +157,11 @@ def pow(input, exponent):
     if isinstance(exponent, Number):
         if isinstance(exponent, bool):
             exponent = int(exponent)
-        return neural.power(_tensor("pow", input), exponent=exponent)
+        return neural.power(_tensor("pow", input), exponent=rounded(exponent, input.dtype))
     if _is_whole(input) and _is_whole(exponent):
         return arithmetic.integer_pow(input, exponent)
     if not isinstance(input, Tensor) and exponent.dtype.is_floating_point:
-        return spelling.rpow(exponent, base=float(input))
+        return spelling.rpow(exponent, base=rounded(float(input), exponent.dtype))
     return TABLE["pow"](_zero_dim(input, exponent), exponent)
 
 
@@ -324,7 +325,7 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 def nonzero(input, *, as_tuple=False):
     """Positions of the elements that are not zero. Its shape depends on the data, so it is computed at once."""
-    found = np.atleast_1d(input.array).nonzero()
+    found = np.atleast_1d(readable(input.array)).nonzero()
     if as_tuple:
         return tuple(Tensor(np.asarray(k, dtype=np.int64)) for k in found)
     return Tensor(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))
@@ -356,7 +357,7 @@ def to_dtype(input, dtype):
 
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other| everywhere. A Python bool."""
-    return bool(np.allclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    return bool(np.allclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
@@ -366,12 +367,16 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
     with np.errstate(all="ignore"):
-        return Tensor(np.asarray(np.isclose(input.array, other.array, rtol=rtol, atol=atol, equal_nan=equal_nan)))
+        return Tensor(
+            np.asarray(
+                np.isclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan)
+            )
+        )
 
 
 def equal(input, other):
     """Whether shapes and all elements are equal. A Python bool."""
-    return input.shape == other.shape and bool(np.array_equal(input.array, other.array))
+    return input.shape == other.shape and bool(np.array_equal(readable(input.array), readable(other.array)))
 
 
 def numel(input):

@@ -15,6 +15,7 @@ from .runtime.gate import apply_inplace
 from .runtime.tensor import Tensor
 
 _FULL = slice(None)
+_INDEX_TYPES = (dtypes.int64, dtypes.int32)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -70,11 +71,14 @@ def _entry(k):
     if isinstance(k, (list, range, np.ndarray)):
         array = np.asarray(k)
         k = Tensor(array if array.dtype.kind == "b" else _as_integers(array))
+    if isinstance(k, Tensor) and k.dtype is dtypes.uint8:
+        # A mask of PyTorch's before it had bools.
+        k = comparison.ne(k, 0)
     if isinstance(k, np.integer):
         return int(k)
     if isinstance(k, (bool, np.bool_)):
         k = Tensor(np.asarray(k))
-    if isinstance(k, Tensor) and k.ndim == 0 and k.dtype.category == 1:
+    if isinstance(k, Tensor) and k.ndim == 0 and k.dtype in _INDEX_TYPES:
         return int(k.array)
     known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
     if not known:
@@ -159,7 +163,7 @@ def _cut(x, axis, part):
 
 def _checked(k, size, dim):
     """The index with negative entries counted from the end, checked."""
-    if k.dtype.category != 1:
+    if k.dtype not in _INDEX_TYPES:
         raise IndexError(f"tensors used as indices must be int64, int32 or bool, got {k.dtype.name}")
     wrapped = comparison.where(comparison.lt(k, 0), k + size, k)
     return indexing.in_range(wrapped, size=size, axis=dim)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .compiler.dtypes import bfloat16
 from .runtime.modes import state
 
 
@@ -23,6 +24,14 @@ class _Limits:
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._values().items())})"
 
 
+class _Bfloat16:
+    """What np.finfo would say of it."""
+
+    bits, eps, resolution = 16, 2.0**-7, 0.01
+    max, min = (2 - 2.0**-7) * 2.0**127, -(2 - 2.0**-7) * 2.0**127
+    smallest_normal = 2.0**-126
+
+
 class finfo(_Limits):
     """Limits of a floating type, by default the default one. `resolution` is 10 to the minus decimal digits."""
 
@@ -32,7 +41,7 @@ class finfo(_Limits):
         type = state.default_dtype if type is None else type
         if not type.is_floating_point:
             raise TypeError(f"finfo: requires a floating point type, got {type}; use iinfo for integers")
-        limits = np.finfo(type.numpy)
+        limits = _Bfloat16 if type is bfloat16 else np.finfo(type.numpy)
         self.bits, self.dtype = limits.bits, type.name
         self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)
         self.tiny = self.smallest_normal = float(limits.smallest_normal)

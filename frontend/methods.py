@@ -7,8 +7,10 @@ import numpy as np
 from . import functions as f
 from . import inplace, pickling, reducing, shaping, tensor_methods
 from .autograd import backward as run_backward
+from .compiler.dtypes import bfloat16
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
 from .compiler.shapes import normalize_axis
+from .compiler.storage import readable, rounded
 from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
@@ -170,7 +172,7 @@ def _pow_(self, exponent):
     if isinstance(exponent, Tensor):
         whole = self.dtype.category < 2 and exponent.dtype.category < 2
         return apply_inplace(arithmetic.integer_pow if whole else transcendental.pow_, self, (self, exponent), {})
-    return apply_inplace(neural.power, self, (self,), {"exponent": exponent})
+    return apply_inplace(neural.power, self, (self,), {"exponent": rounded(exponent, self.dtype)})
 
 
 def _requires_grad_(self, requires_grad=True):
@@ -205,14 +207,14 @@ def _attach_inplace():
 # --- reading --------------------------------------------------------------------------------------------------------
 def _item(self):
     """The one element as a Python number."""
-    array = self.array
+    array = readable(self.array)
     if array.size != 1:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
     return array.item()
 
 
 def _bool(self):
-    array = self.array
+    array = readable(self.array)
     if array.size != 1:
         kind = "no values" if array.size == 0 else "more than one value"
         raise RuntimeError(
@@ -223,6 +225,8 @@ def _bool(self):
 
 def _numpy(self, *, force=False):
     """The values as an array sharing memory with the tensor. `force` takes them out of the graph first."""
+    if self.dtype is bfloat16:
+        raise TypeError("numpy: Got unsupported ScalarType BFloat16, which NumPy does not have; convert with .float()")
     if force:
         return self.detach().lend()
     if self.requires_grad:
@@ -304,7 +308,7 @@ def _attach_reading():
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
     Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
-    Tensor.tolist = lambda self: self.array.tolist()
+    Tensor.tolist = lambda self: readable(self.array).tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel
     Tensor.ndimension, Tensor.where = Tensor.dim, lambda self, condition, other: f.where(condition, self, other)

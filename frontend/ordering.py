@@ -8,6 +8,7 @@ from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, ordering
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
+from .compiler.storage import convert, readable
 from .creation import as_tensor
 from .functions import to_dtype, where
 from .results import result_type
@@ -80,7 +81,7 @@ def _median(made, ignore_nan):
         if dim is None:
             if not input.numel():
                 missing = math.nan if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
-                return as_tensor(np.asarray(missing, input.dtype.numpy)) + input.sum().to(input.dtype)
+                return Tensor(convert(np.asarray(missing), input.dtype)) + input.sum().to(input.dtype)
             return function(flatten(input), 0).values
         axis = normalize_axis(made.of, dim, input.ndim)
         index = ordering.median_index(input, axis=axis, ignore_nan=ignore_nan)
@@ -171,7 +172,7 @@ def _ranked(rows, q, interpolation, ignore_nan):
 # --- counting ---------------------------------------------------------------------------------------------------------
 def _values(x):
     """The numbers now: results whose shape they decide cannot wait."""
-    return x.detach().array
+    return readable(x.detach().array)
 
 
 def bincount(input, weights=None, minlength=0):
@@ -195,7 +196,7 @@ def histc(input, bins=100, min=0, max=0):
     """Counts of the elements in equal bins from min to max (of the extremes, if both are equal)."""
     edges = _histogram_range("histc", input, bins, min, max)
     values = _values(input)
-    return Tensor(_binned(values, bins, *edges).astype(input.dtype.numpy))
+    return Tensor(convert(_binned(values, bins, *edges), input.dtype))
 
 
 def _histogram_range(name, input, bins, low, high):
@@ -222,7 +223,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     edges = _edges("histogram", values, bins, range, input.dtype)
     weights = None if weight is None else _values(weight).reshape(-1)
     hist, edges = np.histogram(values, edges, weights=weights, density=density)
-    return _Histogram(*(Tensor(np.asarray(part, input.dtype.numpy)) for part in (hist, edges)))
+    return _Histogram(*(Tensor(convert(np.asarray(part), input.dtype)) for part in (hist, edges)))
 
 
 def _edges(name, values, bins, range, dtype):
@@ -250,8 +251,8 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
     weights = None if weight is None else _values(weight).reshape(-1)
     hist, edges = np.histogramdd(points, edges, weights=weights, density=density)
-    made = tuple(Tensor(np.asarray(e, input.dtype.numpy)) for e in edges)
-    return _Histogramdd(Tensor(np.asarray(hist, input.dtype.numpy)), made)
+    made = tuple(Tensor(convert(np.asarray(e), input.dtype)) for e in edges)
+    return _Histogramdd(Tensor(convert(np.asarray(hist), input.dtype)), made)
 
 
 def _binned(values, bins, low, high):
@@ -268,7 +269,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     _check_unique_axis("unique", values, axis)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
-    return _chosen(found, inverse, counts, return_inverse, return_counts)
+    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
 
 
 def _check_unique_axis(name, values, axis):
@@ -289,7 +290,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     inverse, counts = np.cumsum(new) - 1, np.diff(np.append(starts, len(rows)))
     found = rows[starts] if axis is None else np.moveaxis(rows[starts], 0, axis)
     inverse = inverse.reshape(values.shape) if axis is None else inverse
-    return _chosen(found, inverse, counts, return_inverse, return_counts)
+    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
 
 
 def _chosen(found, inverse, counts, return_inverse, return_counts):

@@ -7,6 +7,7 @@ from .compiler.ops import arithmetic, bessel, comparison, pointwise, special
 from .compiler.ops.table import OpError
 from .creation import as_tensor, full_like
 from .functions import GENERATED, operand, pow, sub, to_dtype, where
+from .half_floats import both_in_float32
 from .results import result_type
 from .runtime.modes import state
 from .runtime.tensor import Tensor
@@ -171,6 +172,7 @@ def frexp(input):
     return _Frexp(pointwise.frexp(input, part="mantissa"), pointwise.frexp(input, part="exponent"))
 
 
+@both_in_float32
 def logaddexp2(input, other):
     """log2(2 ** input + 2 ** other) without overflow."""
     require_tensors("logaddexp2", input, other)

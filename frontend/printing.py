@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.storage import readable
 from .runtime.modes import state
 
 
@@ -77,7 +78,7 @@ def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=Non
     `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default),
     `grad_fn_name` is the name of the autograd node, None for a leaf.
     """
-    body = contents(array, indent=len(prefix))
+    body = contents(readable(array), indent=len(prefix))
     suffixes = _suffixes(array, default_dtype or state.default_dtype)
     if grad_fn_name is not None:
         suffixes.append(f"grad_fn=<{grad_fn_name}>")

@@ -10,6 +10,7 @@ from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, st
 from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .functions import _tensor, to_dtype
+from .half_floats import in_float32
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 from .shaping import flatten, reshape, unsqueeze
@@ -81,6 +82,7 @@ var = _deviation(statistics.var, "var")
 std = _deviation(statistics.std, "std")
 
 
+@in_float32
 def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
     input = input if dtype is None else to_dtype(input, dtype)

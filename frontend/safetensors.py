@@ -27,8 +27,6 @@ _NAMES = {
     "BF16": "bfloat16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
 _WRITTEN = {name: code for code, name in _NAMES.items()}
-# Types that weft lacks are read as wider ones, which hold every value.
-_WIDER = {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "int8": "int32", "int16": "int32"}
 _LONGEST_HEADER = 100_000_000
 _METADATA = "__metadata__"
 
@@ -46,7 +44,7 @@ def save(tensors, metadata=None):
     end = 0
     for name in order:
         begin, end = end, end + arrays[name].nbytes
-        code = _WRITTEN[arrays[name].dtype.name]
+        code = _WRITTEN[dtypes.from_numpy(arrays[name].dtype).name]
         header[name] = {"dtype": code, "shape": list(arrays[name].shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -83,8 +81,8 @@ def _array_of(name, x):
         raise ValueError(f"safetensors: the key {name!r} is a {type(name).__name__}; names must be strings")
     if not isinstance(x, (Tensor, np.ndarray)):
         raise ValueError(f"safetensors: {name!r} is a {type(x).__name__}; only tensors can be saved, in one flat dict")
-    array = np.asarray(x.detach().numpy() if isinstance(x, Tensor) else x)
-    if array.dtype.name not in _WRITTEN:
+    array = np.asarray(x.detach().array if isinstance(x, Tensor) else x)
+    if array.dtype not in dtypes._BY_NUMPY:
         raise ValueError(f"safetensors: {name!r} has element type {array.dtype}, which the format does not have")
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 
@@ -105,15 +103,8 @@ def _tensor(name, entry, memory):
     if kind is None:
         raise ValueError(f"safetensors: {name!r} has element type {entry['dtype']}, which weft does not have")
     shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
-    size = 2 if kind == "bfloat16" else np.dtype(kind).itemsize
+    size, kept = dtypes.dtype_named(kind).itemsize, dtypes.dtype_named(kind).numpy
     whole = all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= begin <= end <= len(memory)
     if not whole or end - begin != math.prod(shape) * size:
         raise ValueError(f"safetensors: {name!r} of shape {shape} does not fit its bytes {begin} to {end}")
-    content = memory[begin:end]
-    if kind == "bfloat16":
-        # The upper half of a float32.
-        array = (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4")
-    else:
-        array = np.frombuffer(content, np.dtype(kind).newbyteorder("<"))
-    known = {d.name for d in dtypes.ALL}
-    return Tensor(array.astype(kind if kind in known else _WIDER[kind]).reshape(shape))
+    return Tensor(np.frombuffer(memory[begin:end], kept).copy().reshape(shape))

@@ -123,7 +123,7 @@ class _Writer:
             return obj if math.isfinite(obj) else ["float", repr(obj)]
         if isinstance(obj, Tensor):
             kind = "parameter" if isinstance(obj, Parameter) else "tensor"
-            return [kind, self.member(obj, obj.detach().numpy()), obj.requires_grad]
+            return [kind, self.member(obj, obj.detach().array), obj.requires_grad]
         if isinstance(obj, np.ndarray):
             return ["array", self.member(obj, _plain_array(obj, where))]
         if isinstance(obj, np.generic):

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from .compiler.storage import convert
 from .placement import check_placement
 from .runtime.modes import state
 from .runtime.tensor import Tensor
 
 
 def _finished(values, dtype, requires_grad):
-    made = Tensor(np.ascontiguousarray(values, dtype=(dtype or state.default_dtype).numpy))
+    made = Tensor(np.ascontiguousarray(convert(np.asarray(values), dtype or state.default_dtype)))
     return made.requires_grad_(requires_grad)
 
 

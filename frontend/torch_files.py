@@ -26,14 +26,13 @@ class Refusal(Exception):
     """Something in the file that is no plain data, or damaged."""
 
 
-# Types of PyTorch's storages, and of what weft reads types that it lacks as: wider ones, which hold every value.
+# Types of PyTorch's storages.
 _STORAGES = {
     "FloatStorage": "float32", "DoubleStorage": "float64", "LongStorage": "int64", "IntStorage": "int32",
     "BoolStorage": "bool", "HalfStorage": "float16", "BFloat16Storage": "bfloat16", "ByteStorage": "uint8",
     "CharStorage": "int8", "ShortStorage": "int16", "ComplexFloatStorage": "complex64",
     "ComplexDoubleStorage": "complex128",
 }  # fmt: skip
-_WIDER = {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "int8": "int32", "int16": "int32"}
 
 
 def read_pickle(archive, member):
@@ -54,14 +53,10 @@ def read_pickle(archive, member):
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
 def _array_of(content, name, count):
-    """Bytes as an array of elements; of a type that weft has."""
-    wide = name if name in {d.name for d in dtypes.ALL} else _WIDER.get(name)
-    if wide is None:
+    """Bytes as an array of elements."""
+    if name not in {d.name for d in dtypes.ALL}:
         raise Refusal(f"holds a tensor of {name}, which weft does not have")
-    if name == "bfloat16":
-        # The upper half of a float32.
-        return (np.frombuffer(content, "<u2", count).astype("<u4") << 16).view("<f4")
-    return np.frombuffer(content, np.dtype(name).newbyteorder("<"), count).astype(wide)
+    return np.frombuffer(content, dtypes.dtype_named(name).numpy, count).copy()
 
 
 def _tensor(array, offset, size, stride, requires_grad=False, *_):

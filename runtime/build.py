@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..compiler import partition
 from ..compiler.autodiff import backward, vjp
 from ..compiler.decompose import decompose
+from ..compiler.dtypes import without_kernels
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.source import full
@@ -349,5 +350,6 @@ def _pruned(graph):
 
 
 def _has_kernel(value):
+    types = [o.dtype for o in (*value.operands, value)]
     check = value.op.extra.get("eager_only")
-    return check is None or check([o.dtype for o in (*value.operands, value)], value.attributes) is None
+    return not without_kernels(types) and (check is None or check(types, value.attributes) is None)

@@ -7,8 +7,11 @@ from math import prod
 
 import numpy as np
 
+from ..compiler.dtypes import DType, from_numpy
 from ..compiler.ops.comparison import cast
+from ..compiler.ops.table import Meta
 from ..compiler.shapes import contiguous_strides
+from ..compiler.storage import convert, number
 from . import kernels
 
 try:
@@ -39,6 +42,11 @@ def quietly(function, *args, **kwargs):
 
 def evaluate(op, operands, attributes, operand_types, meta):
     """op on arrays and Python numbers. `operand_types` as the op's compute_dtype gives them, `meta` as its infer."""
+    if op.kind == "view" or "view" in op.extra:
+        return op.evaluate(*operands, **attributes)
+    wide = _wider(op, operands, attributes, operand_types, meta)
+    if wide is not None:
+        return convert(evaluate(op, *wide), meta.dtype)
     if op.kind == "elementwise":
         return _elementwise(op, operands, attributes, operand_types, meta)
     if op.kind == "reduction":
@@ -47,10 +55,39 @@ def evaluate(op, operands, attributes, operand_types, meta):
         return _contraction(*operands, meta)
     if op.kind == "source":
         return np.asarray(op.evaluate(*operands, **attributes))
-    if op.kind == "view" or "view" in op.extra:
-        return op.evaluate(*operands, **attributes)
     arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
     return contiguous(op.evaluate(*arrays, **attributes))
+
+
+def _wider(op, operands, attributes, operand_types, meta):
+    """The arguments of `evaluate` in types that can compute the op, where these cannot; else None."""
+    arrays = [x for x in operands if isinstance(x, np.ndarray)]
+    types = operand_types or [from_numpy(x.dtype) for x in arrays]
+    given = [*types, meta.dtype, *(v for v in attributes.values() if v.__class__ is DType)]
+    if not any(_computed_as(op, d) is not d for d in given):
+        return None
+    if operand_types:
+        operands = [_rounded(op, x, d) for x, d in zip(operands, operand_types)]
+    operands = [as_type(x, _computed_as(op, from_numpy(x.dtype))) if isinstance(x, np.ndarray) else x for x in operands]
+    attributes = {k: _computed_as(op, v) if v.__class__ is DType else v for k, v in attributes.items()}
+    operand_types = operand_types and tuple(_computed_as(op, d) for d in operand_types)
+    return operands, attributes, operand_types, Meta(meta.shape, _computed_as(op, meta.dtype))
+
+
+def _rounded(op, x, dtype):
+    """An operand as the type has it. A single number that is multiplied with is not rounded to 16 bits, as in
+    PyTorch."""
+    if dtype.is_half and np.ndim(x) == 0 and "wide-number" in op.traits:
+        return x
+    return as_type(x, dtype) if isinstance(x, np.ndarray) else convert(np.asarray(x), dtype)
+
+
+def _computed_as(op, dtype):
+    """The type in which the op is computed on this one. NumPy's integers wrap around as PyTorch's do; the others need
+    a kernel."""
+    if "own-type" in op.traits:
+        return dtype
+    return dtype.wide if op.evaluate is None or dtype.category != 1 else dtype
 
 
 def contiguous(array):
@@ -61,8 +98,8 @@ def contiguous(array):
 def as_type(x, dtype):
     """An array (or a NumPy scalar, for a Python number) of the type."""
     if isinstance(x, np.ndarray):
-        return x if x.dtype == dtype.numpy else quietly(x.astype, dtype.numpy)
-    return quietly(dtype.numpy.type, x)
+        return x if x.dtype == dtype.numpy else convert(x, dtype)
+    return quietly(number, x, dtype)
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):

@@ -6,6 +6,7 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
+from ..compiler.dtypes import without_kernels
 from ..compiler.ops.kinds import number_meta
 from . import (
     expectation,
@@ -222,11 +223,11 @@ class Frame(Watched):
         refused = refusal(attributes) if attributes else None
         if refused is not None:
             return f"{op.name}: {refused}"
-        check = op.extra.get("eager_only")
-        if check is None:
-            return None
         kinds = [x.dtype if isinstance(x, Tensor) else number_meta(x).dtype for x in operands]
-        reason = check(kinds, attributes)
+        reason = without_kernels([*kinds, *attributes.values(), self.default_dtype])
+        check = op.extra.get("eager_only")
+        if reason is None and check is not None:
+            reason = check(kinds, attributes)
         return f"{op.name}: {reason}" if reason else None
 
     def run_eagerly(self, reason, function, *args):

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiler.autodiff import has_rule
+from ..compiler.dtypes import without_kernels
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
+from ..compiler.storage import convert
 from . import frame_autograd
 from .attributes import refusal
 from .exposure import has_exposed, is_exposed
@@ -103,7 +105,7 @@ def _keep_old_value(frame, op, target, operands, attributes):
 
 def _copy_into(target, new):
     target.tell_readers()
-    np.copyto(target.array, new.array, casting="unsafe")
+    np.copyto(target.array, convert(new.array, target.dtype))
     target.bump_version()
     return target
 
@@ -339,6 +341,9 @@ def _rows_reason(frame, rows, flags):
         return "an update reads or writes memory that a NumPy array shares"
     if len(set(map(len, rows))) > 1:
         return "the rows of an update are not of one length"
+    reason = without_kernels([x.dtype for row in rows for x in row])
+    if reason is not None:
+        return f"an update: {reason}"
     refused = refusal(flags)
     return None if refused is None else f"an update: {refused}"
 

@@ -10,7 +10,9 @@ from ..compiler.autodiff import has_rule
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta, OpError
 from ..compiler.ops.view import data
+from ..compiler.storage import convert
 from .evaluate import evaluate
+from .halves import in_float32
 from .modes import state
 from .node import Node, Saved, edge_of, record
 from .plan import add_attributes, find, is_view_op, plan_for
@@ -75,11 +77,13 @@ def _apply_unplanned(op, operands, attributes):
 
 def _composite(op, operands, attributes):
     metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
-    op.infer(metas, attributes, state.default_dtype)
+    meta = op.infer(metas, attributes, state.default_dtype)
     recorded = state.grad_enabled
     state.grad_enabled = False
     try:
-        out = op.decompose(*operands, **attributes)
+        out = in_float32(op, operands, attributes, meta)
+        if out is None:
+            out = op.decompose(*operands, **attributes)
         if any(out is x for x in operands):
             out = Tensor(out.array)
             show(out, operands[0], out._data)
@@ -132,7 +136,7 @@ def inplace_eagerly(op, target, operands, attributes):
     if new._node is not None:
         _keep_old_value(new._node, target)
     target.tell_readers()
-    np.copyto(target.array, new._data, casting="unsafe")
+    np.copyto(target.array, convert(new._data, target.dtype))
     target.bump_version()
     adopt_history(target, new)
     return target

@@ -260,6 +260,9 @@ class Shape:
     def ndim(self):
         return len(self.shape)
 
+    def as_type(self, dtype):
+        return Shape(self.shape, dtype)
+
     def apply_op(self, op, operands, attributes):
         return _apply(op, operands, attributes)
 
@@ -419,10 +422,11 @@ def needs(op, operands, attributes, differentiated):
 
 def needs_of(op, metas, attributes, differentiated):
     graph = Graph("derivative")
-    values = [graph.input(m.shape, m.dtype) if isinstance(m, Meta) else m for m in metas]
+    # What is read in float32 (autodiff.py) is read.
+    values = [graph.input(m.shape, m.dtype.wide) if isinstance(m, Meta) else m for m in metas]
     out_meta = op.infer([v if hasattr(v, "shape") else number_meta(v) for v in values], attributes, graph.default_float)
-    out = graph.input(out_meta.shape, out_meta.dtype)
-    cotangent = graph.input(out_meta.shape, out_meta.dtype)
+    out = graph.input(out_meta.shape, out_meta.dtype.wide)
+    cotangent = graph.input(out_meta.shape, out_meta.dtype.wide)
     for index, wanted in enumerate(differentiated):
         if wanted:
             vjp(op, index, cotangent, out, values, attributes)

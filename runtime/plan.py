@@ -97,6 +97,8 @@ def _make(op, arrays, attributes, default_dtype):
     meta = op.infer(metas, attributes, default_dtype)
     plan = Plan(op, metas, meta, attributes, default_dtype)
     if op.kind == "composite" and op.evaluate is None:
+        if any(m.dtype.is_half for m in (*metas, meta)):
+            return None
         found = array_program.decomposition(op, metas, attributes, default_dtype)
         if found is None:
             return None

@@ -5,11 +5,14 @@ import os
 import numpy as np
 
 from ..compiler import dtypes
+from ..compiler.ops.arithmetic import floor, mul
+from ..compiler.ops.comparison import cast
 from ..compiler.ops.random import call_key, normal_from
 from ..compiler.ops.random import uniform as uniform_op
 from .device import CPU, require_cpu
 from .tensor import Tensor, _apply
 
+_HALF_BITS = {dtypes.float16: 11, dtypes.bfloat16: 8}
 _LOWEST, _END = -(1 << 63), 1 << 64
 
 
@@ -83,12 +86,20 @@ def manual_seed(seed):
 
 def uniform(shape, dtype, generator=None):
     """Uniform numbers in [0, 1)."""
+    if dtype.is_half:
+        # As many bits as the type has: rounded ones could be 1.
+        steps = 2.0 ** _HALF_BITS[dtype]
+        return cast(mul(floor(mul(uniform(shape, dtype.wide, generator), steps)), 1 / steps), dtype=dtype)
     key = (generator or default_generator).next_key()
     return _apply(uniform_op, (key,), {"shape": tuple(shape), "dtype": dtype})
 
 
 def normal(shape, dtype, generator=None):
     """Standard normal numbers."""
+    if dtype.is_half:
+        return cast(normal(shape, dtype.wide, generator), dtype=dtype)
+    if dtype.is_half:
+        return cast(normal(shape, dtype.wide, generator), dtype=dtype)
     return normal_from(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
 
 

@@ -11,6 +11,7 @@ from struct import Struct
 
 import numpy as np
 
+from ..compiler.dtypes import without_kernels
 from ..compiler.ops.comparison import cast
 from . import kernels
 from .evaluate import QUIET, contiguous, enter_quiet, evaluate, leave_quiet, quietly, runs
@@ -33,6 +34,8 @@ def inner_step(op, metas, attributes, types, meta):
 
 
 def _function(op, metas, attributes, types, meta):
+    if without_kernels([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
+        return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
     if op.kind == "reduction" and op.evaluate is None:

@@ -2,6 +2,7 @@
 
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
+from ..compiler.storage import convert
 from .array_program import rule_program
 from .gate import check_fits, check_writable
 from .modes import state
@@ -87,7 +88,7 @@ def update_eagerly(rule, row, numbers, flags):
     for target, value in zip(row, new):
         if value is not None:
             target.tell_readers()
-            target.array[...] = value.array
+            target.array[...] = convert(value.array, target.dtype)
             target.bump_version()
 
 
@@ -109,7 +110,7 @@ def _update_as_planned(rule, row, numbers, flags):
             check_writable(row[k])
     for k in written:
         row[k].tell_readers()
-        arrays[k][...] = values[program.results[k]]
+        arrays[k][...] = convert(values[program.results[k]], dtype_of(arrays[k]))
         row[k].bump_version()
     return True
 

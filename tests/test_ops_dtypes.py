@@ -12,9 +12,12 @@ import weft
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 
-NAMES = ("bool", "int32", "int64", "float32", "float64")
+NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 LEFT = {
     "bool": [True, False, True],
+    "uint8": [200, 3, 255],
+    "int8": [-100, 3, 127],
+    "int16": [30000, -7, 3],
     "int32": [1, -2, 3],
     "int64": [2, 3, -1],
     "float32": [0.5, -1.5, 2.0],
@@ -22,6 +25,9 @@ LEFT = {
 }
 RIGHT = {
     "bool": [True, True, False],
+    "uint8": [100, 2, 3],
+    "int8": [-100, 5, 3],
+    "int16": [30000, 2, 3],
     "int32": [2, 3, 1],
     "int64": [1, 2, 2],
     "float32": [1.5, 2.5, 1.0],

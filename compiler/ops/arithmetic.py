@@ -42,6 +42,7 @@ mul = elementwise(
     lower=lambda b, x, y: b.and_(x, y) if _is_bool(x) else b.mul(x, y),
     samples=samples.binary(),
     oracle="mul",
+    traits=frozenset(["wide-number"]),
 )
 div = elementwise(
     "div",
@@ -53,6 +54,7 @@ div = elementwise(
     samples=samples.binary(right_low=0.5, right_high=2.0),
     oracle="div",
     cost="divide",
+    traits=frozenset(["wide-number"]),
 )
 neg = elementwise(
     "neg",
@@ -334,6 +336,7 @@ floor_divide = elementwise(
     2,
     no_bool("floor_divide"),
     evaluate=_checked_integers("floor_divide", _floor_divide),
+    traits=frozenset(["wide-number"]),
     # 0, as floor's; PyTorch refuses to differentiate it.
     vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
     samples=samples.binary(right_low=0.6, right_high=2.0),

@@ -5,6 +5,7 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import element_of
 from ..kernels.loop import Conversion
+from ..storage import convert
 from . import samples
 from .kinds import comparison, elementwise, logical, selection
 from .samples import Sample
@@ -86,8 +87,8 @@ def _cast_infer(operands, attributes, default_float):
 
 
 def _evaluate_cast(x, dtype):
-    with np.errstate(invalid="ignore", over="ignore"):
-        return x.astype(dtype.numpy)
+    out = convert(x, dtype)
+    return out.copy() if out is x else out
 
 
 # The operand is taken as it is: `compute_dtype` asks for no conversion first.

@@ -8,7 +8,9 @@ import math
 import numpy as np
 
 from .. import dtypes
+from ..dtypes import bfloat16
 from ..shapes import broadcast_shapes
+from ..storage import readable
 from . import samples
 from .arithmetic import add, div, maximum, minimum, mul, neg, sub
 from .comparison import cast, eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
@@ -206,13 +208,27 @@ def _numpy_integers(name, function):
 
 gcd, lcm = _numpy_integers("gcd", np.gcd), _numpy_integers("lcm", np.lcm)
 
+
+def _evaluate_nextafter(x, y):
+    if x.dtype != bfloat16.numpy:
+        return np.nextafter(x, y).astype(np.result_type(x, y))
+    # The next number has the next bits: a sign and a magnitude.
+    start, end = readable(x), readable(y)
+    step = np.where((end > start) == (start > 0), np.int16(1), np.int16(-1))
+    from_zero = np.where(end > 0, np.int16(1), np.int16(-32767))
+    bits = np.where(start == 0, from_zero, x.view(np.int16) + step)
+    bits = np.where(np.isnan(start) | np.isnan(end), np.int16(0x7FC0), bits)
+    return np.where(start == end, y.view(np.int16), bits).view(bfloat16.numpy)
+
+
 nextafter = library(
     "nextafter",
     _binary_meta(_common),
-    lambda x, y: np.nextafter(x, y).astype(np.result_type(x, y)),
+    _evaluate_nextafter,
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: zeros_like(out)),
     samples=samples.binary(number=False),
     oracle="nextafter",
+    traits=frozenset(["own-type"]),
 )
 
 

@@ -208,9 +208,16 @@ amin = _reduction(
     extra={"start": "highest"},
     oracle="amin",
 )
+
+
+def _truth(d):
+    """PyTorch's answer about bytes is a byte."""
+    return d if d is dtypes.uint8 else dtypes.bool_
+
+
 any_ = _reduction(
     "any",
-    lambda d: dtypes.bool_,
+    _truth,
     Combine(0, lambda b, acc, x: b.or_(acc, x)),
     None,
     operand_dtype=lambda d: dtypes.bool_,
@@ -218,7 +225,7 @@ any_ = _reduction(
 )
 all_ = _reduction(
     "all",
-    lambda d: dtypes.bool_,
+    _truth,
     Combine(1, lambda b, acc, x: b.and_(acc, x)),
     None,
     operand_dtype=lambda d: dtypes.bool_,

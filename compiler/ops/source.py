@@ -9,6 +9,7 @@ from .. import dtypes
 from ..dtypes import element_of
 from ..kernels.kernel import Source
 from ..kernels.loop import Fill
+from ..storage import convert, number
 from .samples import Sample
 from .table import Meta, Op, register
 
@@ -41,7 +42,7 @@ full = register(
         shaped,
         kernel=Fill(),
         traits=frozenset(["fill"]),
-        evaluate=lambda value, shape, dtype: np.full(shape, value, dtype.numpy),
+        evaluate=lambda value, shape, dtype: np.full(shape, number(value, dtype), dtype.numpy),
         lower=lambda b, positions, value, shape, dtype: b.convert(value, element_of(dtype)),
         samples=lambda: [
             Sample((v,), {"shape": s, "dtype": d})
@@ -63,8 +64,8 @@ def full_like(x, value, dtype=None):
 def _evaluate_arange(start, step, shape, dtype):
     positions = np.arange(shape[0])
     if isinstance(start, int) and isinstance(step, int):
-        return (start + positions * step).astype(dtype.numpy)
-    return (float(start) + positions.astype(np.float64) * float(step)).astype(dtype.numpy)
+        return convert(start + positions * step, dtype)
+    return convert(float(start) + positions.astype(np.float64) * float(step), dtype)
 
 
 def _lower_arange(b, positions, start, step, shape, dtype):

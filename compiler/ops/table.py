@@ -18,6 +18,8 @@ An entry holds every fact about one op, in this order:
                 "number"      a Python number written in a rule
                 "fill"        one number everywhere
                 "copy"        costs nothing where it is read element by element
+                "own-type"    cannot be computed in a wider type
+                "wide-number" a single number is not rounded to operands of 16 bits, before it is computed with
                 "row-major"   a view of the same elements in the same order
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
+from ..compiler.storage import convert
 from ..creation import empty
 from ..placing import scatter_reduce
 from ..products import einsum
@@ -91,7 +92,7 @@ def _combined(rows, bags, count, mode):
     total = indexing.index_add(blank, Tensor(bags.astype(np.int64)), rows, axis=0)
     if mode == "sum":
         return total
-    return total / Tensor(np.maximum(sizes, 1)[:, None].astype(rows.dtype.numpy))
+    return total / Tensor(convert(np.maximum(sizes, 1)[:, None], rows.dtype))
 
 
 def bilinear(input1, input2, weight, bias=None):

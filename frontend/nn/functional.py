@@ -8,14 +8,14 @@ tensors all the same: the input stays as it is.
 import math
 import warnings
 
-import numpy as np
-
 from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
 from ..compiler.ops import reduction as reductions
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..creation import arange
+from ..half_floats import in_float32
+from ..limits import finfo
 from ..ordering import bincount, unique
 from ..products import pdist as pdist
 from ..reductions import renorm
@@ -90,6 +90,7 @@ def celu(input, alpha=1.0, inplace=False):
     return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0) / alpha) * alpha)
 
 
+@in_float32
 def selu(input, inplace=False):
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., arXiv 1706.02515)."""
     return elu(input, 1.6732632423543772) * 1.0507009873554805
@@ -109,6 +110,7 @@ def silu(input, inplace=False):
     return neural.silu(input)
 
 
+@in_float32
 def mish(input, inplace=False):
     """x tanh(softplus(x)) (Misra, arXiv 1908.08681)."""
     return input * transcendental.tanh(neural.softplus(input))
@@ -133,11 +135,13 @@ def logsigmoid(input):
     return -neural.softplus(-input)
 
 
+@in_float32
 def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6."""
     return relu6(input + 3.0) / 6.0
 
 
+@in_float32
 def hardswish(input, inplace=False):
     """x relu6(x + 3) / 6."""
     # The middle part of an infinite x would be inf * 0 in the derivative.
@@ -276,15 +280,17 @@ def _leading_shape(name, x, shape):
     return lead
 
 
+@in_float32
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions. eps: by default the dtype's machine epsilon."""
     lead = _leading_shape("rms_norm", input, tuple(normalized_shape))
     axes = tuple(range(len(lead), len(input.shape)))
-    eps = float(np.finfo(input.dtype.numpy).eps) if eps is None else float(eps)
+    eps = finfo(input.dtype).eps if eps is None else float(eps)
     scaled = input * arithmetic.rsqrt(statistics.mean(input * input, axes=axes, keepdim=True) + eps)
     return scaled if weight is None else scaled * weight
 
 
+@in_float32
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias for every channel (dimension 1): (N, C, ...).
 
@@ -316,6 +322,7 @@ def _move(running, value, momentum):
         running.copy_(running * (1.0 - momentum) + value * momentum)
 
 
+@in_float32
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(norm of x along dim, eps)."""
     axes = normalize_axes("normalize", dim, len(input.shape))

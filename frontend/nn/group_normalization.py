@@ -6,6 +6,7 @@ from ..compiler.ops.arithmetic import rsqrt
 from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
 from ..functions import pow
+from ..half_floats import in_float32
 from ..reducing import mean, var
 from ..runtime.modes import no_grad
 from ..shaping import narrow, reshape
@@ -22,6 +23,7 @@ def _scaled(normal, weight, bias, shape):
     return result if bias is None else result + reshape(bias, shape)
 
 
+@in_float32
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Every group of channels of every sample to mean 0 and variance 1 (Wu and He, arXiv 1803.08494): (N, C, *)."""
     if input.ndim < 2:
@@ -45,6 +47,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     return _scaled(normal, weight, bias, (channels, *(1,) * (input.ndim - 2)))
 
 
+@in_float32
 def instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
 ):
@@ -74,6 +77,7 @@ def _move(running, value, momentum):
     running.copy_(running * (1.0 - momentum) + value * momentum)
 
 
+@in_float32
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """x / (k + alpha mean of the squares of `size` neighbouring channels)^beta (Krizhevsky et al., 2012)."""
     if input.ndim < 3:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..absent import attribute_of
 from ..compiler import dtypes
-from ..creation import from_numpy
+from ..compiler.storage import convert, readable
 from ..runtime import random
 from ..runtime.modes import no_grad
+from ..runtime.tensor import Tensor
 
 __getattr__ = attribute_of(__name__)
 
@@ -128,7 +129,8 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
             stacklevel=3,
         )
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
-    quantiles = tensor.uniform_(low, high, generator=generator).array.astype(np.float64)
+    quantiles = tensor.uniform_(low, high, generator=generator).array
+    quantiles = readable(quantiles).astype(np.float64)
     numbers = mean + std * math.sqrt(2.0) * _erfinv(quantiles)
     return _copy(tensor, np.clip(numbers, a, b))
 
@@ -143,7 +145,8 @@ def orthogonal_(tensor, gain=1.0, generator=None):
         raise ValueError(f"orthogonal_: Only tensors with 2 or more dimensions are supported, got shape {tensor.shape}")
     if 0 in tensor.shape:
         return tensor
-    matrix = tensor.normal_(0.0, 1.0, generator=generator).array.reshape(tensor.shape[0], -1).astype(np.float64)
+    drawn = readable(tensor.normal_(0.0, 1.0, generator=generator).array)
+    matrix = drawn.reshape(tensor.shape[0], -1).astype(np.float64)
     wide = matrix.shape[0] < matrix.shape[1]
     q, r = np.linalg.qr(matrix.T if wide else matrix)
     # Signs of R's diagonal make Q unique, and so uniformly distributed (Mezzadri, math-ph/0609050).
@@ -157,7 +160,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     (Martens 2010)."""
     if len(tensor.shape) != 2:
         raise ValueError(f"sparse_: Only tensors with 2 dimensions are supported, got shape {tensor.shape}")
-    numbers = tensor.normal_(0.0, std, generator=generator).array.copy()
+    numbers = readable(tensor.normal_(0.0, std, generator=generator).array).copy()
     places = random.uniform(tensor.shape, dtypes.float64, generator).array.argsort(axis=0, kind="stable")
     np.put_along_axis(numbers, places[: math.ceil(sparsity * tensor.shape[0])], 0, axis=0)
     return _copy(tensor, numbers)
@@ -184,7 +187,7 @@ def _fan(tensor, mode):
 
 
 def _copy(tensor, array):
-    return tensor.copy_(from_numpy(np.ascontiguousarray(array, tensor.dtype.numpy)))
+    return tensor.copy_(Tensor(np.ascontiguousarray(convert(array, tensor.dtype))))
 
 
 # Coefficients of Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011, table 10.1.

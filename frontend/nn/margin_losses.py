@@ -10,6 +10,7 @@ from ..compiler.ops.comparison import cast, eq, ge, where
 from ..compiler.ops.table import OpError
 from ..creation import arange, full
 from ..functions import gather
+from ..half_floats import in_float32
 from ..reducing import mean, sum
 from ..runtime.tensor import Tensor
 from ..shaping import cat, reshape, stack, unsqueeze
@@ -36,6 +37,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return _reduced(far + near, reduction)
 
 
+@in_float32
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target x))."""
     reduction = reduction_of("soft_margin_loss", reduction, size_average, reduce)
@@ -139,6 +141,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     return _reduced(reshape(each, ()) if input.ndim < 2 else each, reduction)
 
 
+@in_float32
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The mean over classes of the binary cross entropy of sigmoid(x)."""
     reduction = reduction_of("multilabel_soft_margin_loss", reduction, size_average, reduce)
@@ -148,6 +151,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 
 
 # --- distributions ----------------------------------------------------------------------------------------------------
+@in_float32
 def poisson_nll_loss(
     input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"
 ):

@@ -10,7 +10,7 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 
 from collections import OrderedDict
 
-from ..compiler.dtypes import DType, float32, float64
+from ..compiler.dtypes import DType, bfloat16, float16, float32, float64
 from ..runtime.device import require_cpu
 from ..runtime.modes import no_grad
 from ..runtime.native import take_over_calls
@@ -377,6 +377,12 @@ class Module:
 
     def double(self):
         return self._convert(float64)
+
+    def half(self):
+        return self._convert(float16)
+
+    def bfloat16(self):
+        return self._convert(bfloat16)
 
     def type(self, dst_type):
         """Convert parameters and buffers to a dtype, or to the type that one of PyTorch's older names says."""

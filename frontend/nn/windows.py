@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 
+from ..compiler.dtypes import uint8
 from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
 from ..creation import as_tensor, full
 from ..functions import matmul
+from ..half_floats import in_float32
 from ..runtime.tensor import Tensor
 from ..shaping import movedim, permute, reshape
 from .module import Module
@@ -127,6 +129,7 @@ def channel_shuffle(input, groups):
 _MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 
 
+@in_float32
 def interpolate(
     input,
     size=None,
@@ -144,9 +147,20 @@ def interpolate(
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got {input.shape[2:]} and {tuple(sizes)}"
         )
-    for k, (target, scale) in enumerate(zip(sizes, scales)):
-        input = _resampled(input, k + 2, target, scale, mode, bool(align_corners), antialias)
+    dims = list(enumerate(zip(sizes, scales)))
+    # Bytes are rounded after every dimension: rows first, as in PyTorch.
+    for k, (target, scale) in reversed(dims) if input.dtype is uint8 else dims:
+        input = _in_type(_resampled, input, k + 2, target, scale, mode, bool(align_corners), antialias)
     return input
+
+
+def _in_type(resample, input, axis, target, scale, mode, *options):
+    """Between numbers of uint8 the nearest one is taken, one dimension after the other; other integers are refused."""
+    if input.dtype.is_floating_point or mode not in _MODES:
+        return resample(input, axis, target, scale, mode, *options)
+    if input.dtype is not uint8:
+        raise NotImplementedError(f"interpolate: mode {mode!r} is not implemented for {input.dtype.name}; use .float()")
+    return resample(input.float(), axis, target, scale, mode, *options).round().clamp(0, 255).to(uint8)
 
 
 def _check_mode(input, mode, align_corners, antialias):

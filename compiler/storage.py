@@ -1,0 +1,57 @@
+"""How the elements of each type lie in arrays, and conversions between types as PyTorch makes them.
+
+An array of a tensor has the NumPy type that `DType.numpy` names. NumPy has no bfloat16: its elements are the upper
+halves of float32 numbers, in arrays of two bytes each. Whoever computes with NumPy asks `readable` for the numbers.
+"""
+
+import numpy as np
+
+from .dtypes import bfloat16, float16, float32, from_numpy
+
+
+def convert(array, dtype):
+    """The array with elements of another type; itself if it has that. Integers that do not fit wrap around."""
+    if array.dtype == dtype.numpy:
+        return array
+    source, array = from_numpy(array.dtype), readable(array)
+    with np.errstate(all="ignore"):
+        if dtype is bfloat16:
+            return _upper_halves(array.astype(np.float32, copy=False))
+        if dtype is float16:
+            # PyTorch rounds to float32 first, also what float16 could be rounded to at once.
+            array = array.astype(np.float32, copy=False)
+        elif dtype.category == 1 and source.category == 2 and not dtype.is_compiled:
+            # By way of int64: C leaves open what a float becomes that does not fit.
+            array = array.astype(np.int64)
+        return array.astype(dtype.numpy, copy=False)
+
+
+def readable(array):
+    """The numbers in an array of a tensor, for NumPy: itself, or float32 for bfloat16."""
+    if array.dtype != bfloat16.numpy:
+        return array
+    return np.asarray(array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def number(value, dtype):
+    """A Python number as a NumPy scalar of the type, or of the type that it is computed in."""
+    if dtype.is_half:
+        return float32.numpy.type(value)
+    if dtype.is_compiled:
+        return dtype.numpy.type(value)
+    return convert(np.asarray(value), dtype)[()]
+
+
+def rounded(value, dtype):
+    """A Python number as a type of 16 bits has it; for all other types the number itself."""
+    return readable(convert(np.asarray(float(value)), dtype)).item() if dtype.is_half else value
+
+
+def _upper_halves(array):
+    """float32 numbers as the nearest bfloat16, halves to even."""
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    up = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
+    upper = ((bits + up) >> np.uint32(16)).astype(np.uint16)
+    # A NaN must not become an infinity.
+    upper = np.where(np.isnan(array), np.uint16(0x7FC0), upper)
+    return upper.reshape(array.shape).view(bfloat16.numpy)
