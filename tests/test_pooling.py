@@ -111,7 +111,7 @@ def test_what_pooling_took_is_put_back(rank):
         values, places = pool(x)
         out = undo(values, places, output_size=x.shape)
         (slope,) = library.autograd.grad((out * out).sum(), x)
-        results.append([np.asarray(t.detach()) for t in (values, places, out, slope, undo(values, places))])
+        results.append([np.asarray(t.detach()) for t in (values, places, out, slope)])
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*results))
 
 
@@ -126,7 +126,7 @@ def test_fractional_pooling_of_given_samples(rank, shape):
         function = getattr(library.nn.functional, f"fractional_max_pool{rank}d")
         x = library.tensor(spread(shape), requires_grad=True)
         values, places = function(
-            x, 2, output_size=(4, 3, 4)[:rank], return_indices=True, _random_samples=library.tensor(samples)
+            x, 2, output_size=(4, 3, 3)[:rank], return_indices=True, _random_samples=library.tensor(samples)
         )
         (slope,) = library.autograd.grad((values * values).sum(), x)
         results.append([np.asarray(t.detach()) for t in (values, places, slope)])

@@ -3,6 +3,7 @@
 import math
 
 from ..compiler.ops import convolution as ops
+from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..creation import empty
 from ..runtime.frame_spans import pure
@@ -132,7 +133,7 @@ def conv_tbc(input, weight, bias, pad=0):
     if input.ndim != 3 or weight.ndim != 3 or bias.ndim != 1:
         raise OpError(f"conv_tbc: input, weight and bias must have 3, 3 and 1 dimensions: {input.ndim}, {weight.ndim}")
     out = _convolve(1, input.permute((1, 2, 0)), weight.permute((2, 1, 0)), bias, 1, pad)
-    return out.permute((2, 0, 1)).contiguous()
+    return view.clone(out.permute((2, 0, 1)))
 
 
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):

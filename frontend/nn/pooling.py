@@ -7,11 +7,11 @@ import numpy as np
 from ..compiler.ops import pooling as ops
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
-from ..creation import as_tensor, full, rand
+from ..creation import full, rand
 from ..functions import pow
 from ..runtime.tensor import Tensor
 from ..shaping import reshape
-from .windows import _area_weights, _weighted
+from .windows import _area_weights, _weighted, constant
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_includ
     elements = _elements(found, input.shape[-rank:], count_include_pad)
     if elements.min() == elements.max():
         return total / int(elements.flat[0])
-    return total / as_tensor(elements, dtype=input.dtype)
+    return total / constant(elements, input.dtype)
 
 
 def _elements(found, sizes, count_include_pad):
@@ -324,8 +324,8 @@ def _fractional_windows(batched, kernel, targets, samples):
     rank, sizes, (n, c) = len(kernel), batched.shape[2:], batched.shape[:2]
     places = np.zeros((n, c) + (1,) * (2 * rank), np.int64)
     for k in range(rank):
-        # PyTorch's samples are for the last dimension first.
-        u = samples[..., rank - 1 - k] if rank > 1 else samples[..., 0]
+        # PyTorch's samples are for the last dimension first, in two dimensions.
+        u = samples[..., 1 - k] if rank == 2 else samples[..., k]
         rows = [_fractional_starts(x, sizes[k], targets[k], kernel[k]) for x in u.reshape(-1)]
         at = np.stack(rows).reshape(n, c, targets[k], 1) + np.arange(kernel[k])
         shape = [n, c] + [1] * (2 * rank)
