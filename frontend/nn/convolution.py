@@ -276,7 +276,7 @@ class _ConvolutionTranspose(_Convolution):
         kind = {"device": device, "dtype": dtype, "output_padding": output_padding}
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, **kind)
 
-    @pure(lambda layer, input, output_size=None: output_size is None)
+    @pure(lambda layer, *args: len(args) < 2)
     def forward(self, input, output_size=None):
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         how = self.stride, self.padding, extra, self.groups, self.dilation
