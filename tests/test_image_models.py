@@ -131,8 +131,8 @@ def test_a_residual_network_trains_to_pytorchs_losses_and_gradients():
         assert mine == pytest.approx(other, rel=1e-8)
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters()):
         # Normalising two numbers, as at the end of this small network, magnifies rounding errors.
-        expected = b.grad.numpy()
-        np.testing.assert_allclose(a.grad.numpy(), expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max(), err_msg=name)
+        mine, expected = a.grad.numpy(), b.grad.numpy()
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max(), err_msg=name)
 
 
 def test_a_residual_network_has_torchvisions_parameters():

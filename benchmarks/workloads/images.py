@@ -1,10 +1,6 @@
 """Convolutional networks, trained with momentum: LeNet on digits, and ResNet-18 (He et al., arXiv 1512.03385)."""
 
-from functools import partial
-
 import numpy as np
-
-from ..workload import Training
 
 
 def lenet(library):

@@ -66,9 +66,7 @@ def _convolve(rank, input, weight, bias=None, stride=1, padding=0, dilation=1, g
     return out if is_batched else out[0]
 
 
-def _convolve_transposed(
-    rank, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
+def _convolve_transposed(rank, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     stride, padding = _numbers("stride", stride, rank), _numbers("padding", padding, rank)
     extra, dilation = _numbers("output_padding", output_padding, rank), _numbers("dilation", dilation, rank)
     input, is_batched = _batched(f"conv_transpose{rank}d", input, rank)
@@ -79,9 +77,7 @@ def _convolve_transposed(
         )
     if weight.ndim != rank + 2:
         raise OpError(f"conv_transpose{rank}d: weight has shape {weight.shape}; it needs {rank + 2} dimensions")
-    spread = [
-        (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(input.shape[2:], stride, dilation, weight.shape[2:])
-    ]
+    spread = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(input.shape[2:], stride, dilation, weight.shape[2:])]
     size = tuple(n - 2 * p + e for n, p, e in zip(spread, padding, extra))
     if min(size, default=1) < 1:
         raise OpError(
@@ -196,7 +192,8 @@ class _Convolution(Module):
             if self.padding == "same" and any(s != 1 for s in self.stride):
                 raise ValueError("padding='same' is not supported for strided convolutions")
         if self.padding_mode not in _PADDING_MODES:
-            raise ValueError(f"padding_mode must be one of {_PADDING_MODES}, but got padding_mode='{self.padding_mode}'")
+            given = f"padding_mode='{self.padding_mode}'"
+            raise ValueError(f"padding_mode must be one of {_PADDING_MODES}, but got {given}")
 
     def _amounts(self):
         """What `pad` adds: (before, after) of the last dimension first."""
@@ -301,7 +298,7 @@ class _ConvolutionTranspose(_Convolution):
         if any(not a <= n <= b for a, n, b in zip(least, sizes, most)):
             raise ValueError(
                 f"requested an output size of {list(sizes)}, but valid sizes range from {least} to {most} (for an "
-                f"input of {list(input.shape[-self.rank:])})"
+                f"input of {list(input.shape[-self.rank :])})"
             )
         return tuple(n - a for n, a in zip(sizes, least))
 

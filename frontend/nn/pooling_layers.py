@@ -58,9 +58,7 @@ class AvgPool1d(Module):
 
     @pure()
     def forward(self, input):
-        return F.avg_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -147,9 +145,7 @@ class _FractionalMaxPool(Module):
 
     rank = 2
 
-    def __init__(
-        self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
-    ):
+    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
         super().__init__()
         name = self._get_name()
         if (output_size is None) == (output_ratio is None):
