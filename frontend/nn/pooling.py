@@ -216,7 +216,7 @@ def _adaptive_avg_pool(rank, input, output_size):
 
 
 def adaptive_avg_pool1d(input, output_size):
-    """Means of as many windows as the result is to have elements: window k from floor(k n / m) to ceil((k + 1) n / m)."""
+    """Means of windows, as many as are wanted of m: window k goes from floor(k n / m) to ceil((k + 1) n / m)."""
     return _adaptive_avg_pool(1, input, output_size)
 
 
