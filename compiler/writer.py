@@ -5,6 +5,7 @@ from .loopnest import (
     SIZES,
     Apply,
     At,
+    Constant,
     Extreme,
     Index,
     Kernel,
@@ -97,6 +98,14 @@ class Writer:
         access = self.accesses[k]
         at = At(access.offset + start, terms(names, steps), lane)
         return Load(self.fresh(), self.memory(access.base), at, element_of(access.base.dtype))
+
+    def load_result(self, names, steps, lane=0, start=0):
+        """What an earlier statement has stored."""
+        at = At(start, terms(names, steps), lane)
+        return Load(self.fresh(), self.memory(self.value), at, element_of(self.value.dtype))
+
+    def constant(self, number, dtype):
+        return Constant(self.fresh(), number, element_of(dtype))
 
     def store(self, names, steps, statement, lane=0, start=0):
         """The result of another statement into the op's result."""

@@ -5,12 +5,14 @@ from . import (
     bessel,
     comparison,
     contraction,
+    convolution,
     decompositions,
     indexing,
     linear_algebra,
     neural,
     ordering,
     pointwise,
+    pooling,
     random,
     reduction,
     scan,
@@ -21,6 +23,7 @@ from . import (
     statistics,
     transcendental,
     view,
+    windows,
 )
 from .table import TABLE, Meta, Op, OpError, Sample
 
@@ -34,12 +37,14 @@ __all__ = [
     "bessel",
     "comparison",
     "contraction",
+    "convolution",
     "decompositions",
     "indexing",
     "linear_algebra",
     "neural",
     "ordering",
     "pointwise",
+    "pooling",
     "random",
     "reduction",
     "scan",
@@ -50,4 +55,5 @@ __all__ = [
     "statistics",
     "transcendental",
     "view",
+    "windows",
 ]

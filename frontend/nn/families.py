@@ -7,6 +7,7 @@ tensors have, and INPLACE those that have a form that writes into its input.
 from . import (
     adaptive,
     bags,
+    convolution,
     grids,
     group_normalization,
     lazy,
@@ -14,16 +15,20 @@ from . import (
     margin_losses,
     padding,
     parameter_containers,
+    pooling,
+    pooling_layers,
     thresholds,
     windows,
 )
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
-FAMILIES += (parameter_containers, lazy, adaptive)
+FAMILIES += (parameter_containers, lazy, adaptive, convolution, pooling, pooling_layers)
 TOP_LEVEL = str.split("""
-    alpha_dropout batch_norm bilinear binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd
-    cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm
-    hardshrink hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss pairwise_distance pdist
+    adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
+    binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout
+    embedding embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
+    layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
     pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
 """)
 METHODS = str.split("prelu hardshrink")

@@ -138,6 +138,20 @@ class _InstanceNorm(Module):
         self.register_buffer("running_var", ones(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
 
+    def reset_parameters(self):
+        """weight 1, bias 0, statistics as at the start."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def reset_running_stats(self):
+        """running_mean 0, running_var 1."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
     def forward(self, input):
         if input.ndim not in (self.rank + 1, self.rank + 2):
             raise ValueError(f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)")

@@ -5,11 +5,17 @@ first forward makes the layer what it stands for, which is then its class.
 """
 
 from ..creation import tensor
+from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .group_normalization import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from .layers import Linear
-from .normalization import BatchNorm1d, BatchNorm2d
+from .normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
-LAYERS = ("LazyBatchNorm1d", "LazyBatchNorm2d", "LazyLinear", "UninitializedBuffer", "UninitializedParameter")
+LAYERS = str.split("""
+    LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d LazyLinear
+    LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d UninitializedBuffer
+    UninitializedParameter
+""")
 
 
 class LazyModuleMixin:
@@ -92,13 +98,64 @@ class _LazyBatchNorm(LazyModuleMixin):
             self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
-    """BatchNorm1d whose num_features is the second dimension of the first input."""
+class _LazyInstanceNorm(_LazyBatchNorm):
+    """Instance normalisation whose num_features is the dimension of channels of the first input."""
 
-    cls_to_become = BatchNorm1d
+    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+        super().__init__(eps, momentum, affine, track_running_stats, device, dtype)
+
+    def initialize_parameters(self, input):
+        channels = input.shape[1] if input.ndim == self.rank + 2 else input.shape[0]
+        self.num_features = channels
+        shapes = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (channels,))
+        if materialize(self, shapes):
+            self.reset_parameters()
 
 
-class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
-    """BatchNorm2d whose num_features is the second dimension of the first input."""
+class _LazyConvolution(LazyModuleMixin):
+    """A convolution whose in_channels is the dimension of channels of the first input."""
 
-    cls_to_become = BatchNorm2d
+    def __init__(self, out_channels, kernel_size, *args, device=None, dtype=None, **how):
+        # After stride, padding, dilation (transposed: output_padding) and groups comes the bias, which is made later.
+        bias = args[4] if len(args) > 4 else how.pop("bias", True)
+        args = (*args[:4], False, *args[5:]) if len(args) > 4 else args
+        super().__init__(0, 0, kernel_size, *args, **({} if len(args) > 4 else {"bias": False}), **how)
+        kind = {"device": device, "dtype": dtype}
+        self.weight, self.out_channels = UninitializedParameter(**kind), out_channels
+        if bias:
+            self.bias = UninitializedParameter(**kind)
+
+    def initialize_parameters(self, input, *args, **kwargs):
+        if input.ndim not in (self.rank + 1, self.rank + 2):
+            raise RuntimeError(
+                f"Expected {self.rank + 1}D (unbatched) or {self.rank + 2}D (batched) input to {self._get_name()}, "
+                f"but got input of size: {list(input.shape)}"
+            )
+        self.in_channels = input.shape[-self.rank - 1]
+        for name in ("in_channels", "out_channels"):
+            if getattr(self, name) % self.groups:
+                raise ValueError(f"{name} must be divisible by groups: {getattr(self, name)} by {self.groups}")
+        first, second = self.out_channels, self.in_channels
+        if self.transposed:
+            first, second = second, first
+        shapes = {"weight": (first, second // self.groups, *self.kernel_size), "bias": (self.out_channels,)}
+        if materialize(self, shapes):
+            self.reset_parameters()
+
+
+def _lazily(mixin, layers):
+    """A lazy layer for each of some layers."""
+    for layer in layers:
+        doc = f"{layer.__name__} whose number of input channels is that of the first input."
+        facts = {"cls_to_become": layer, "__doc__": doc, "__module__": __name__}
+        yield type(f"Lazy{layer.__name__}", (mixin, layer), facts)
+
+
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = _lazily(_LazyBatchNorm, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = _lazily(
+    _LazyInstanceNorm, (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+)
+LazyConv1d, LazyConv2d, LazyConv3d = _lazily(_LazyConvolution, (Conv1d, Conv2d, Conv3d))
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = _lazily(
+    _LazyConvolution, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+)

@@ -148,3 +148,9 @@ class BatchNorm2d(_BatchNorm):
     """Every channel of (N, C, H, W) to mean 0 and variance 1 over the batch and all positions."""
 
     ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Every channel of (N, C, D, H, W) to mean 0 and variance 1 over the batch and all positions."""
+
+    ranks = (5,)

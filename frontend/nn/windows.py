@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from ..compiler.dtypes import uint8
-from ..compiler.ops import indexing
+from ..compiler.ops import indexing, view
 from ..compiler.ops.table import OpError
-from ..creation import as_tensor, full
+from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
 from ..runtime.tensor import Tensor
@@ -18,6 +18,11 @@ from .padding import pad
 
 def _pair(n):
     return (n, n) if isinstance(n, int) else tuple(n) * 2 if len(n) == 1 else tuple(n)
+
+
+def constant(array, dtype):
+    """Numbers as a tensor, converted before it is one: a compiled call takes it as it is, and reads nothing."""
+    return Tensor(np.array(array, dtype.numpy, order="C"))
 
 
 # --- unfold and fold --------------------------------------------------------------------------------------------------
@@ -231,7 +236,7 @@ def _chosen(x, axis, target, step, shift):
 def _tap(x, axis, places, weights):
     """Neighbours times their weights."""
     shape = [-1 if k == axis else 1 for k in range(x.ndim)]
-    return x.index_select(axis, Tensor(places.astype(np.int64))) * as_tensor(weights.reshape(shape), dtype=x.dtype)
+    return x.index_select(axis, Tensor(places.astype(np.int64))) * constant(weights.reshape(shape), x.dtype)
 
 
 def _linear(x, axis, places, source):
@@ -260,8 +265,8 @@ def _cubic(x, axis, places, source):
 
 def _weighted(x, axis, weights):
     """Every output a sum of inputs: a product with a matrix of weights (target, source)."""
-    columns = as_tensor(np.ascontiguousarray(weights.T), dtype=x.dtype)
-    return movedim(matmul(movedim(x, axis, -1), columns), -1, axis).contiguous()
+    columns = constant(weights.T, x.dtype)
+    return view.clone(movedim(matmul(movedim(x, axis, -1), columns), -1, axis))
 
 
 def _area_weights(source, target):

@@ -1,0 +1,192 @@
+"""Windows over the last dimensions: the elements that convolution and pooling combine, as a view, and its adjoint.
+
+Element (..., k, o) of the windows of x is x[..., o * stride + k * dilation], with one k and one o for each of the last
+dimensions: all k first, then all o. Padding is done before, by `padded`.
+"""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ..kernels.nest import Nest
+from ..shapes import contiguous_strides
+from . import samples
+from .arithmetic import add
+from .samples import Sample
+from .source import full
+from .table import Meta, Op, register
+from .view import VIEW, slice_, slice_scatter
+
+
+def counts(sizes, kernel, stride, dilation):
+    """How many windows fit, per dimension."""
+    return tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation))
+
+
+def padded(x, padding, value=0.0):
+    """x with `value` around its last dimensions; padding holds (before, after) of each of them. Negative ones cut."""
+    lead = len(x.shape) - len(padding)
+    whole = tuple((0, 1, d) for d in x.shape[:lead])
+    kept = [(max(-a, 0), 1, d + min(a, 0) + min(b, 0)) for d, (a, b) in zip(x.shape[lead:], padding)]
+    if any(a < 0 or b < 0 for a, b in padding):
+        x = slice_(x, spec=(*whole, *kept))
+    padding = [(max(a, 0), max(b, 0)) for a, b in padding]
+    if not any(a or b for a, b in padding):
+        return x
+    shape = (*x.shape[:lead], *(d + a + b for d, (a, b) in zip(x.shape[lead:], padding)))
+    blank = x.apply_op(full, (value,), {"shape": shape, "dtype": x.dtype})
+    placed = tuple((a, 1, d) for d, (a, _) in zip(x.shape[lead:], padding))
+    return slice_scatter(blank, x, spec=(*whole, *placed))
+
+
+# --- the windows ------------------------------------------------------------------------------------------------------
+def _windows_infer(operands, attributes, default_float):
+    (x,), kernel = operands, attributes["kernel"]
+    lead = len(x.shape) - len(kernel)
+    positions = counts(x.shape[lead:], kernel, attributes["stride"], attributes["dilation"])
+    return Meta((*x.shape[:lead], *kernel, *positions), x.dtype)
+
+
+def _window_strides(shape, strides, kernel, stride, dilation):
+    """Strides of the windows over memory with these strides."""
+    lead = len(shape) - len(kernel)
+    last = strides[lead:]
+    return (
+        *strides[:lead],
+        *(n * d for n, d in zip(last, dilation)),
+        *(n * s for n, s in zip(last, stride)),
+    )
+
+
+def _evaluate_windows(x, kernel, stride, dilation):
+    lead = x.ndim - len(kernel)
+    shape = (*x.shape[:lead], *kernel, *counts(x.shape[lead:], kernel, stride, dilation))
+    strides = _window_strides(x.shape, x.strides, kernel, stride, dilation)
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+_CASES = (
+    ((2, 7), (3,), (1,), (1,)),
+    ((9,), (2,), (3,), (2,)),
+    ((2, 3, 6, 5), (3, 2), (2, 1), (1, 2)),
+    ((1, 4, 3, 4), (2, 1, 2), (1, 2, 2), (1, 1, 1)),
+)
+
+
+def _window_samples():
+    return [
+        Sample((samples.numbers(k, shape),), {"kernel": kernel, "stride": stride, "dilation": dilation})
+        for k, (shape, kernel, stride, dilation) in enumerate(_CASES)
+    ]
+
+
+windows = register(
+    Op(
+        "windows",
+        "view",
+        _windows_infer,
+        _evaluate_windows,
+        (lambda g, out, x, **how: overlap_add(g, size=x.shape[len(x.shape) - len(how["kernel"]) :], **how),),
+        lambda shape, strides, offset, **how: (_window_strides(shape, strides, **how), offset),
+        kernel=VIEW,
+        samples=_window_samples,
+        oracle=lambda torch, x, **how: _torch_windows(torch, x, **how),
+    )
+)
+
+
+def _torch_windows(torch, x, kernel, stride, dilation):
+    lead = x.ndim - len(kernel)
+    shape = (*x.shape[:lead], *kernel, *counts(x.shape[lead:], kernel, stride, dilation))
+    x = x.contiguous()
+    return x.as_strided(shape, _window_strides(x.shape, x.stride(), kernel, stride, dilation))
+
+
+# --- their adjoint ----------------------------------------------------------------------------------------------------
+def _overlap_infer(operands, attributes, default_float):
+    (x,), size = operands, attributes["size"]
+    return Meta((*x.shape[: len(x.shape) - 2 * len(size)], *size), x.dtype)
+
+
+def _places(size, kernel, stride, dilation):
+    """For every element of a window, in order: its index, and where it lies in all windows, as a spec of a slice."""
+    positions = counts(size, kernel, stride, dilation)
+    for index in product(*map(range, kernel)):
+        yield index, tuple((k * d, s, n) for k, d, s, n in zip(index, dilation, stride, positions))
+
+
+def _evaluate_overlap(x, size, kernel, stride, dilation):
+    lead = x.shape[: x.ndim - 2 * len(size)]
+    result = np.zeros((*lead, *size), x.dtype)
+    for index, spec in _places(size, kernel, stride, dilation):
+        part = result[(..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spec))]
+        part += x[(slice(None),) * len(lead) + index]
+    return result
+
+
+def _write_overlap(writer):
+    """Zeros, then the windows' elements in order of k."""
+    value, (x,), size = writer.value, writer.accesses, writer.value.attributes["size"]
+    rank, lead = len(size), len(value.shape) - len(size)
+    strides = contiguous_strides(value.shape)
+    kernel, positions = x.shape[lead : lead + rank], x.shape[lead + rank :]
+    how = [value.attributes[name] for name in ("stride", "dilation")]
+    onto = (*strides[:lead], *_window_strides(value.shape, strides, kernel, *how)[lead:])
+    zero = writer.constant(0.0, value.dtype)
+    writer.nest([prod(value.shape[:-1])], lambda names: _zeros(writer, names, size[-1], zero))
+    dims = [(d, s, t) for d, s, t in zip(x.shape, x.strides, onto) if d > 1]
+    if positions[-1] > 1:
+        *dims, (extent, lane, onto_lane) = dims
+    else:
+        extent, lane, onto_lane = 1, 0, 0
+
+    def body(names):
+        steps = [[s for _, s, _ in dims], [t for _, _, t in dims]]
+        part = writer.load(0, names, steps[0], lane)
+        there = writer.load_result(names, steps[1], onto_lane)
+        total = writer.apply(add, [there, part])
+        return writer.row(extent, part, there, total, writer.store(names, steps[1], total, onto_lane))
+
+    writer.nest([d for d, _, _ in dims], body)
+
+
+def _zeros(writer, names, extent, zero):
+    return [zero, *writer.row(extent, writer.store(names, [extent], zero, int(extent > 1)))]
+
+
+def _overlap_samples():
+    return [
+        Sample(
+            (samples.numbers(k, _windows_infer(sample.operands, sample.attributes, None).shape),),
+            {"size": shape[len(shape) - len(kernel) :], **sample.attributes},
+        )
+        for k, ((shape, kernel, _, _), sample) in enumerate(zip(_CASES, _window_samples()))
+    ]
+
+
+# (*, k, o) -> (*, size): every element of every window added where the window took it from, in order of k.
+overlap_add = register(
+    Op(
+        "overlap_add",
+        "movement",
+        _overlap_infer,
+        _evaluate_overlap,
+        (lambda g, out, x, size, **how: windows(g, **how),),
+        kernel=Nest(_write_overlap),
+        samples=_overlap_samples,
+        oracle=lambda torch, x, size, **how: _torch_overlap(torch, x, size, **how),
+    )
+)
+
+
+def _torch_overlap(torch, x, size, **how):
+    lead = x.shape[: x.ndim - 2 * len(size)]
+    image = torch.zeros((*lead, *size), dtype=x.dtype)
+    total = image
+    for index, spec in _places(size, **how):
+        part = x[(slice(None),) * len(lead) + index]
+        placed = image.clone()
+        placed[(..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spec))] = part
+        total = total + placed
+    return total
