@@ -6,6 +6,7 @@ tensors have, and INPLACE those that have a form that writes into its input.
 
 from . import (
     adaptive,
+    attention,
     bags,
     grids,
     group_normalization,
@@ -14,12 +15,15 @@ from . import (
     margin_losses,
     padding,
     parameter_containers,
+    recurrent,
+    recurrent_cells,
     thresholds,
+    transformer,
     windows,
 )
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
-FAMILIES += (parameter_containers, lazy, adaptive)
+FAMILIES += (parameter_containers, lazy, adaptive, recurrent, recurrent_cells, attention, transformer)
 TOP_LEVEL = str.split("""
     alpha_dropout batch_norm bilinear binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd
     cosine_embedding_loss cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout group_norm
