@@ -6,6 +6,7 @@ tensors have, and INPLACE those that have a form that writes into its input.
 
 from . import (
     adaptive,
+    attention,
     bags,
     convolution,
     grids,
@@ -17,12 +18,16 @@ from . import (
     parameter_containers,
     pooling,
     pooling_layers,
+    recurrent,
+    recurrent_cells,
     thresholds,
+    transformer,
     windows,
 )
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
 FAMILIES += (parameter_containers, lazy, adaptive, convolution, pooling, pooling_layers)
+FAMILIES += (recurrent, recurrent_cells, attention, transformer)
 TOP_LEVEL = str.split("""
     adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
     binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd conv1d conv2d conv3d conv_tbc

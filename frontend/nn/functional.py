@@ -13,7 +13,6 @@ from ..compiler import dtypes
 from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
 from ..compiler.ops import reduction as reductions
 from ..compiler.shapes import normalize_axes, normalize_axis
-from ..creation import arange
 from ..half_floats import in_float32
 from ..limits import finfo
 from ..ordering import bincount, unique
@@ -358,27 +357,6 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return neural.power(reductions.sum_(powers, axes=last, keepdim=keepdim), exponent=1.0 / p)
 
 
-# --- attention ------------------------------------------------------------------------------------------------------
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
-    """softmax(query key^T scale + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V) (arXiv 1706.03762).
-
-    attn_mask (..., L, S): bool, True where attention is allowed, or numbers that are added. is_causal: position l sees
-    positions up to l. scale: by default 1 / sqrt(E). dropout_p > 0 always drops.
-    """
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
-    scores = contraction.matmul(query, contraction.swap_last(key))
-    scores = scores * (1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
-    if is_causal:
-        rows, columns = arange(scores.shape[-2]), arange(scores.shape[-1])
-        attn_mask = columns <= rows.reshape((scores.shape[-2], 1))
-    if attn_mask is not None:
-        allowed = attn_mask.dtype is dtypes.bool_
-        scores = comparison.where(attn_mask, scores, -math.inf) if allowed else scores + attn_mask
-    weights = statistics.softmax(scores, axis=len(scores.shape) - 1)
-    return contraction.matmul(dropout(weights, dropout_p), value)
-
-
 # --- dropout --------------------------------------------------------------------------------------------------------
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero with probability p, times 1 / (1 - p) otherwise; x itself when not training (Srivastava et al. 2014)."""
@@ -425,7 +403,6 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
-    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",

@@ -1,0 +1,66 @@
+"""The recurrent ops of the table in PyTorch's words: its cells, with inputs multiplied by the identity. Not a test."""
+
+import functools
+
+
+def _walk(x, states, mask, reverse, step):
+    """(the first state after every step, the last states); step(t, *states) -> states."""
+    rows = [None] * x.shape[0]
+    for t in reversed(range(x.shape[0])) if reverse else range(x.shape[0]):
+        new = step(t, *states)
+        states = [_where(mask[0][t], a, b) for a, b in zip(new, states)] if mask else new
+        rows[t] = states[0]
+    return rows, states
+
+
+def _where(condition, a, b):
+    return a.where(condition, b)
+
+
+def _same(torch, x):
+    return torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+def rnn(torch, x, h, w, *mask, reverse, nonlinearity):
+    cell = getattr(torch, f"rnn_{nonlinearity}_cell")
+    return torch.stack(_walk(x, (h,), mask, reverse, lambda t, h: (cell(x[t], h, _same(torch, x), w),))[0])
+
+
+def lstm(torch, x, h, c, w, *mask, reverse):
+    rows, last = _walk(x, (h, c), mask, reverse, lambda t, *hc: torch.lstm_cell(x[t], hc, _same(torch, x), w))
+    return torch.stack([*rows, last[1]])
+
+
+def gru(torch, x, h, w, bias, *mask, reverse):
+    """`bias` may have steps of its own: (T, N, H)."""
+
+    def step(t, h):
+        r, z, n = x[t].chunk(3, 1)
+        of_r, of_z, of_n = (h @ w.t()).chunk(3, 1)
+        n = torch.tanh(n + torch.sigmoid(r + of_r) * (of_n + (bias if bias.ndim == 1 else bias[t])))
+        return (n + torch.sigmoid(z + of_z) * (h - n),)
+
+    return torch.stack(_walk(x, (h,), mask, reverse, step)[0])
+
+
+def _gradient(function, torch, g, x, *operands, reverse, **attributes):
+    """The derivatives that autograd finds, laid out as the op's: of x in rows, and of the states in one row more."""
+    n_states = 2 if function is lstm else 1
+    x, *operands = (a.detach() if not a.is_floating_point() else a.clone() for a in (x, *operands))
+    inputs = [a if a.requires_grad else a.requires_grad_() for a in (x, *operands[:n_states])]
+    if function is gru:
+        h = inputs[1]
+        bias = operands[2].expand(x.shape[0], *h.shape).clone()
+        inputs.append(bias if bias.requires_grad else bias.requires_grad_())
+        operands = [*operands[:2], bias, *operands[3:]]
+    out = function(torch, x, *operands, reverse=reverse, **attributes)
+    found, *states = torch.autograd.grad(out, inputs, g, create_graph=True)
+    if function is gru:
+        (r, z, n), product = found.chunk(3, 2), states.pop()
+        found = torch.cat([r, z, product, n], 2)
+    row = torch.cat([*states, *(torch.zeros_like(states[0]),) * 4], 1)[:, : found.shape[2]]
+    return torch.cat([found, row[None]])
+
+
+SPELLINGS = {"rnn": rnn, "lstm": lstm, "gru": gru}
+SPELLINGS.update({f"{name}_gradient": functools.partial(_gradient, f) for name, f in SPELLINGS.items()})
