@@ -70,8 +70,8 @@ class UsualFrame(Ending, UsualBooks):
         for vid in computed:
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
         self.changes = [entry.change for entry in entries if entry.change is not None]
-        self.changed_arguments = {}  # like homes, of tensors that differ from call to call
         roots = {entry.vid: entry.root for entry in entries}
+        self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         self.segments, computed = segments_of(frame, entries, roots)
         self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
@@ -112,7 +112,6 @@ class UsualFrame(Ending, UsualBooks):
             ("a tensor from outside is new in every call", self.fresh),
             ("a result is a view", self.needed.views),
             ("a result requires gradients", self.outside),
-            ("a tensor is changed in place", self.changes),
             ("a value is read before the call ends", self.segments),
             ("nothing is left to compute at the end", self.program is None),
         )
@@ -144,7 +143,14 @@ class UsualFrame(Ending, UsualBooks):
         if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
             return {}
         homes = self.entries[self.position.value].homes
-        return {**homes, **self.changed_arguments} if self.changed_arguments else homes
+        return {**homes, **self._changed_arguments()} if self.changes_arguments else homes
+
+    def _changed_arguments(self):
+        """Like homes, of tensors that differ from call to call."""
+        first = self.segments[self.n_flushed - 1].position if self.n_flushed else 0
+        changes = [entry.change for entry in self.entries[first : self.position.value] if entry.change is not None]
+        changed = [(self.tensors[c.new], c.origin) for c in changes if not c.is_made and c.target is None]
+        return {id(tensor): (tensor, tensor._data, origin) for tensor, origin in changed if tensor is not None}
 
     def call(self, function, arguments, args, kwargs):
         """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it

@@ -1,6 +1,7 @@
 """IR text of the start and the end of a usual call (native_text.py)."""
 
 from ..compiler.emit.builder import F64, I32, I64, PTR, Reg
+from . import native_changes
 from . import native_text as t
 from .native_text import NULL, Method
 
@@ -107,6 +108,8 @@ def _end(f, result):
             _fail_if_null(f, answer, result)
             f.python("Py_DecRef", [answer], "void")
             _set_frame(f, f.word(t.NONE))
+        with b.when(b.not_(has_more)):
+            native_changes.clean(f, tensors)
         _let_go(f, tensors)
 
 
@@ -332,12 +335,7 @@ def _give_result(f, record, tensors):
     """A result gets its array, and a new tensor stands in its place for the next call."""
     b, layout, none = f.b, f.layout, f.word(t.NONE)
     number = f.load(record, 0, I64)
-    new = f.new("PyType_GenericAlloc", [f.word(t.TENSOR), b.i64(0)])
-    for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
-        f.store(f.keep(none), new, getattr(layout, slot))
-    f.store(f.keep(f.word(t.FRAME)), new, layout.frame)
-    for k, slot in enumerate(("vid", "meta", "requires_grad")):
-        f.store(f.keep(f.load(record, 8 * (k + 1))), new, getattr(layout, slot))
+    new = f.new_pending(record, 1)
     tensor = f.item(tensors, number)
     f.assign(f.load(record, 8 * t.CHOSEN), tensor, layout.data)
     is_ended = b.cmp("ne", f.load(record, 8 * t.IS_ENDED, I64), b.i64(0))

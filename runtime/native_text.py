@@ -47,6 +47,7 @@ class Layout(NamedTuple):
     version: int
     sharers: int
     exposed: int
+    changes: int
     type_version: int
 
 
@@ -78,6 +79,7 @@ STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DT
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
 KINDS = 34  # and two more: the types of Python numbers, bool, int, float
 N_NUMBERS = 37  # how many run-time numbers a call has met when it ends
+STORAGE, CHANGES, N_CHANGES = 38, 39, 40  # the class; where the records of changes in place are, the last one first
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
@@ -93,12 +95,12 @@ WORKING = 87  # whether Python is at work on the frame: who comes in then is no 
 SLOW = 88  # and more: per method the Python method that does the same
 # What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
 # what native code does not know of. Null if there is nothing to do.
-BEGIN_END, FINISH_END = 102, 103
+BEGIN_END, FINISH_END = 106, 107
 API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
-    "drop_gradients run take call"
+    "drop_gradients run take call inplace_again"
 )
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, and HAS_NUMBERS how many
@@ -108,7 +110,13 @@ METHODS = str.split(
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
-ENTRY_WORDS = 16
+CHANGE = 16  # of a change in place: where its words are
+ENTRY_WORDS = 17
+# The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
+# it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
+CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
+NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
+CHANGE_WORDS = 13
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
 # views and their bases, how often it was taken.
@@ -182,6 +190,16 @@ class Function:
             with self.b.when(self.b.cmp("ne", collects, self.b.const(0, I32))):
                 self.python("PyGC_Enable", [], I32)
         self.return_null_if(self.b.cmp("eq", made, NULL))
+        return made
+
+    def new_pending(self, record, first):
+        """A tensor that the call will compute; from a word of the record on: its number, meta, flag."""
+        made = self.new("PyType_GenericAlloc", [self.word(TENSOR), self.b.i64(0)])
+        for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
+            self.store(self.keep(self.word(NONE)), made, getattr(self.layout, slot))
+        self.store(self.keep(self.word(FRAME)), made, self.layout.frame)
+        for k, slot in enumerate(("vid", "meta", "requires_grad")):
+            self.store(self.keep(self.load(record, 8 * (k + first))), made, getattr(self.layout, slot))
         return made
 
     def tuple_of(self, *items):

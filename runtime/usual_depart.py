@@ -26,7 +26,6 @@ def recorded_so_far(call):
             frame.hooked = True
             frame.freed.update(again.walk.freed)
             frame.walks.append(again.walk)
-    call.changed_arguments.clear()
     return frame
 
 

@@ -184,7 +184,6 @@ class Ending:
         self.written, self.given, self.flight = (), None, None
         self.arrays.clear()
         self.copies.clear()
-        self.changed_arguments.clear()
         self.owners, self.n_flushed, self.tried = (), 0, ()
 
     def _finish(self):

@@ -49,7 +49,6 @@ class Segment:
         self.views.fill(call)
         for vid, *_ in self.views.rows:
             call.arrays[vid] = tensors[vid]._data
-        call.changed_arguments.clear()
         call.n_flushed += 1
         call.flight, call.changing = None, False
         return True

@@ -109,6 +109,43 @@ def test_a_version_is_counted_up():
     assert w._version == before + 300
 
 
+def changing(state):
+    def step(x):
+        state.mul_(0.5).add_(x)
+        y = x * 2
+        y += state
+        x.sub_(1)
+        return y.mul_(3), y + 1
+
+    return step
+
+
+def test_changes_in_place_are_made_without_python(monkeypatch):
+    for method in ("inplace_again", "_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    states = weft.zeros(3), weft.zeros(3)
+    eager, compiled = changing(states[0]), weft.compile(changing(states[1]))
+    for k in range(12):
+        x, twin = weft.full((3,), 0.1 * k), weft.full((3,), 0.1 * k)
+        expected, found = eager(x), compiled(twin)
+        assert [v.tolist() for v in (*found, twin, states[1])] == [v.tolist() for v in (*expected, x, states[0])]
+        assert (twin._version, states[1]._version, found[0]._version) == (1, 2 * k + 2, expected[0]._version)
+    assert usual_frame_of(compiled).position.value == 7
+
+
+def test_changes_in_place_count_references():
+    state, x = weft.zeros(3), weft.ones(3)
+    f = compiled_and_usual(changing(state), x)
+    frame = usual_frame_of(f)
+    held = [state, x, state._data, x._data, x._storage, frame, None, *frame.metas, *frame.tensors]
+    fixed = [v for v in held if not isinstance(v, weft.Tensor) or v._frame is None]
+    before = [sys.getrefcount(v) for v in fixed]
+    for _ in range(3000):
+        f(x)
+    after = [sys.getrefcount(v) for v in fixed]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500
+
+
 def test_python_does_the_same():
     """The tests of usual calls once more, without native code."""
     environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
