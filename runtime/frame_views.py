@@ -94,7 +94,7 @@ def layout_of(tensor):
         found = frame.layouts.get(tensor._vid)
         if found is None:
             home = frame.homes.get(id(tensor))
-            array = _made_like(frame.place()[0], tensor._vid) if home is None else home[1]
+            array = made_like(frame.place()[0], tensor._vid) if home is None else home[1]
             found = frame.layouts[tensor._vid] = _layout(array)
         return found
     return _layout(tensor.array if array is None else array)
@@ -104,11 +104,11 @@ def _layout(array):
     return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
 
 
-def _made_like(last, vid):
+def made_like(last, vid):
     """An array with the layout that the steps up to the last give a value, whatever is in it."""
     step = last.maker_of(vid)
     if step.detail == "view":
-        return evaluate_view(step.op, _made_like(last, step.operands[0]), step.attributes)
+        return evaluate_view(step.op, made_like(last, step.operands[0]), step.attributes)
     if step.op is not INPUT or step.attributes[4] is None:
         meta = step.metas[vid - step.first]
         return np.empty(meta.shape, meta.dtype.numpy)

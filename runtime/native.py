@@ -25,14 +25,24 @@ from . import (
     native_call,
     native_changes,
     native_ops,
+    native_segments,
     native_spans,
     native_text,
     native_updates,
+    native_views,
 )
 from .modes import state
-from .native_records import table_of, words_of_argument, words_of_entry, words_of_guard, words_of_output
+from .native_records import (
+    ProgramWords,
+    fill_table,
+    table_of,
+    words_of_argument,
+    words_of_entry,
+    words_of_guard,
+    words_of_value,
+    words_of_view,
+)
 from .native_text import Layout
-from .places import words_of
 from .recording import BACKWARD, GRADIENTS
 from .tensor import Storage, Tensor
 from .update import restore_steps
@@ -185,10 +195,22 @@ def _library():
     return kernels.library(key, _text)
 
 
+_PARTS = (
+    native_attributes,
+    native_call,
+    native_changes,
+    native_ops,
+    native_segments,
+    native_spans,
+    native_updates,
+    native_views,
+)
+
+
 def _text():
     module = Module()
     native_text.write_shared(module)
-    for part in (native_attributes, native_call, native_changes, native_ops, native_spans, native_updates):
+    for part in _PARTS:
         part.write(module, layout())
     return str(module)
 
@@ -304,6 +326,11 @@ def deactivate():
         install()[native_text.ACTIVE] = 0
 
 
+def _not_run(ended):
+    """A segment could not be done natively: the call does it, or departs."""
+    return False
+
+
 class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
@@ -325,8 +352,7 @@ class NativeReplay:
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
-        if frame.program is not None:
-            self._take_program(frame)
+        self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS], words[t.LEARN] = id(frame.changed_gradients), id(learn)
         for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
@@ -335,38 +361,44 @@ class NativeReplay:
         changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
         words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
-        words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
-        words[t.BEGIN_END : t.BEGIN_END + 2] = list(map(id, ends[5:])) if frame.slower_for else (0, 0)
+        words[t.ENDED] = id(frame.ended)
+        words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
-        shared = t.BUSY, t.DEPARTED, t.WORKING
-        self.busy, self.departed, self.working = (ctypes.c_int64.from_buffer(words, 8 * k) for k in shared)
+        shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED
+        numbers = [ctypes.c_int64.from_buffer(words, 8 * k) for k in shared]
+        self.busy, self.departed, self.working, self.n_flushed = numbers
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):
-        t, words, program = native_text, self.words, frame.program
-        stable = frame.expectation.known
-        table, scalars = program.own_table(stable)
-        words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
-        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
-        words[t.NEW_ARRAY] = _new_array_address()
-        scalars_from = [(position, code == -3) for position, code in program.numbers]
-        words[t.N_SCALARS] = self.fill(t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
-        changing = [k for k, vid in enumerate(program.inputs) if vid not in stable]
-        rows = [(program.first_array + k, program.inputs[k], *words_of(program.places[k], self.held)) for k in changing]
-        words[t.N_CHANGING] = self.fill(t.CHANGING, rows, t.CHANGING_WORDS)
-        words[t.N_NUMBERS] = frame.n_numbers
-        first = program.first_array + len(program.inputs)
-        live = frame.needed.live
-        numbers = [*live, *[None] * (len(program.outputs) - len(live))]
-        rows = [
-            words_of_output(self.held, None if number is None else (number, frame.metas[number]), first + k, output)
-            for k, (number, output) in enumerate(zip(numbers, program.outputs))
-        ]
-        words[t.N_OUTPUTS], words[t.N_LIVE] = self.fill(t.LIVE, rows, t.LIVE_WORDS), len(live)
+        t, words = native_text, self.words
+        words[t.N_NUMBERS], words[t.NEW_ARRAY] = frame.n_numbers, _new_array_address()
+        words[t.ARRAYS] = id(frame.arrays)
+        made = [vid for segment in frame.segments for vid in segment.made]
+        program_words = ProgramWords(frame, self.held, made)
+        program_words.fill(words, frame.program, frame.needed.live)
         words[t.OUTPUTS] = 0 if frame.outside is None else id(frame.outputs)
-        words[t.PROGRAM_CALLS] = program.counter.buffer_info()[0]
-        self.held += [program, table, scalars]
+        segments = [(s.position, self._segment(frame, s, program_words)) for s in frame.segments]
+        words[t.N_SEGMENTS] = self.fill(t.SEGMENTS, segments, 2)
+        rows = [words_of_value(self.held, vid, frame.metas[vid]) for vid in made]
+        words[t.N_MADE] = self.fill(t.MADE, rows, t.MADE_WORDS)
+        rows = [words_of_view(self.held, layout, frame.metas[layout.number]) for layout in frame.given_layouts or ()]
+        words[t.N_GIVEN] = self.fill(t.GIVEN, rows, t.GIVEN_WORDS)
+
+    def _segment(self, frame, segment, program_words):
+        """Where the words of a read in the middle are; 0 if Python does it."""
+        if not segment.is_native:
+            return 0
+        t, words = native_text, self.words.copy()
+        self.held.append(words)
+        for word in (t.N_ENTRIES, t.N_SEGMENTS):
+            words[word] = 0
+        words[t.N_RESULTS] = fill_table(self.held, words, t.RESULTS, segment.results(), t.RESULT_WORDS)
+        words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        words[t.N_NUMBERS], words[t.IN_THE_MIDDLE] = segment.n_numbers, 1
+        words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
+        program_words.fill(words, segment.program, segment.live)
+        return id(words)
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
     def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
@@ -424,8 +456,7 @@ class NativeReplay:
 
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
-        self.words[word], n = table_of(self.held, rows, width)
-        return n
+        return fill_table(self.held, self.words, word, rows, width)
 
 
 @functools.cache

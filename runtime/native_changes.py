@@ -6,8 +6,7 @@ from . import native_text as t
 from .native_ops import take_numbers
 from .native_text import NULL, Method
 from .native_updates import count_version
-
-_WRITEABLE = 0x0400  # among the flags of a NumPy array
+from .places import WRITEABLE
 
 
 def write(module, layout):
@@ -54,13 +53,13 @@ def _require_alone(f, change, target, tensors):
     with b.loop(0, f.load(change, 8 * t.N_GROUP, I64), 1) as i:
         f.require(f.is_unshared(f.item(tensors, f.item(group, i, I64))))
     with b.when(b.cmp("eq", f.load(target, layout.storage), none)):
-        _give_storage(f, target)
+        give_storage(f, target)
     storage = f.load(target, layout.storage)
     for slot in (layout.sharers, layout.changes):
         f.same(f.load(storage, slot), none)
 
 
-def _give_storage(f, target):
+def give_storage(f, target):
     """A storage like the one that tensor.py gives a tensor."""
     layout, none = f.layout, f.word(t.NONE)
     made = f.new("PyType_GenericAlloc", [f.word(t.STORAGE), f.b.i64(0)])
@@ -80,7 +79,7 @@ def _require_own_memory(f, change, target):
     f.same(f.load(target, layout.requires_grad), f.load(change, 8 * t.NEW_FLAG))
     array = f.load(target, layout.data)
     f.require_type(array, t.ARRAY)
-    flag = b.const(_WRITEABLE, I32)
+    flag = b.const(WRITEABLE, I32)
     f.same(b.and_(f.load(array, layout.array_flags, I32), flag), flag)
     base = f.load(array, layout.array_base)
     with b.when(b.cmp("ne", base, NULL)), b.when(b.cmp("eq", f.load(base, layout.type), f.word(t.ARRAY))):

@@ -6,8 +6,8 @@ What words point to is held by the list `held`.
 import numpy as np
 
 from . import native_text
-from .places import Place, words_of
-from .recording import BACKWARD, GRADIENTS, UPDATE
+from .places import WRITEABLE, Place, words_of
+from .recording import BACKWARD, GRADIENTS, UPDATE, new_counter
 
 
 def table_of(held, rows, width):
@@ -18,6 +18,12 @@ def table_of(held, rows, width):
         table[k, : len(row)] = row
     held.append(table)
     return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
+
+
+def fill_table(held, words, word, rows, width):
+    """The rows as a table whose address is put into a word. Returns how many there are."""
+    words[word], n = table_of(held, rows, width)
+    return n
 
 
 def words_of_guard(held, kind, thing, container, size, pairs):
@@ -95,14 +101,64 @@ def _backward_entry(held, entry):
     return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
 
 
+def words_of_value(held, number, meta):
+    """A number, also as an object, and what is known of the value."""
+    held += [number, meta]
+    return [number, id(number), id(meta), id(meta.requires_grad), meta.history]
+
+
+def words_of_view(held, layout, meta):
+    """The words of a view that is a result (usual_views.py: ViewLayout)."""
+    shape, strides = np.array(layout.shape, np.int64), np.array(layout.strides, np.int64)
+    held += [shape, strides]
+    row = [*words_of_value(held, layout.number, meta), *words_of(layout.base, held), len(shape)]
+    return [*row, shape.ctypes.data, strides.ctypes.data, layout.offset, WRITEABLE if layout.is_writeable else 0]
+
+
 def words_of_output(held, value, word, output):
     """The words of an output of the program: of a value (number, meta), or of what is only saved (None)."""
     shape, dtype = output
     dims, pool = np.array(shape, np.int64), [None, None]
     held += [dims, dtype, pool]
-    words = [0] * 5
-    if value is not None:
-        number, meta = value
-        held += [number, meta]
-        words = [number, id(number), id(meta), id(meta.requires_grad), meta.history]
+    words = [0] * 5 if value is None else words_of_value(held, *value)
     return [*words, word, id(dtype), len(shape), dims.ctypes.data, id(pool)]
+
+
+class ProgramWords:
+    """What native code must know of the programs of a UsualFrame. made: numbers of the values that segments make."""
+
+    def __init__(self, frame, held, made):
+        self.stable, self.metas, self.held = frame.expectation.known, frame.metas, held
+        self.made = {vid: vid for vid in made}
+        held.append(self.made)
+
+    def fill(self, words, program, live):
+        """The words of a program whose first outputs are these values. Without one they stay as they are."""
+        t, held = native_text, self.held
+        counter = new_counter() if program is None else program.counter
+        words[t.PROGRAM_CALLS] = counter.buffer_info()[0]
+        held += [program, counter]
+        if program is None:
+            return
+        table, scalars = program.own_table(self.stable)
+        held += [table, scalars]
+        words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
+        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
+        scalars_from = [(position, code == -3) for position, code in program.numbers]
+        words[t.N_SCALARS] = fill_table(held, words, t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
+        changing = [k for k, vid in enumerate(program.inputs) if vid not in self.stable]
+        rows = [self._changing(program, k) for k in changing]
+        words[t.N_CHANGING] = fill_table(held, words, t.CHANGING, rows, t.CHANGING_WORDS)
+        rows = [*self._outputs(program, live)]
+        words[t.N_OUTPUTS], words[t.N_LIVE] = fill_table(held, words, t.LIVE, rows, t.LIVE_WORDS), len(live)
+
+    def _changing(self, program, k):
+        number = program.inputs[k]
+        made = id(self.made[number]) if number in self.made else 0
+        return program.first_array + k, number, *words_of(program.places[k], self.held), made
+
+    def _outputs(self, program, live):
+        first = program.first_array + len(program.inputs)
+        for k, output in enumerate(program.outputs):
+            value = (live[k], self.metas[live[k]]) if k < len(live) else None
+            yield words_of_output(self.held, value, first + k, output)
