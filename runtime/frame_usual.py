@@ -108,7 +108,6 @@ class UsualFrame(Ending, UsualBooks):
         """(what native code does not know how to end by itself, whether this call has it)."""
         return (
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
-            ("a tensor from outside is new in every call", self.fresh),
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients", self.outside),
             ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
@@ -222,8 +221,9 @@ class UsualFrame(Ending, UsualBooks):
 
     def _enter_fresh(self, entry, operands):
         """Number the tensors from outside that come in with this entry, if they are as usual."""
-        if not self.owners:
-            self.owners = {owner_of(tensor._data) for tensor in self.tensors[: self.n_tensors]}
+        own = [vid for vid, _, _ in entry.fresh]
+        met = [self.tensors[vid] for vid in (*range(self.n_tensors), *self.fresh) if vid not in own]
+        self.owners = {owner_of(tensor._data) for tensor in met if tensor is not None}
         for vid, position, key in entry.fresh:
             tensor = operands[position]
             if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):

@@ -360,6 +360,8 @@ class NativeReplay:
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
         changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
         words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
+        words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
+        words[t.COPIES] = id(frame.copies)
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])

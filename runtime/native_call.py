@@ -1,7 +1,7 @@
 """IR text of the start and the end of a usual call (native_text.py)."""
 
 from ..compiler.emit.builder import F64, I32, I64, PTR, Reg
-from . import native_changes, native_segments, native_views
+from . import native_changes, native_inputs, native_segments, native_views
 from . import native_text as t
 from .native_text import NULL, Method
 
@@ -110,6 +110,7 @@ def _end(f, result):
             native_views.give(f, ended, tensors)
             native_segments.clean(f, tensors)
             native_changes.clean(f, tensors)
+            native_inputs.clean(f, tensors)
         _let_go(f, tensors)
 
 
@@ -192,7 +193,7 @@ def _require_start(f, arguments):
         record, x = b.offset(records, i, 8 * t.ARGUMENT_WORDS), f.item(items, i)
         is_tensor = b.cmp("ne", f.load(record, 0, I64), b.i64(0))
         with b.when(is_tensor):
-            _require_argument(f, record, x, records, i)
+            native_inputs.require_argument(f, record, x, i)
         with b.when(b.not_(is_tensor)):
             kind = f.load(x, layout.type)
             same, none = b.cmp("eq", kind, f.load(record, 8)), b.cmp("eq", x, f.word(t.NONE))
@@ -219,27 +220,6 @@ def _start(f, arguments):
         place.next([b.add(number, b.convert(is_tensor, "i64"))])
     f.store(f.python("PyThreadState_Get", []), f.words, 8 * t.THREAD)
     f.store(b.i64(0), f.words, 8 * t.K)
-
-
-def _require_argument(f, record, x, records, i):
-    """A leaf on a contiguous array of its own of the shape and dtype in the record."""
-    b, layout = f.b, f.layout
-    f.require_type(x, t.TENSOR)
-    array = f.load(x, layout.data)
-    f.require_type(array, t.ARRAY)
-    f.require_leaf(x, f.load(record, 32))
-    # What ops read as a copy may be exposed; what the program reads where it is may not.
-    with b.when(b.cmp("ne", f.load(record, 48, I64), b.i64(0))):
-        f.require_hidden(x)
-    f.require_place(array, record)
-    base = f.load(array, layout.array_base)
-    owner = b.select(b.cmp("eq", base, NULL), array, base)
-    f.store(owner, record, 40)
-    with b.loop(0, i, 1) as k:
-        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
-    owners = f.word(t.OWNERS)
-    with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
-        f.require(b.cmp("ne", owner, f.item(owners, k)))
 
 
 def _run(module, layout):

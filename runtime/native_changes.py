@@ -3,6 +3,7 @@
 from ..compiler.emit.builder import I32, I64
 from . import native_attributes
 from . import native_text as t
+from .native_inputs import enter_fresh
 from .native_ops import take_numbers
 from .native_text import NULL, Method
 from .native_updates import count_version
@@ -33,6 +34,7 @@ def _inplace_again(module, layout):
     with b.when(b.not_(is_made)):
         _require_own_memory(f, change, target)
     items, codes = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS)
+    enter_fresh(f, entry, items, tensors)
     f.require_operands(items, codes, n, tensors)
     take_numbers(f, entry, items, codes, n)
     count_version(f, f.load(target, layout.storage))

@@ -3,6 +3,7 @@
 from ..compiler.emit.builder import I64
 from . import native_attributes
 from . import native_text as t
+from .native_inputs import enter_fresh
 from .native_text import NULL, Callable, Method
 
 
@@ -43,6 +44,7 @@ def _take_op(f, entry, operands):
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
     items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    enter_fresh(f, entry, items, tensors)
     f.require_operands(items, codes, n, tensors)
     take_numbers(f, entry, items, codes, n)
     f.advance()

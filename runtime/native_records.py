@@ -45,7 +45,7 @@ def words_of_argument(held, key, kind, is_read):
 
 def words_of_entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh:
+    if entry.op is None or entry.fresh and (entry.op is BACKWARD or entry.op is GRADIENTS):
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
@@ -60,7 +60,8 @@ def words_of_entry(held, entry):
         return [*row, entry.vid, 0, n_outputs]
     if entry.op is not UPDATE:
         root = -1 if entry.root is None else entry.root
-        return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
+        row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
+        return [*row, *[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
     rule, n_rows, n_numbers, flags = entry.attributes
     storages = np.array([id(s) for s in entry.update.storages], np.int64)
     views = np.array(entry.update.views, np.int64)
@@ -76,8 +77,13 @@ def _change_entry(held, entry):
     held.append(codes)
     row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
     row[native_text.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
-    row[native_text.CHANGE] = _change(held, entry.change)
+    row[native_text.CHANGE :] = _change(held, entry.change), *_fresh(held, entry)
     return row
+
+
+def _fresh(held, entry):
+    rows = [(vid, position, *words_of_argument(held, key, None, True)) for vid, position, key in entry.fresh]
+    return table_of(held, rows, native_text.FRESH_WORDS)
 
 
 def _change(held, change):

@@ -102,6 +102,8 @@ SLOW = 88  # and more: per method the Python method that does the same
 # What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
 # what native code does not know of. Null if there is nothing to do.
 BEGIN_END, FINISH_END = 106, 107
+# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones.
+FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
@@ -117,7 +119,8 @@ OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
 CHANGE = 16  # of a change in place: where its words are
-ENTRY_WORDS = 17
+FRESH, N_FRESH = 17, 18  # tensors from outside that come in with it: (number, position, words of an argument)
+ENTRY_WORDS = 19
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
@@ -135,6 +138,7 @@ GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS = 7
+FRESH_WORDS = 2 + ARGUMENT_WORDS
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float

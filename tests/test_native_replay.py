@@ -259,6 +259,35 @@ def test_views_of_a_state(name, make):
         assert found._version == expected._version and (found._base is None) is (expected._base is None)
 
 
+def test_tensors_that_are_new_in_every_call_come_in_without_python(monkeypatch):
+    for method in ("_enter_fresh", "apply", "inplace_again", "_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    state = weft.zeros(2)
+
+    def step(x, k):
+        a, b = weft.tensor([k, 1.0]), weft.tensor([2.0, k])
+        state.copy_(weft.tensor([k, k]))
+        return x * a + b * a
+
+    compiled, x = weft.compile(step), weft.ones(2)
+    for k in range(12):
+        assert compiled(x, float(k)).tolist() == [k + 2.0 * k, 1.0 + k] and state.tolist() == [k, k]
+    frame = usual_frame_of(compiled)
+    assert len(frame.fresh) == 3 and all(frame.tensors[vid] is None for vid in frame.fresh)
+
+
+def test_new_tensors_that_share_memory_are_found():
+    def step(x, same):
+        array = np.full(4, 2.0, np.float32)
+        first, second = weft.Tensor(array), weft.Tensor(array if same else array.copy())
+        first.sub_(x)
+        return first * 2, second + 1
+
+    compiled, x = weft.compile(step), weft.ones(4)
+    for same in [False] * 8 + [True, False, False, True]:
+        assert [v.tolist() for v in compiled(x, same)] == [v.tolist() for v in step(x, same)]
+
+
 def test_python_does_the_same():
     """The tests of usual calls once more, without native code."""
     environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
