@@ -41,6 +41,8 @@ def normalize_axes(name, axes, ndim):
     """A sorted tuple of axes; None or () means all of them."""
     if axes is None:
         return tuple(range(ndim))
+    if axes.__class__ is int:
+        return (normalize_axis(name, axes, ndim),) if ndim else normalize_axes(name, (axes,), 0)
     if not hasattr(axes, "__len__"):
         axes = (axes,)
     if len(axes) == 0:
@@ -63,6 +65,10 @@ def infer_reshape(name, shape, target):
     target = tuple(map(int, target))
     if prod(target) == count and min(target, default=0) >= 0:
         return target
+    if target.count(-1) == 1:
+        k, rest = target.index(-1), -prod(target)
+        if rest > 0 and count % rest == 0 and sorted(target)[:2] >= [-1, 0]:
+            return (*target[:k], count // rest, *target[k + 1 :])
     unknown = [k for k, d in enumerate(target) if d == -1]
     if len(unknown) > 1:
         raise OpError(f"{name}: only one dimension can be inferred, got {target}")

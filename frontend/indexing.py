@@ -12,19 +12,17 @@ from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.gate import apply_inplace
-from .runtime.tensor import Tensor
+from .runtime.tensor import Tensor, shape_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
+_SURELY_FITS = 2**31
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 def _normalized(key, shape):
     """One entry per dimension: an int, a slice or an integer tensor. None and 0-d masks add a dimension."""
     ndim = len(shape)
-    plain = _plain(key if key.__class__ is tuple else (key,), ndim)
-    if plain is not None:
-        return plain
     entries = [_entry(k) for k in (key if isinstance(key, tuple) or _is_nested(key) else (key,))]
     used = sum(_dims_used(k) for k in entries)
     if used > ndim:
@@ -124,10 +122,13 @@ def _range(k, size):
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 def getitem(x, key):
-    shape = tuple(x.shape)
+    shape = shape_of(x)
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=_in_range(key, shape[0], 0))
+    plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
+    if plain is not None:
+        return _part(x, shape, plain)
     key = _normalized(key, shape)
     result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
@@ -152,6 +153,28 @@ def getitem(x, key):
         return _advanced(result, tensors)
     # Always a tensor of its own: x[:] is not x.
     return _cut(result, 0, None) if result is x else result
+
+
+def _part(x, shape, key):
+    """The part of a tensor of this shape that ints, slices and None, one for each dimension, pick."""
+    result, axis, whole = x, 0, [(0, 1, d) for d in shape]
+    for k, entry in enumerate(key):
+        if entry is None:
+            result = view.unsqueeze(result, axis=axis)
+            whole.insert(axis, (0, 1, 1))
+        elif entry.__class__ is int:
+            dim = k - key[:k].count(None)
+            result = view.select(result, axis=axis, index=_in_range(entry, shape[dim], dim))
+            del whole[axis]
+            continue
+        elif entry is not _FULL and entry != _FULL:
+            start, step, length = _range(entry, whole[axis][2])
+            whole[axis] = (start, step, length)
+            result = view.slice_(result, spec=tuple(whole))
+            whole[axis] = (0, 1, length)
+        axis += 1
+    # Always a tensor of its own: x[:] is not x.
+    return view.slice_(result, spec=tuple(whole)) if result is x else result
 
 
 def _cut(x, axis, part):
@@ -193,23 +216,45 @@ def _combined(indices):
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
-    value = value if isinstance(value, Tensor) else x.new_tensor(value)
+    value = value if isinstance(value, Tensor) else _as_value(x, value)
     if value.dtype is not x.dtype:
         value = comparison.cast(value, dtype=x.dtype)
     if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
         apply_inplace(spelling.masked_fill, x, (x, key, value), {})
         return
-    sizes = tuple(x.shape)
-    entries = _normalized(key, sizes)
-    if any(isinstance(k, Tensor) for k in entries):
-        _set_positions(x, key, value)
-        return
+    sizes = shape_of(x)
+    entries = _plain(key if key.__class__ is tuple else (key,), len(sizes))
+    if entries is None:
+        entries = _normalized(key, sizes)
+        if any(isinstance(k, Tensor) for k in entries):
+            _set_positions(x, key, value)
+            return
     spec, shape = _basic(sizes, entries)
     value = _fitted(value, shape)
     lengths = tuple(length for _, _, length in spec)
     if shape != lengths:
         value = view.reshape(value, shape=lengths)
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
+
+
+def _as_value(x, value):
+    """What is written, as a tensor of x's type. A number that surely fits is made by an op: a compiled call then has no
+    new tensor from outside."""
+    kind, category = value.__class__, x.dtype.category
+    if category == 1 and (kind is float or kind is int):
+        _require_fits(value, x.dtype)
+    if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
+        return x.apply_op(source.full, (value,), {"shape": (), "dtype": x.dtype})
+    return x.new_tensor(value)
+
+
+def _require_fits(value, dtype):
+    bound = 1 << 8 * dtype.size_bytes - 1
+    if not -bound <= value < bound:
+        raise RuntimeError(
+            f"value cannot be converted to type {dtype.name} without overflow: given {value}, to be written into a "
+            f"tensor of numbers from {-bound} to {bound - 1}; convert the tensor with .to(...) first"
+        )
 
 
 def _basic(sizes, entries):
@@ -228,9 +273,11 @@ def _basic(sizes, entries):
 
 def _fitted(value, shape):
     """The value expanded to the shape of its place; leading dimensions of size 1 are dropped."""
-    while value.ndim > len(shape) and value.shape[0] == 1:
-        value = view.reshape(value, shape=value.shape[1:])
-    return value if value.shape == shape else view.expand(value, shape=shape)
+    given = shape_of(value)
+    while len(given) > len(shape) and given[0] == 1:
+        given = given[1:]
+        value = view.reshape(value, shape=given)
+    return value if given == shape else view.expand(value, shape=shape)
 
 
 def _set_positions(x, key, value):

@@ -16,6 +16,7 @@ from .families import FAMILIES
 from .indexing import getitem, setitem
 from .printing import tensor_repr
 from .runtime import random
+from .runtime.frame_views import layout_of
 from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.node import Handle, edge_of, keep_output
@@ -265,16 +266,16 @@ def _size(self, dim=None):
 
 
 def _stride(self, dim=None):
-    strides = tuple(s // self.array.itemsize for s in self.array.strides)
+    strides, _ = layout_of(self)
     return strides if dim is None else strides[dim]
 
 
 def _is_contiguous(self, memory_format=None):
-    return self.array.flags.c_contiguous
+    return layout_of(self)[1]
 
 
 def _contiguous(self, memory_format=None):
-    return self if self.array.flags.c_contiguous else f.clone(self)
+    return self if layout_of(self)[1] else f.clone(self)
 
 
 def _format(self, spec):

@@ -10,6 +10,7 @@ from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
+from .runtime.tensor import shape_of
 
 
 def sizes(shape, keyword=None):
@@ -23,14 +24,14 @@ def sizes(shape, keyword=None):
 
 def reshape(input, *numbers, shape=None):
     """The same elements in another shape; one size may be -1. A view where strides allow it."""
-    return view.reshape(input, shape=infer_reshape("reshape", input.shape, sizes(numbers, shape)))
+    return view.reshape(input, shape=infer_reshape("reshape", shape_of(input), sizes(numbers, shape)))
 
 
 def view_(input, *shape, size=None):
     """Like reshape, but never copies: RuntimeError if strides cannot say it."""
     if shape and isinstance(shape[0], dtypes.DType):
         raise NotImplementedError("view: another type for the same memory is not supported; convert with .to(dtype)")
-    target = infer_reshape("view", input.shape, sizes(shape, size))
+    target = infer_reshape("view", shape_of(input), sizes(shape, size))
     result = view.reshape(input, shape=target)
     if result._base is None:
         array = input._data
@@ -49,9 +50,9 @@ def permute(input, *numbers, dims=None):
 
 
 def transpose(input, dim0, dim1):
-    axes = (normalize_axis("transpose", d, input.ndim) for d in (dim0, dim1))
-    first, second = axes
-    return view.transpose(input, axis0=first, axis1=second) if input.ndim else input
+    ndim = len(shape_of(input))
+    first, second = normalize_axis("transpose", dim0, ndim), normalize_axis("transpose", dim1, ndim)
+    return view.transpose(input, axis0=first, axis1=second) if ndim else input
 
 
 swapaxes = swapdims = transpose
@@ -203,8 +204,9 @@ def narrow(input, dim, start, length):
 def split(input, split_size=None, dim=0, *, split_size_or_sections=None):
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
     split_size = split_size if split_size_or_sections is None else split_size_or_sections
-    axis = normalize_axis("split", dim, input.ndim)
-    size, of = input.shape[axis], "SplitWithSizes"
+    shape = shape_of(input)
+    axis = normalize_axis("split", dim, len(shape))
+    size, of = shape[axis], "SplitWithSizes"
     if isinstance(split_size, (int, np.integer)):
         of = "Split"
         step = split_size
@@ -215,9 +217,12 @@ def split(input, split_size=None, dim=0, *, split_size_or_sections=None):
         sections = list(split_size)
         if builtins.sum(sections) != size:
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
-    starts = np.cumsum([0, *sections]).tolist()
-    specs = [_range_spec(input, axis, start, length) for start, length in zip(starts, sections)]
-    return tuple(spelling.part(input, spec=spec, of=of) for spec in specs)
+    whole, parts, start = [(0, 1, d) for d in shape], [], 0
+    for length in sections:
+        spec = (*whole[:axis], (start, 1, length), *whole[axis + 1 :])
+        parts.append(spelling.part(input, spec=spec, of=of))
+        start += length
+    return tuple(parts)
 
 
 def _range_spec(x, axis, start, length):
@@ -227,7 +232,8 @@ def _range_spec(x, axis, start, length):
 
 
 def chunk(input, chunks, dim=0):
-    size = input.shape[normalize_axis("chunk", dim, input.ndim)]
+    shape = shape_of(input)
+    size = shape[normalize_axis("chunk", dim, len(shape))]
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     if size == 0:

@@ -70,8 +70,8 @@ class UsualFrame(Ending, UsualBooks):
         for vid in computed:
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
         self.changes = [entry.change for entry in entries if entry.change is not None]
-        self.changed_arguments = {}  # like homes, of tensors that differ from call to call
         roots = {entry.vid: entry.root for entry in entries}
+        self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         self.segments, computed = segments_of(frame, entries, roots)
         self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
@@ -83,11 +83,11 @@ class UsualFrame(Ending, UsualBooks):
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
         self._given_views = GivenViews(frame.step, needed.views, roots)
+        self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
         self.following = self  # the one that the call after this one is expected to use
         self.tried = ()  # those that have departed from the call that this one goes on with
-        self.n_flushed = 0  # how many segments this call has done
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
         self.outside = OutsideBackward(frame, self) if needed.differentiable else None
@@ -96,7 +96,6 @@ class UsualFrame(Ending, UsualBooks):
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
-        self.ends_in_python = self.program is None or bool(self.segments)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -109,12 +108,9 @@ class UsualFrame(Ending, UsualBooks):
         """(what native code does not know how to end by itself, whether this call has it)."""
         return (
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
-            ("a tensor from outside is new in every call", self.fresh),
-            ("a result is a view", self.needed.views),
+            ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients", self.outside),
-            ("a tensor is changed in place", self.changes),
-            ("a value is read before the call ends", self.segments),
-            ("nothing is left to compute at the end", self.program is None),
+            ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
         )
 
     def _use_native_methods(self):
@@ -125,11 +121,8 @@ class UsualFrame(Ending, UsualBooks):
         self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
         self._spans = Spans(self, replay)
         self.position, self.departed, self._release = replay.position, replay.departed, replay.release
-        self._working = replay.working
+        self._working, self._n_flushed = replay.working, replay.n_flushed
         vars(self).update(zip(names, replay.functions))
-        if self.program is None or self.segments:
-            # Native code does not know how to end such calls.
-            del self._run
 
     def _learn(self, module, args):
         if self.working:
@@ -144,7 +137,14 @@ class UsualFrame(Ending, UsualBooks):
         if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
             return {}
         homes = self.entries[self.position.value].homes
-        return {**homes, **self.changed_arguments} if self.changed_arguments else homes
+        return {**homes, **self._changed_arguments()} if self.changes_arguments else homes
+
+    def _changed_arguments(self):
+        """Like homes, of tensors that differ from call to call."""
+        first = self.segments[self.n_flushed - 1].position if self.n_flushed else 0
+        changes = [entry.change for entry in self.entries[first : self.position.value] if entry.change is not None]
+        changed = [(self.tensors[c.new], c.origin) for c in changes if not c.is_made and c.target is None]
+        return {id(tensor): (tensor, tensor._data, origin) for tensor, origin in changed if tensor is not None}
 
     def call(self, function, arguments, args, kwargs):
         """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it
@@ -221,8 +221,9 @@ class UsualFrame(Ending, UsualBooks):
 
     def _enter_fresh(self, entry, operands):
         """Number the tensors from outside that come in with this entry, if they are as usual."""
-        if not self.owners:
-            self.owners = {owner_of(tensor._data) for tensor in self.tensors[: self.n_tensors]}
+        own = [vid for vid, _, _ in entry.fresh]
+        met = [self.tensors[vid] for vid in (*range(self.n_tensors), *self.fresh) if vid not in own]
+        self.owners = {owner_of(tensor._data) for tensor in met if tensor is not None}
         for vid, position, key in entry.fresh:
             tensor = operands[position]
             if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):

@@ -7,8 +7,9 @@ import numpy as np
 from ..compiler.ops.view import data
 from . import frame_autograd
 from .gate import apply_eagerly
-from .modes import frame_hidden, no_grad
+from .modes import frame_hidden, no_grad, state
 from .node import Saved
+from .recording import INPUT
 from .references import is_held
 from .tensor import Tensor
 
@@ -83,6 +84,37 @@ def _stand_in(frame, vid):
         return evaluate_view(step.op, _stand_in(frame, step.operands[0]), step.attributes)
     meta = frame.meta(vid)
     return np.empty(meta.shape, meta.dtype.numpy)
+
+
+def layout_of(tensor):
+    """(strides in elements, whether elements are in order) of a tensor. Of a value that the call in flight has not
+    computed yet its path tells them: such a question computes nothing."""
+    frame, array = tensor._frame, tensor._data
+    if array is None and frame is not None and frame is state.frame:
+        found = frame.layouts.get(tensor._vid)
+        if found is None:
+            home = frame.homes.get(id(tensor))
+            array = made_like(frame.place()[0], tensor._vid) if home is None else home[1]
+            found = frame.layouts[tensor._vid] = _layout(array)
+        return found
+    return _layout(tensor.array if array is None else array)
+
+
+def _layout(array):
+    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
+
+
+def made_like(last, vid):
+    """An array with the layout that the steps up to the last give a value, whatever is in it."""
+    step = last.maker_of(vid)
+    if step.detail == "view":
+        return evaluate_view(step.op, made_like(last, step.operands[0]), step.attributes)
+    if step.op is not INPUT or step.attributes[4] is None:
+        meta = step.metas[vid - step.first]
+        return np.empty(meta.shape, meta.dtype.numpy)
+    shape, dtype, _, _, strides = step.attributes
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)) if 0 not in shape else 0
+    return np.lib.stride_tricks.as_strided(np.empty(extent, dtype), shape, [s * dtype.itemsize for s in strides])
 
 
 def living_views(frame, target):

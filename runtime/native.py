@@ -19,11 +19,31 @@ import numpy as np
 
 from ..compiler.emit.builder import Module
 from ..compiler.ops.table import Op
-from . import kernels, native_attributes, native_call, native_ops, native_spans, native_text, native_updates
+from . import (
+    kernels,
+    native_attributes,
+    native_call,
+    native_changes,
+    native_ops,
+    native_segments,
+    native_spans,
+    native_text,
+    native_updates,
+    native_views,
+)
 from .modes import state
+from .native_records import (
+    ProgramWords,
+    fill_table,
+    table_of,
+    words_of_argument,
+    words_of_entry,
+    words_of_guard,
+    words_of_value,
+    words_of_view,
+)
 from .native_text import Layout
-from .places import Place, words_of
-from .recording import BACKWARD, GRADIENTS, UPDATE
+from .recording import BACKWARD, GRADIENTS
 from .tensor import Storage, Tensor
 from .update import restore_steps
 
@@ -67,7 +87,7 @@ def _find_layout():
     tensor, storage = Tensor(None), Storage()
     for name, value in slots.items():
         setattr(tensor, name, value)
-    storage.version, storage.sharers, storage.exposed = object(), object(), object()
+    storage.version, storage.sharers, storage.exposed, storage.changes = object(), object(), object(), object()
     found = _array_layout() | {
         "type": _place(items, id(tuple)),
         "size": _place((None,) * 1234, 1234),
@@ -78,6 +98,7 @@ def _find_layout():
         "version": _place(storage, id(storage.version)),
         "sharers": _place(storage, id(storage.sharers)),
         "exposed": _place(storage, id(storage.exposed)),
+        "changes": _place(storage, id(storage.changes)),
         "type_version": _place_of_type_version(),
     }
     _wrapper_base()
@@ -174,10 +195,22 @@ def _library():
     return kernels.library(key, _text)
 
 
+_PARTS = (
+    native_attributes,
+    native_call,
+    native_changes,
+    native_ops,
+    native_segments,
+    native_spans,
+    native_updates,
+    native_views,
+)
+
+
 def _text():
     module = Module()
     native_text.write_shared(module)
-    for part in (native_attributes, native_call, native_ops, native_spans, native_updates):
+    for part in _PARTS:
         part.write(module, layout())
     return str(module)
 
@@ -207,7 +240,7 @@ def _constants():
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
         t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
-        t.RESTORE_STEPS: restore_steps,
+        t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
@@ -293,6 +326,11 @@ def deactivate():
         install()[native_text.ACTIVE] = 0
 
 
+def _not_run(ended):
+    """A segment could not be done natively: the call does it, or departs."""
+    return False
+
+
 class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
@@ -302,71 +340,80 @@ class NativeReplay:
         self.shared = install()
         self.words = words = _constants().copy()
         self.held = [methods, ends, learn]
-        self.fill(t.ENTRIES, [_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
+        self.fill(t.ENTRIES, [words_of_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
         self.entries, self.spans, self.span_tables = self.held[-1], {}, {}
         words[t.N_ENTRIES] = len(frame.entries) - 1
         expected = frame.expectation
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
         words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
         records = zip(frame.argument_keys, frame.argument_types, frame.reads_argument)
-        arguments = [_argument(self.held, *one) for one in records]
+        arguments = [words_of_argument(self.held, *one) for one in records]
         words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
-        if frame.program is not None:
-            self._take_program(frame)
+        self._take_program(frame)
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.CHANGED_GRADIENTS], words[t.LEARN] = id(frame.changed_gradients), id(learn)
         for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
             words[first : first + len(functions)] = list(map(id, functions))
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
+        changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
+        words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
+        words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
+        words[t.COPIES] = id(frame.copies)
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
-        words[t.ENDED], words[t.ENDS_IN_PYTHON] = id(frame.ended), frame.ends_in_python
-        words[t.BEGIN_END : t.BEGIN_END + 2] = list(map(id, ends[5:])) if frame.slower_for else (0, 0)
+        words[t.ENDED] = id(frame.ended)
+        words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
-        shared = t.BUSY, t.DEPARTED, t.WORKING
-        self.busy, self.departed, self.working = (ctypes.c_int64.from_buffer(words, 8 * k) for k in shared)
+        shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED
+        numbers = [ctypes.c_int64.from_buffer(words, 8 * k) for k in shared]
+        self.busy, self.departed, self.working, self.n_flushed = numbers
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):
-        t, words, program = native_text, self.words, frame.program
-        stable = frame.expectation.known
-        table, scalars = program.own_table(stable)
-        words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
-        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
-        words[t.NEW_ARRAY] = _new_array_address()
-        scalars_from = [(position, code == -3) for position, code in program.numbers]
-        words[t.N_SCALARS] = self.fill(t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
-        changing = [k for k, vid in enumerate(program.inputs) if vid not in stable]
-        rows = [(program.first_array + k, program.inputs[k], *words_of(program.places[k], self.held)) for k in changing]
-        words[t.N_CHANGING] = self.fill(t.CHANGING, rows, t.CHANGING_WORDS)
-        words[t.N_NUMBERS] = frame.n_numbers
-        first = program.first_array + len(program.inputs)
-        live = frame.needed.live
-        numbers = [*live, *[None] * (len(program.outputs) - len(live))]
-        rows = [
-            _output(self.held, None if number is None else (number, frame.metas[number]), first + k, output)
-            for k, (number, output) in enumerate(zip(numbers, program.outputs))
-        ]
-        words[t.N_OUTPUTS], words[t.N_LIVE] = self.fill(t.LIVE, rows, t.LIVE_WORDS), len(live)
+        t, words = native_text, self.words
+        words[t.N_NUMBERS], words[t.NEW_ARRAY] = frame.n_numbers, _new_array_address()
+        words[t.ARRAYS] = id(frame.arrays)
+        made = [vid for segment in frame.segments for vid in segment.made]
+        program_words = ProgramWords(frame, self.held, made)
+        program_words.fill(words, frame.program, frame.needed.live)
         words[t.OUTPUTS] = 0 if frame.outside is None else id(frame.outputs)
-        words[t.PROGRAM_CALLS] = program.counter.buffer_info()[0]
-        self.held += [program, table, scalars]
+        segments = [(s.position, self._segment(frame, s, program_words)) for s in frame.segments]
+        words[t.N_SEGMENTS] = self.fill(t.SEGMENTS, segments, 2)
+        rows = [words_of_value(self.held, vid, frame.metas[vid]) for vid in made]
+        words[t.N_MADE] = self.fill(t.MADE, rows, t.MADE_WORDS)
+        rows = [words_of_view(self.held, layout, frame.metas[layout.number]) for layout in frame.given_layouts or ()]
+        words[t.N_GIVEN] = self.fill(t.GIVEN, rows, t.GIVEN_WORDS)
+
+    def _segment(self, frame, segment, program_words):
+        """Where the words of a read in the middle are; 0 if Python does it."""
+        if not segment.is_native:
+            return 0
+        t, words = native_text, self.words.copy()
+        self.held.append(words)
+        for word in (t.N_ENTRIES, t.N_SEGMENTS):
+            words[word] = 0
+        words[t.N_RESULTS] = fill_table(self.held, words, t.RESULTS, segment.results(), t.RESULT_WORDS)
+        words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        words[t.N_NUMBERS], words[t.IN_THE_MIDDLE] = segment.n_numbers, 1
+        words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
+        program_words.fill(words, segment.program, segment.live)
+        return id(words)
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
     def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
         """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold."""
         held = [appended]
-        codes = _table(held, [(n,) for n in numbers], 1)
-        rest = id(enabled), end, result, id(appended), *_table(held, roots, 2)
+        codes = table_of(held, [(n,) for n in numbers], 1)
+        rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2)
         self._add_span(start, key, held, guards, codes, rest)
 
     def add_step(self, start, optimizer, guards, updates):
         """From now on a step of the optimizer at this position makes these updates if the guards hold."""
         held = [updates]
-        rows = _table(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
+        rows = table_of(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
         self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
 
     def refuse_span(self, start, key):
@@ -385,8 +432,8 @@ class NativeReplay:
     def _add_span(self, start, key, held, guards, codes, rest):
         """In place of the one that the key had here."""
         t = native_text
-        rows = [_guard(held, *guard) for guard in guards]
-        row = (id(key), *codes, *_table(held, rows, t.GUARD_WORDS), *rest)
+        rows = [words_of_guard(held, *guard) for guard in guards]
+        row = (id(key), *codes, *table_of(held, rows, t.GUARD_WORDS), *rest)
         self._set_spans(start, self.spans.get(start, {}) | {id(key): (row, [key, guards, *held])})
 
     def keep_used(self, start):
@@ -398,7 +445,7 @@ class NativeReplay:
     def _set_spans(self, start, spans):
         """What native code can see is held at every moment, because an exception may come at any."""
         t, tables, entry = native_text, [], self.entries[start]
-        address, n = _table(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
+        address, n = table_of(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
         self.held_before = self.spans.get(start), self.span_tables.get(start)
         entry[t.N_SPANS] = 0
         self.spans[start], self.span_tables[start] = spans, tables
@@ -411,83 +458,7 @@ class NativeReplay:
 
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
-        self.words[word], n = _table(self.held, rows, width)
-        return n
-
-
-def _table(held, rows, width):
-    """(address of the rows as a table, how many there are)."""
-    table = np.zeros((len(rows) + 1, width), np.int64)
-    for k, row in enumerate(rows):
-        row = tuple(row)
-        table[k, : len(row)] = row
-    held.append(table)
-    return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
-
-
-def _guard(held, kind, thing, container, size, pairs):
-    pairs, _ = _table(held, [map(id, pair) for pair in pairs], 2)
-    return kind, _id(thing), _id(container), size, pairs, id(type(thing))
-
-
-def _id(x):
-    return 0 if x is None else id(x)
-
-
-def _argument(held, key, kind, is_read):
-    if key is None:
-        held.append(kind)
-        return 0, id(kind)
-    shape, dtype, flag, _, _ = key
-    return *words_of(Place(shape, dtype, None, False), held), id(flag), 0, is_read
-
-
-def _entry(held, entry):
-    """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh:
-        return ()
-    if entry.op is BACKWARD:
-        return _backward_entry(held, entry)
-    codes = np.array(entry.operands, np.int64)
-    held.append(codes)
-    row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
-    if entry.op is GRADIENTS:
-        n_outputs, retain_graph = entry.attributes
-        row[1] = id(retain_graph)
-        return [*row, entry.vid, 0, n_outputs]
-    if entry.op is not UPDATE:
-        root = -1 if entry.root is None else entry.root
-        return [*row, entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
-    rule, n_rows, n_numbers, flags = entry.attributes
-    storages = np.array([id(s) for s in entry.update.storages], np.int64)
-    views = np.array(entry.update.views, np.int64)
-    held += [storages, views, flags]
-    row[:2] = id(rule), id(flags)
-    row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
-    return [*row, views.ctypes.data, len(views)]
-
-
-def _backward_entry(held, entry):
-    if entry.undo is None or any(number >= 0 for number in entry.operands[entry.attributes[0] :]):
-        return ()
-    codes = np.array(entry.operands[: entry.attributes[0]], np.int64)
-    pairs = np.array(list(zip(entry.step.detail.wanted, entry.numbers)), np.int64)
-    held += [codes, pairs]
-    row = [id(BACKWARD), id(entry.attributes[1]), id(entry.grad_enabled), len(codes), codes.ctypes.data]
-    return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
-
-
-def _output(held, value, word, output):
-    """The words of an output of the program: of a value (number, meta), or of what is only saved (None)."""
-    shape, dtype = output
-    dims, pool = np.array(shape, np.int64), [None, None]
-    held += [dims, dtype, pool]
-    words = [0] * 5
-    if value is not None:
-        number, meta = value
-        held += [number, meta]
-        words = [number, id(number), id(meta), id(meta.requires_grad), meta.history]
-    return [*words, word, id(dtype), len(shape), dims.ctypes.data, id(pool)]
+        return fill_table(self.held, self.words, word, rows, width)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """IR text of the start and the end of a usual call (native_text.py)."""
 
 from ..compiler.emit.builder import F64, I32, I64, PTR, Reg
+from . import native_changes, native_inputs, native_segments, native_views
 from . import native_text as t
 from .native_text import NULL, Method
 
@@ -58,7 +59,7 @@ def _call(module, layout):
             f.python("Py_DecRef", [x], "void")
         f.return_null()
     usual, done = b.label("usual"), b.label("done")
-    is_usual = b.and_(b.cmp("eq", frame, f.word(t.FRAME)), b.cmp("eq", f.word(t.ENDS_IN_PYTHON), NULL))
+    is_usual = b.cmp("eq", frame, f.word(t.FRAME))
     other = b.label("other")
     b.branch_if(is_usual, usual, other)
     b.start(other)
@@ -101,13 +102,26 @@ def _end(f, result):
         _python_end(f, t.CLOSE_UNUSUAL, NULL, 0, result)
     with b.when(is_done):
         f.count(f.word(t.PROGRAM_CALLS), 0)
-        with b.when(has_more):
-            answer = f.call(t.FINISH_END, ended, 1)
-            _let_go_of_end(f, ended, has_more)
-            _fail_if_null(f, answer, result)
-            f.python("Py_DecRef", [answer], "void")
-            _set_frame(f, f.word(t.NONE))
+        ready = b.call(PTR, "weft_views_ready", [f.words])
+        in_python = b.or_(has_more, b.cmp("eq", ready, NULL))
+        with b.when(in_python):
+            _finish_in_python(f, ended, has_more, result)
+        with b.when(b.not_(in_python)):
+            native_views.give(f, ended, tensors)
+            native_segments.clean(f, tensors)
+            native_changes.clean(f, tensors)
+            native_inputs.clean(f, tensors)
         _let_go(f, tensors)
+
+
+def _finish_in_python(f, ended, has_more, result):
+    _set_frame(f, f.word(t.FRAME))
+    f.store(f.b.i64(1), f.words, 8 * t.WORKING)
+    answer = f.call(t.FINISH_END, ended, 1)
+    _let_go_of_end(f, ended, has_more)
+    _fail_if_null(f, answer, result)
+    f.python("Py_DecRef", [answer], "void")
+    _set_frame(f, f.word(t.NONE))
 
 
 def _set_frame(f, frame):
@@ -179,7 +193,7 @@ def _require_start(f, arguments):
         record, x = b.offset(records, i, 8 * t.ARGUMENT_WORDS), f.item(items, i)
         is_tensor = b.cmp("ne", f.load(record, 0, I64), b.i64(0))
         with b.when(is_tensor):
-            _require_argument(f, record, x, records, i)
+            native_inputs.require_argument(f, record, x, i)
         with b.when(b.not_(is_tensor)):
             kind = f.load(x, layout.type)
             same, none = b.cmp("eq", kind, f.load(record, 8)), b.cmp("eq", x, f.word(t.NONE))
@@ -208,57 +222,48 @@ def _start(f, arguments):
     f.store(b.i64(0), f.words, 8 * t.K)
 
 
-def _require_argument(f, record, x, records, i):
-    """A leaf on a contiguous array of its own of the shape and dtype in the record."""
-    b, layout = f.b, f.layout
-    f.require_type(x, t.TENSOR)
-    array = f.load(x, layout.data)
-    f.require_type(array, t.ARRAY)
-    f.require_leaf(x, f.load(record, 32))
-    # What ops read as a copy may be exposed; what the program reads where it is may not.
-    with b.when(b.cmp("ne", f.load(record, 48, I64), b.i64(0))):
-        f.require_hidden(x)
-    _require_place(f, array, record)
-    base = f.load(array, layout.array_base)
-    owner = b.select(b.cmp("eq", base, NULL), array, base)
-    f.store(owner, record, 40)
-    with b.loop(0, i, 1) as k:
-        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
-    owners = f.word(t.OWNERS)
-    with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
-        f.require(b.cmp("ne", owner, f.item(owners, k)))
-
-
-def _require_place(f, array, record):
-    """An array is what the place says that the record begins with."""
-    b, layout = f.b, f.layout
-    f.same(f.load(array, layout.array_dtype), f.load(record, 0))
-    flags = f.load(record, 24, I32)
-    f.same(b.and_(f.load(array, layout.array_flags, I32), flags), flags)
-    ndim = b.convert(f.load(array, layout.array_ndim, I32), "i64")
-    f.same(ndim, f.load(record, 8, I64))
-    shape, expected = f.load(array, layout.array_shape), f.load(record, 16)
-    with b.loop(0, ndim, 1) as axis:
-        f.same(f.item(shape, axis, I64), f.item(expected, axis, I64))
-
-
 def _run(module, layout):
-    """run(ended): at the end of the call, with the same results alive as usual, run the program and hand them out."""
+    """run(ended): at the end of the call, with the same results alive as usual, run the program and hand them out. Of
+    the words of a segment: the same in the middle."""
     f = Method(module, "run", layout)
     b = f.b
     f.same(f.word(t.K, I64), f.word(t.N_ENTRIES, I64))
+    f.same(f.word(t.N_FLUSHED, I64), f.word(t.N_SEGMENTS, I64))
     f.same(f.load(f.word(t.NUMBERS), layout.size, I64), f.word(t.N_NUMBERS, I64))
     _require_same_alive(f)
-    arena, table = f.word(t.ARENA), f.word(t.TABLE)
+    with b.when(b.cmp("ne", f.word(t.PROGRAM), NULL)):
+        _run_program(f)
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _run_program(f):
+    b, tensors, live = f.b, f.tensor_items(), f.word(t.LIVE)
+    _fill_table(f, tensors)
+    f.same(b.call(I64, f.word(t.PROGRAM), [f.word(t.TABLE)]), b.i64(0))
+    outputs = f.word(t.OUTPUTS)
+    with b.when(b.cmp("ne", outputs, NULL)), b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
+        f.append_to(outputs, f.load(b.offset(live, i, 8 * t.LIVE_WORDS), 8 * t.CHOSEN))
+    in_the_middle = b.cmp("ne", f.word(t.IN_THE_MIDDLE), NULL)
+    with b.loop(0, f.word(t.N_LIVE, I64), 1) as i:
+        record = b.offset(live, i, 8 * t.LIVE_WORDS)
+        with b.when(in_the_middle):
+            native_segments.give_value(f, record, tensors)
+        with b.when(b.not_(in_the_middle)):
+            _give_result(f, record, tensors)
+
+
+def _fill_table(f, tensors):
+    """What the program reads and writes in this call."""
+    b = f.b
+    arena, table, live = f.word(t.ARENA), f.word(t.TABLE), f.word(t.LIVE)
     _fill_numbers(f)
-    changing, tensors = f.word(t.CHANGING), f.tensor_items()
+    changing, place = f.word(t.CHANGING), b.alloca(PTR)
     with b.loop(0, f.word(t.N_CHANGING, I64), 1) as i:
         record = b.offset(changing, i, 8 * t.CHANGING_WORDS)
-        array = f.load(f.item(tensors, f.load(record, 8, I64)), layout.data)
+        array = native_segments.array_of(f, record, tensors, place)
         f.require_type(array, t.ARRAY)
-        _require_place(f, array, b.offset(record, 2, 8))
+        f.require_place(array, b.offset(record, 2, 8))
         b.store(array, b.offset(table, f.load(record, 0, I64), 8))
-    live = f.word(t.LIVE)
     with b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
         record = b.offset(live, i, 8 * t.LIVE_WORDS)
         _choose_array(f, record)
@@ -266,13 +271,6 @@ def _run(module, layout):
     # Last of all: what has let go of arrays above may have run finalizers, which may run programs.
     f.require(b.cmp("le", f.word(t.ARENA_BYTES, I64), f.load(arena, 8, I64)))
     f.store(f.load(arena, 0), table, 0)
-    f.same(b.call(I64, f.word(t.PROGRAM), [table]), b.i64(0))
-    outputs = f.word(t.OUTPUTS)
-    with b.when(b.cmp("ne", outputs, NULL)), b.loop(0, f.word(t.N_OUTPUTS, I64), 1) as i:
-        f.append_to(outputs, f.load(b.offset(live, i, 8 * t.LIVE_WORDS), 8 * t.CHOSEN))
-    with b.loop(0, f.word(t.N_LIVE, I64), 1) as i:
-        _give_result(f, b.offset(live, i, 8 * t.LIVE_WORDS), tensors)
-    f.finish(f.keep(f.word(t.TRUE)))
 
 
 def _require_same_alive(f):
@@ -330,17 +328,6 @@ def _choose_array(f, record):
 
 def _give_result(f, record, tensors):
     """A result gets its array, and a new tensor stands in its place for the next call."""
-    b, layout, none = f.b, f.layout, f.word(t.NONE)
-    number = f.load(record, 0, I64)
-    new = f.new("PyType_GenericAlloc", [f.word(t.TENSOR), b.i64(0)])
-    for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
-        f.store(f.keep(none), new, getattr(layout, slot))
-    f.store(f.keep(f.word(t.FRAME)), new, layout.frame)
-    for k, slot in enumerate(("vid", "meta", "requires_grad")):
-        f.store(f.keep(f.load(record, 8 * (k + 1))), new, getattr(layout, slot))
-    tensor = f.item(tensors, number)
-    f.assign(f.load(record, 8 * t.CHOSEN), tensor, layout.data)
-    is_ended = b.cmp("ne", f.load(record, 8 * t.IS_ENDED, I64), b.i64(0))
-    f.assign(b.select(is_ended, f.argument(0), none), tensor, layout.frame)
-    b.store(new, b.offset(tensors, number, 8))
-    f.python("Py_DecRef", [tensor], "void")
+    tensor = f.item(tensors, f.load(record, 0, I64))
+    f.assign(f.load(record, 8 * t.CHOSEN), tensor, f.layout.data)
+    f.hand_out(record, f.argument(0), tensors)

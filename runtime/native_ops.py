@@ -3,6 +3,7 @@
 from ..compiler.emit.builder import I64
 from . import native_attributes
 from . import native_text as t
+from .native_inputs import enter_fresh
 from .native_text import NULL, Callable, Method
 
 
@@ -43,15 +44,21 @@ def _take_op(f, entry, operands):
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
     items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    enter_fresh(f, entry, items, tensors)
     f.require_operands(items, codes, n, tensors)
-    with b.when(b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), b.i64(0))):
-        _require_small(f, items, codes, n)
-        _append_numbers(f, items, codes, n)
+    take_numbers(f, entry, items, codes, n)
     f.advance()
     result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
     with b.when(b.cmp("ge", root, b.i64(0))):
         f.assign(f.item(tensors, root), result, layout.base)
     return f.keep(result)
+
+
+def take_numbers(f, entry, items, codes, n):
+    """The Python numbers among operands are those of this call."""
+    with f.b.when(f.b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), f.b.i64(0))):
+        _require_small(f, items, codes, n)
+        _append_numbers(f, items, codes, n)
 
 
 def _require_small(f, items, codes, n):

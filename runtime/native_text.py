@@ -47,6 +47,7 @@ class Layout(NamedTuple):
     version: int
     sharers: int
     exposed: int
+    changes: int
     type_version: int
 
 
@@ -56,7 +57,8 @@ FUNCTIONS = (
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
-    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable",
+    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear",
+    "PyWeakref_NewRef",
 )  # fmt: skip
 # Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
 # anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
@@ -78,12 +80,18 @@ STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DT
 NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
 KINDS = 34  # and two more: the types of Python numbers, bool, int, float
 N_NUMBERS = 37  # how many run-time numbers a call has met when it ends
+STORAGE, CHANGES, N_CHANGES = 38, 39, 40  # the class; where the records of changes in place are, the last one first
+# Reads in the middle (native_segments.py): (position, words of its own, as an array) of each, how many there are and
+# were done; the dict of the arrays they have computed, by number; records of the values. A segment has words like a
+# call, and IN_THE_MIDDLE says so.
+SEGMENTS, N_SEGMENTS, N_FLUSHED, ARRAYS, MADE, N_MADE, IN_THE_MIDDLE = range(41, 48)
+GIVEN, N_GIVEN = 48, 49  # records of results that are views
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
 BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one departed
 RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
-VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED, ENDS_IN_PYTHON = range(68, 74)
+VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED = range(68, 73)
 PARAMS_NAME, STATES, STEP_NAME = 74, 75, 76  # a group's parameters; the type of an optimizer's states; a count in one
 GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoes a count
 LEARN = 79  # the Python method that calls an object and learns what the call does
@@ -93,12 +101,14 @@ WORKING = 87  # whether Python is at work on the frame: who comes in then is no 
 SLOW = 88  # and more: per method the Python method that does the same
 # What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
 # what native code does not know of. Null if there is nothing to do.
-BEGIN_END, FINISH_END = 102, 103
+BEGIN_END, FINISH_END = 106, 107
+# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones.
+FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 API = 112
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
-    "drop_gradients run take call"
+    "drop_gradients run take call inplace_again materialize"
 )
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, and HAS_NUMBERS how many
@@ -108,7 +118,14 @@ METHODS = str.split(
 OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
-ENTRY_WORDS = 16
+CHANGE = 16  # of a change in place: where its words are
+FRESH, N_FRESH = 17, 18  # tensors from outside that come in with it: (number, position, words of an argument)
+ENTRY_WORDS = 19
+# The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
+# it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
+CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
+NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
+CHANGE_WORDS = 13
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
 # views and their bases, how often it was taken.
@@ -121,10 +138,16 @@ GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS = 7
+FRESH_WORDS = 2 + ARGUMENT_WORDS
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float
-CHANGING_WORDS = 6  # word of the program's table, number, place
+CHANGING_WORDS = 7  # word of the program's table, number, place, the number as an object if a segment made the value
+# A view that is a result: a value (as in MADE_WORDS), the place of its base, then its own number of dimensions, sizes,
+# strides and distance from its base in bytes, and the flag of elements that may be written.
+GIVEN_PLACE, GIVEN_NDIM, GIVEN_SHAPE, GIVEN_STRIDES, GIVEN_OFFSET, GIVEN_FLAGS = 5, 9, 10, 11, 12, 13
+GIVEN_WORDS = 14
+MADE_WORDS = 5  # of a value that a segment has made: its number, also as an object, meta, flag; IS_ENDED of a result
 # The words of a result: its number, also as an object, meta, flag; whether its frame becomes the ended call, not None;
 # its word in the table; its array's dtype and shape; a list of the last two arrays, and the one chosen now.
 IS_ENDED, TABLE_WORD, DTYPE_OF, NDIM, SHAPE, POOL, CHOSEN = range(4, 11)
@@ -184,6 +207,16 @@ class Function:
         self.return_null_if(self.b.cmp("eq", made, NULL))
         return made
 
+    def new_pending(self, record, first):
+        """A tensor that the call will compute; from a word of the record on: its number, meta, flag."""
+        made = self.new("PyType_GenericAlloc", [self.word(TENSOR), self.b.i64(0)])
+        for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
+            self.store(self.keep(self.word(NONE)), made, getattr(self.layout, slot))
+        self.store(self.keep(self.word(FRAME)), made, self.layout.frame)
+        for k, slot in enumerate(("vid", "meta", "requires_grad")):
+            self.store(self.keep(self.load(record, 8 * (k + first))), made, getattr(self.layout, slot))
+        return made
+
     def tuple_of(self, *items):
         """A new tuple that takes over the references to its items."""
         made = self.new("PyTuple_New", [self.b.i64(len(items))])
@@ -238,6 +271,28 @@ class Function:
         storage = self.load(tensor, self.layout.storage)
         with self.b.when(self.b.cmp("ne", storage, self.word(NONE))):
             self.same(self.load(storage, self.layout.exposed), self.word(NONE))
+
+    def require_place(self, array, record):
+        """An array is what the place says that the record begins with."""
+        b, layout = self.b, self.layout
+        self.same(self.load(array, layout.array_dtype), self.load(record, 0))
+        flags = self.load(record, 24, I32)
+        self.same(b.and_(self.load(array, layout.array_flags, I32), flags), flags)
+        ndim = b.convert(self.load(array, layout.array_ndim, I32), "i64")
+        self.same(ndim, self.load(record, 8, I64))
+        shape, expected = self.load(array, layout.array_shape), self.load(record, 16)
+        with b.loop(0, ndim, 1) as axis:
+            self.same(self.item(shape, axis, I64), self.item(expected, axis, I64))
+
+    def hand_out(self, record, ended, tensors):
+        """A tensor that the call has made is the user's from now on, if anybody has it, and a new one stands in its
+        place for the next call. The record begins with the words of a value."""
+        place = self.b.offset(tensors, self.load(record, 0, I64), 8)
+        new, tensor = self.new_pending(record, 1), self.load(place, 0)
+        is_ended = self.b.cmp("ne", self.load(record, 8 * IS_ENDED, I64), self.b.i64(0))
+        self.assign(self.b.select(is_ended, ended, self.word(NONE)), tensor, self.layout.frame)
+        self.store(new, place, 0)
+        self.python("Py_DecRef", [tensor], "void")
 
     def is_unshared(self, x):
         """Whether an object has one reference."""

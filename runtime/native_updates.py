@@ -160,13 +160,17 @@ def _take_update(f, entry, numbers):
     with b.loop(0, f.load(numbers, layout.size, I64), 1) as i:
         f.append(t.NUMBERS, f.item(items, i))
     with b.loop(0, n_storages, 1) as i:
-        storage = f.item(storages, i)
-        version = f.python("PyLong_AsLongLong", [f.load(storage, layout.version)], I64)
-        following = f.python("PyLong_FromLongLong", [b.add(version, b.i64(1))])
-        before = f.load(storage, layout.version)
-        f.store(following, storage, layout.version)
-        f.python("Py_DecRef", [before], "void")
+        count_version(f, f.item(storages, i))
     f.advance()
+
+
+def count_version(f, storage):
+    """One more change of the memory."""
+    version = f.python("PyLong_AsLongLong", [f.load(storage, f.layout.version)], I64)
+    following = f.python("PyLong_FromLongLong", [f.b.add(version, f.b.i64(1))])
+    before = f.load(storage, f.layout.version)
+    f.store(following, storage, f.layout.version)
+    f.python("Py_DecRef", [before], "void")
 
 
 def _count_steps(module, layout):

@@ -65,6 +65,7 @@ class Watched(Copies, NothingAgain):
         self.flight = self.sight = None
         self.written = self.returned = ()
         self.built_from = None
+        self.layouts = {}  # number of a value -> its layout, of those that somebody has asked for
 
     @property
     def has_run(self):

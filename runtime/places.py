@@ -82,11 +82,11 @@ def words_of(place, held):
     address, flags of the array. It knows contiguous arrays alone."""
     shape = np.array(place.shape, np.int64)
     held.append(shape)
-    flags = _C_CONTIGUOUS | (_WRITEABLE if place.is_written else 0) | (0 if place.strides is None else _NEVER_SET)
+    flags = _C_CONTIGUOUS | (WRITEABLE if place.is_written else 0) | (0 if place.strides is None else _NEVER_SET)
     return id(place.dtype), len(shape), shape.ctypes.data, flags
 
 
-_C_CONTIGUOUS, _WRITEABLE, _NEVER_SET = 1, 0x400, 0x40000000  # NumPy's flags of arrays
+_C_CONTIGUOUS, WRITEABLE, _NEVER_SET = 1, 0x400, 0x40000000  # NumPy's flags of arrays
 
 
 def _place(shape, dtype, strides, is_written):

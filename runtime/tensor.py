@@ -341,6 +341,12 @@ def _check_grad(tensor, grad):
         )
 
 
+def shape_of(tensor):
+    """The shape as a plain tuple, for those who only count and compare: reading `.shape` makes a Size."""
+    data = tensor._data
+    return data.shape if data is not None else tensor._meta.shape
+
+
 def is_same_memory(a, b):
     """Whether two arrays are one view of one memory."""
     if a is b or a is None or b is None:

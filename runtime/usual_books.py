@@ -35,7 +35,7 @@ class UsualBooks(Watched):
     """The part of a UsualFrame that says what has been done."""
 
     def __init__(self):
-        self._working = native.Number()
+        self._working, self._n_flushed = native.Number(), native.Number()
         super().__init__()
         self.seen = None  # id of a tensor -> its number, while tensors change hands
         self.successor = None  # who is about to go on with the call meanwhile
@@ -50,6 +50,15 @@ class UsualBooks(Watched):
     @working.setter
     def working(self, value):
         self._working.value = value
+
+    @property
+    def n_flushed(self):
+        """How many segments this call has done."""
+        return self._n_flushed.value
+
+    @n_flushed.setter
+    def n_flushed(self, value):
+        self._n_flushed.value = value
 
     def _flushes(self):
         """What has been computed in the middle of the call."""

@@ -26,7 +26,6 @@ def recorded_so_far(call):
             frame.hooked = True
             frame.freed.update(again.walk.freed)
             frame.walks.append(again.walk)
-    call.changed_arguments.clear()
     return frame
 
 
@@ -34,7 +33,8 @@ def begin_taking_over(call, other):
     """Another frame begins to take the place of the one in flight; until it has, that one answers onlookers."""
     call.successor, other.built_from, state.hidden = other, call, other
     other.working = other.changing = other.torn = True
-    other.copies = dict(call.copies)
+    other.copies.clear()
+    other.copies.update(call.copies)
     for name in ("numbers", "changed_gradients", "remembered"):
         getattr(other, name)[:] = getattr(call, name)
     return other

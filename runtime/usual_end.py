@@ -46,6 +46,8 @@ class Ending:
             if done:
                 self._hand_out_views(ended)
                 self._clean(ended)
+                if self.program is not None:
+                    self.program.counter[0] += 1
         except BaseException as error:
             if self._has_landed():
                 self.give_up()
@@ -116,8 +118,7 @@ class Ending:
         and for letting go of what native code knows."""
         self.landed = True
         self._hand_out_views(ended)
-        for change in reversed(self.changes):
-            change.clean(self)
+        self._clean(ended)
         self._forget()
         self.landed = False
 
@@ -169,8 +170,6 @@ class Ending:
         return True
 
     def _clean(self, ended):
-        if self.program is not None:
-            self.program.counter[0] += 1
         for segment in self.segments:
             segment.clean(self, ended)
         for change in reversed(self.changes):
@@ -184,7 +183,6 @@ class Ending:
         self.written, self.given, self.flight = (), None, None
         self.arrays.clear()
         self.copies.clear()
-        self.changed_arguments.clear()
         self.owners, self.n_flushed, self.tried = (), 0, ()
 
     def _finish(self):

@@ -18,12 +18,12 @@ class Change:
     hold.
     """
 
-    __slots__ = ("op", "old", "new", "steps", "target", "is_made", "origin", "group", "meta")
+    __slots__ = ("op", "old", "new", "steps", "target", "is_made", "origin", "group", "meta", "old_meta")
 
     def __init__(self, frame, step, steps, expected):
         self.old, self.new = step.operands
         self.op, self.origin = step.detail.op, step.detail.origin
-        self.steps, self.meta = steps, frame.metas[self.new]
+        self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
         self.group = tuple(v for v in step.detail.group if v != self.old)
         self.is_made = self.origin is None
         self.target = expected.get(self.origin)
@@ -56,8 +56,6 @@ class Change:
             target._vid, target._meta, target._requires_grad = self.new, self.meta, self.meta.requires_grad
             return
         tensors[self.new] = target
-        if self.target is None:
-            call.changed_arguments[id(target)] = target, target._data, self.origin
 
     def unmake(self, call):
         """Before a Frame does all of it anew."""

@@ -17,7 +17,7 @@ class Segment:
     position: how many entries come before it. pending: numbers of the values that are computed now or never.
     """
 
-    __slots__ = ("position", "pending", "held", "live", "views", "program", "made", "key")
+    __slots__ = ("position", "pending", "held", "live", "views", "program", "made", "key", "n_numbers")
 
     def __init__(self, flush, position, pending, roots):
         self.position, self.pending = position, pending
@@ -26,6 +26,16 @@ class Segment:
         self.views = GivenViews(flush.step, flush.needed.views, roots)
         self.key = position, flush
         self.made = (*self.live, *flush.needed.views)
+        self.n_numbers = flush.step.numbers_count()
+
+    @property
+    def is_native(self):
+        """Whether native code can do it: it makes no views, and asks for no more than there is to compute."""
+        return self.program is not None and not self.views.rows
+
+    def results(self):
+        """(number, whether it is held) of the values that are pending."""
+        return [(vid, vid in self.held) for vid in self.pending]
 
     def run(self, call):
         """Whether the same values are held here as usual, and the program has computed them."""
@@ -49,7 +59,6 @@ class Segment:
         self.views.fill(call)
         for vid, *_ in self.views.rows:
             call.arrays[vid] = tensors[vid]._data
-        call.changed_arguments.clear()
         call.n_flushed += 1
         call.flight, call.changing = None, False
         return True

@@ -64,7 +64,6 @@ def _take_over(call, other):
             # Taken away where the call was about to end.
             other.tensors[entry.vid]._base = other.tensors[entry.root]
     other.arrays.update(call.arrays)
-    other.changed_arguments.update(call.changed_arguments)
     other.owners, other.n_flushed = set(call.owners), call.n_flushed
     other._real, other.departed.value, other.position.value = None, False, k
     _pass_on(call._native, other._native)

@@ -1,8 +1,23 @@
 """Results of a usual call that are views: made when the call ends, of the memory its program has written or read."""
 
+from typing import NamedTuple
+
 from ..compiler.ops.view import data
-from .frame_views import evaluate_view
+from .frame_views import evaluate_view, made_like
+from .places import Place
 from .tensor import pending_tensor
+
+
+class ViewLayout(NamedTuple):
+    """Where in the memory of a contiguous base a view lies: the base's Place, and the view's own shape, strides and
+    distance from the base, in bytes."""
+
+    number: int
+    base: Place
+    shape: tuple
+    strides: tuple
+    offset: int
+    is_writeable: bool
 
 
 class GivenViews:
@@ -36,6 +51,22 @@ class GivenViews:
             else:
                 view._base = base if base._base is None else base._base
                 view.share_storage(base)
+
+    def layouts(self, last_step, changed):
+        """The ViewLayout of every view; None if one is a .data, or of memory whose layout the path does not tell.
+        changed: numbers of values that tensors from outside, or views, have got in the call."""
+        found = []
+        for vid, root, ops, has_version in self.rows:
+            base = made_like(last_step, root)
+            if has_version or root in changed or not base.flags.c_contiguous:
+                return None
+            view = base
+            for op, attributes in ops:
+                view = evaluate_view(op, view, attributes)
+            offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            place = Place(base.shape, base.dtype, None, False)
+            found.append(ViewLayout(vid, place, view.shape, view.strides, offset, view.flags.writeable))
+        return found
 
     def hand_out(self, call, ended):
         """They are results from now on; the next call has others."""

@@ -198,3 +198,40 @@ def test_items_of_loops_and_unpacking():
     (a, b), (c, d) = x
     assert (a.item(), b.item(), c.item(), d.item()) == (1, 2, 3, 4)
     assert len(x) == 2 and 3 in x and 7 not in x
+
+
+NUMBERS = [True, 0, 3, -7, 2**31 - 1, 2**40, -(2**63), 0.0, -0.0, 2.75, 1e-50, 1e30, float("inf"), float("nan")]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "int64", "bool"])
+def test_numbers_are_written_as_in_pytorch(name):
+    torch = pytest.importorskip("torch")
+
+    def written(T, value):
+        x, y = T.zeros(4, dtype=getattr(T, name)), T.zeros(2, 2, dtype=getattr(T, name))
+        x[1:3] = value
+        y[y == 0] = value
+        return repr([x.tolist(), y.tolist()])
+
+    def outcome(T, value):
+        try:
+            return written(T, value)
+        except (RuntimeError, OverflowError, TypeError) as error:
+            return "overflow" in str(error)
+
+    for value in NUMBERS:
+        assert outcome(weft, value) == outcome(torch, value), value
+
+
+def test_numbers_written_in_a_compiled_call_are_no_tensors_from_outside():
+    def f(x, value):
+        y = x.clone()
+        y[y > 1] = value
+        y[0] = 3
+        return y
+
+    compiled, x = weft.compile(f), weft.tensor([0.5, 1.5, 2.5])
+    for k in range(8):
+        assert compiled(x, 0.1 * k).tolist() == f(x, 0.1 * k).tolist()
+    assert not compiled.recordings[0].usual.fresh

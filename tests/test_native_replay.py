@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import weft
@@ -107,6 +108,184 @@ def test_a_version_is_counted_up():
     for _ in range(300):
         f(x)
     assert w._version == before + 300
+
+
+def changing(state):
+    def step(x):
+        state.mul_(0.5).add_(x)
+        y = x * 2
+        y += state
+        x.sub_(1)
+        return y.mul_(3), y + 1
+
+    return step
+
+
+def test_changes_in_place_are_made_without_python(monkeypatch):
+    for method in ("inplace_again", "_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    states = weft.zeros(3), weft.zeros(3)
+    eager, compiled = changing(states[0]), weft.compile(changing(states[1]))
+    for k in range(12):
+        x, twin = weft.full((3,), 0.1 * k), weft.full((3,), 0.1 * k)
+        expected, found = eager(x), compiled(twin)
+        assert [v.tolist() for v in (*found, twin, states[1])] == [v.tolist() for v in (*expected, x, states[0])]
+        assert (twin._version, states[1]._version, found[0]._version) == (1, 2 * k + 2, expected[0]._version)
+    assert usual_frame_of(compiled).position.value == 7
+
+
+def test_changes_in_place_count_references():
+    state, x = weft.zeros(3), weft.ones(3)
+    f = compiled_and_usual(changing(state), x)
+    frame = usual_frame_of(f)
+    held = [state, x, state._data, x._data, x._storage, frame, None, *frame.metas, *frame.tensors]
+    fixed = [v for v in held if not isinstance(v, weft.Tensor) or v._frame is None]
+    before = [sys.getrefcount(v) for v in fixed]
+    for _ in range(3000):
+        f(x)
+    after = [sys.getrefcount(v) for v in fixed]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500
+
+
+def reading(state):
+    def step(x):
+        y = x * 2
+        total = y.sum()
+        if total > 3:
+            state.add_(y)
+        y.mul_(state)
+        worst = y.max().item()
+        return y / worst, total
+
+    return step
+
+
+def test_values_are_read_in_the_middle_without_python(monkeypatch):
+    states = weft.ones(3), weft.ones(3)
+    eager, compiled = reading(states[0]), weft.compile(reading(states[1]))
+
+    def calls(n, k=0):
+        x = weft.full((3,), 1.0 + 0.1 * k)
+        for _ in range(n):
+            expected, found = eager(x), compiled(x)
+            assert [v.tolist() for v in (*found, states[1])] == [v.tolist() for v in (*expected, states[0])]
+            assert [v._version for v in found] == [v._version for v in expected]
+
+    calls(6)
+    for method in ("materialize", "_take_segment", "_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    calls(6, 3)
+    assert usual_frame_of(compiled).n_flushed == 0
+
+
+def test_reads_in_the_middle_count_references():
+    state, x = weft.ones(3), weft.ones(3)
+    f = compiled_and_usual(reading(state), x)
+    frame = usual_frame_of(f)
+    held = [state, x, state._data, x._data, frame, None, *frame.metas, *frame.tensors]
+    fixed = [v for v in held if not isinstance(v, weft.Tensor) or v._frame is None]
+    before, n = [sys.getrefcount(v) for v in fixed], usual_frame_of(f).recording.calls
+    for _ in range(3000):
+        f(x)
+    after = [sys.getrefcount(v) for v in fixed]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500
+    assert usual_frame_of(f) is frame and frame.recording.calls == n + 3000
+    assert all(program.calls >= 3000 for program in frame.recording.programs)
+
+
+def viewing(x):
+    y = x * 2 + 1
+    a, b = y.chunk(2, dim=1)
+    return y, a, b.t(), y[1:, ::2], a.unsqueeze(0).expand(3, -1, -1), (x - 1).reshape(-1), x[1], x.t(), y[5:]
+
+
+def shown(results):
+    """What can be seen of views, and of the memory they share."""
+    seen = [(v.tolist(), v.stride(), v._version, v._data.flags.writeable, v._data.flags.owndata) for v in results]
+    sharing = [[np.may_share_memory(v._data, w._data) for v in results] for w in results]
+    return seen, sharing, [v._base is results[0] for v in results], [v._base is None for v in results]
+
+
+def test_views_are_handed_out_without_python(monkeypatch):
+    for method in ("_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    compiled, kept = weft.compile(viewing), []
+    for k in range(12):
+        x = weft.arange(24.0).reshape(4, 6).clone() + k
+        expected, found = viewing(x), compiled(x)
+        assert shown(found) == shown(expected)
+        kept.append((found, [v.tolist() for v in expected]))
+        if k % 3 == 0:
+            # Whoever changes one changes all, and their version.
+            for results in (found, expected):
+                results[1].mul_(2)
+            assert shown(found) == shown(expected)
+            kept[-1] = found, [v.tolist() for v in expected]
+    assert all([v.tolist() for v in found] == values for found, values in kept)
+
+
+def test_views_count_references():
+    x = weft.arange(24.0).reshape(4, 6).clone()
+    f = compiled_and_usual(viewing, x)
+    frame = usual_frame_of(f)
+    held = [x, x._data, x._data.dtype, np.ndarray, frame, None, *frame.metas, *frame.tensors]
+    fixed = [v for v in held if not isinstance(v, weft.Tensor) or v._frame is None]
+    before = [sys.getrefcount(v) for v in fixed]
+    for _ in range(3000):
+        f(x)
+    after = [sys.getrefcount(v) for v in fixed]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500
+    assert len(x._storage.sharers) < 70
+
+
+VIEWS_OF_A_STATE = {
+    "slice": lambda s: s[1:],
+    "data": lambda s: s.data,
+    "changed": lambda s: s.add_(1)[1:],
+    "transposed": lambda s: s.t(),
+    "slice of a .data": lambda s: (s * 2).data[1:],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OF_A_STATE)
+@pytest.mark.parametrize("make", [lambda: weft.ones(3, 2), lambda: weft.ones(2, 3).t(), lambda: weft.ones(6, 2)[::2]])
+def test_views_of_a_state(name, make):
+    of = VIEWS_OF_A_STATE[name]
+    states = make(), make()
+    compiled = weft.compile(lambda: of(states[1]))
+    for _ in range(8):
+        expected, found = of(states[0]), compiled()
+        assert found.tolist() == expected.tolist() and found.stride() == expected.stride()
+        assert found._version == expected._version and (found._base is None) is (expected._base is None)
+
+
+def test_tensors_that_are_new_in_every_call_come_in_without_python(monkeypatch):
+    for method in ("_enter_fresh", "apply", "inplace_again", "_run", "_begin_end", "_finish_end"):
+        monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
+    state = weft.zeros(2)
+
+    def step(x, k):
+        a, b = weft.tensor([k, 1.0]), weft.tensor([2.0, k])
+        state.copy_(weft.tensor([k, k]))
+        return x * a + b * a
+
+    compiled, x = weft.compile(step), weft.ones(2)
+    for k in range(12):
+        assert compiled(x, float(k)).tolist() == [k + 2.0 * k, 1.0 + k] and state.tolist() == [k, k]
+    frame = usual_frame_of(compiled)
+    assert len(frame.fresh) == 3 and all(frame.tensors[vid] is None for vid in frame.fresh)
+
+
+def test_new_tensors_that_share_memory_are_found():
+    def step(x, same):
+        array = np.full(4, 2.0, np.float32)
+        first, second = weft.Tensor(array), weft.Tensor(array if same else array.copy())
+        first.sub_(x)
+        return first * 2, second + 1
+
+    compiled, x = weft.compile(step), weft.ones(4)
+    for same in [False] * 8 + [True, False, False, True]:
+        assert [v.tolist() for v in compiled(x, same)] == [v.tolist() for v in step(x, same)]
 
 
 def test_python_does_the_same():
