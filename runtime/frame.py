@@ -16,6 +16,7 @@ from . import (
     frame_flush,
     frame_gradients,
     frame_inputs,
+    frame_leaves,
     frame_views,
 )
 from .attributes import refusal, same_attributes
@@ -62,6 +63,7 @@ class Frame(Watched):
         self.n_unusual_updates = 0
         self.only_update = None  # the update that made all pending changes in place, if one did
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
+        self.changed_eagerly = False  # whether any was in the middle of the call, which no step says
         self.flushed = 0
         self.first_pending = 0
         self.lasting = ()  # (number, tensor) of what a call like this one may meet again
@@ -332,8 +334,9 @@ class Frame(Watched):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
-    def shown_by(self, view):
-        return frame_views.shown_by(self, view)
+    make_leaf = door(frame_leaves.make_leaf)
+
+    shown_by = frame_views.shown_by
 
     @door
     def before_lending(self, tensor):
@@ -343,9 +346,7 @@ class Frame(Watched):
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 
-    @door
-    def living_views(self, target):
-        return frame_views.living_views(self, target)
+    living_views = door(frame_views.living_views)
 
     @door
     def update(self, rule, rows, numbers, flags):

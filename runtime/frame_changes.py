@@ -21,6 +21,7 @@ from . import frame_autograd
 from .attributes import refusal
 from .exposure import has_exposed, is_exposed
 from .frame_inputs import read_now
+from .frame_leaves import made_leaves
 from .frame_views import group, read_by_any_backward, same_version
 from .gate import check_fits, inplace_eagerly
 from .modes import state
@@ -129,8 +130,9 @@ def _before_change(frame, target):
 def _after_change(frame, target, vids, same):
     """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
     keep views alive that nobody else does."""
-    frame.changing = True
+    frame.changing = frame.changed_eagerly = True
     frame.overwritten |= same
+    frame.changed_leaves.update((vid, frame.tensors[vid]) for vid in vids.intersection(made_leaves(frame.step)))
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
@@ -218,6 +220,8 @@ def assign(frame, target, new, meta):
     """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush."""
     if target._frame is frame:
         old = target._vid
+        if old in made_leaves(frame.step):
+            frame.changed_leaves[old] = target
         was_leaf = target._meta is None or not target._meta.history
     else:
         old = frame.bound[id(target)]

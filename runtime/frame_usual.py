@@ -31,6 +31,7 @@ from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
 from .usual_end import Ending, picker
 from .usual_entries import End
+from .usual_leaves import MakesLeaves
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
 from .usual_views import GivenViews
@@ -40,7 +41,7 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, UsualBooks):
+class UsualFrame(Ending, MakesLeaves, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -81,7 +82,9 @@ class UsualFrame(Ending, UsualBooks):
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
+        self.leaves = [change.new for change in self.changes if change.is_leaf]
+        given = alive.union(change.old for change in self.changes if change.is_leaf)
+        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = None
@@ -111,6 +114,7 @@ class UsualFrame(Ending, UsualBooks):
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients", self.outside),
             ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
+            ("a leaf is made in the call", self.leaves),
         )
 
     def _use_native_methods(self):

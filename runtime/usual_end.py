@@ -5,6 +5,7 @@ from weakref import getweakrefcount
 
 from . import frame_end
 from .frame import Frame
+from .frame_leaves import drop_gradients
 from .frame_run import close, close_after_error
 from .modes import state
 from .references import PICKED, counts_of_picked
@@ -40,6 +41,7 @@ class Ending:
             if done:
                 for vid in self.views:
                     self.tensors[vid]._base = None
+                drop_gradients(self.tensors, self.leaves)
                 ended = self._new_end()
                 self.given = [self.tensors[vid] for vid in self.needed.live]
                 done = self.landed = self._run(ended)
@@ -110,6 +112,7 @@ class Ending:
 
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
+        drop_gradients(self.tensors, self.leaves)
         self.given = [self.tensors[vid] for vid in self.needed.live]
         return self._new_end()
 

@@ -2,8 +2,10 @@
 
 from operator import is_
 
+from ..compiler.ops.view import leaf
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .usual_inplace import Change
+from .usual_leaves import NewLeaf
 
 _NO_HOMES = {}
 
@@ -62,19 +64,27 @@ class End:
 
 def entries_of(frame):
     """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
-    entries, fresh = [], []
+    entries, fresh, moved = [], [], set()
     expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
             if step.first not in expected:
                 fresh.append((step.first, step.attributes))
             continue
-        if step.op is ASSIGN:
+        if step.op is leaf:
+            entry = _new_leaf(frame, step, fresh)
+        elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
         else:
             entry = _entry(frame, step, fresh)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
+        if entry.op is BACKWARD and not moved.isdisjoint(step.detail.wanted):
+            raise NotReplayed(
+                "a leaf made in the call was changed in place before its gradient was asked for", step.line
+            )
+        if entry.change is not None and entry.change.is_made:
+            moved.add(entry.change.old)
         entry.homes = _homes_at(frame, entries)
         entries.append(entry)
         fresh = []
@@ -102,6 +112,14 @@ def _assignment(frame, step, fresh, entries, expected):
     entry.operands, entry.attributes, entry.vid, entry.numbers = detail.operands, detail.attributes, change.new, ()
     entry.fresh = tuple((vid, detail.operands.index(vid), key) for vid, _, key in fresh)
     entry.change = change
+    return entry
+
+
+def _new_leaf(frame, step, fresh):
+    if fresh:
+        raise NotReplayed("a tensor from outside came in and was not used", step.line)
+    entry = Entry(step, (), frame.roots.get(step.first))
+    entry.numbers, entry.change = (), NewLeaf(frame, step)
     return entry
 
 

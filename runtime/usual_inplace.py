@@ -18,6 +18,7 @@ class Change:
     hold.
     """
 
+    is_leaf = False
     __slots__ = ("op", "old", "new", "steps", "target", "is_made", "origin", "group", "meta", "old_meta")
 
     def __init__(self, frame, step, steps, expected):

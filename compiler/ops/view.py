@@ -135,6 +135,16 @@ detach = _view(
     samples.unary(),
 )
 
+# The same, as a leaf that gradients end at: what requires_grad_() makes of a value of a compiled call.
+leaf = _view(
+    "leaf",
+    lambda old: old,
+    lambda x: x.view(),
+    (None,),
+    lambda old, strides, offset: (strides, offset),
+    samples.unary(),
+)
+
 # The same, and changes made through it do not count for the versions of others: what `x.data` is.
 data = _view(
     "data",
