@@ -55,11 +55,13 @@ def _take_over(call, other):
     begin_taking_over(call, other)
     k = call.position.value
     other.tensors[: call.n_tensors] = call.tensors[: call.n_tensors]
+    for entry in call.entries[:k]:
+        # Before what has been changed in place goes over, which may be one of them.
+        for vid, _, _ in entry.fresh:
+            other.tensors[vid] = call.tensors[vid]
     for vid in {vid for entry in call.entries[:k] for vid in entry.made()}:
         _swap(call, other, vid)
     for entry in call.entries[:k]:
-        for vid, _, _ in entry.fresh:
-            other.tensors[vid] = call.tensors[vid]
         view = other.tensors[entry.vid]
         if entry.root is not None and view is not None:
             # Taken away where the call was about to end.

@@ -181,3 +181,21 @@ def test_what_is_replayed_is_limited():
             step(model, weft.randn(2, 3))
     assert len(step.recordings[0].replays) <= 8
     assert len(step.recordings[0].memories) <= 24
+
+
+@twin
+def test_ways_that_part_after_a_change_of_what_is_new_in_every_call(compile):
+    # The way that went on with the call did not get the tensor, and failed where it departed in turn.
+    given = [None]
+
+    def f(x, k):
+        given[0].add_(x)
+        y = given[0] * 2
+        return (y.cos(), y.sin(), y.exp() + 1)[k]
+
+    f, seen, kept = compile(f), [], []
+    for k in [0, 1] * 6 + [0, 1, 2] * 4 + [0, 2, 1] * 4:
+        given[0] = weft.full((3,), float(k))
+        kept.append(given[0])
+        seen += [f(weft.ones(3), k), given[0]]
+    return seen
