@@ -17,6 +17,7 @@ from operator import is_, itemgetter
 
 from . import frame_inputs, native, native_text
 from .attributes import same_attributes
+from .evaluate import strides_in_elements
 from .exposure import has_exposed, is_exposed
 from .frame_autograd import accumulate
 from .frame_run import run
@@ -214,11 +215,13 @@ class UsualFrame(Ending, MakesLeaves, UsualBooks):
         array = tensor._data
         if array is None or tensor._node is not None or tensor._frame is not None:
             return False
-        shape, dtype, flag, _, _ = key
+        shape, dtype, flag, _, strides = key
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
         owner = owner_of(array)
-        if owner in self.owners or owner in self.expectation.owners or not array.flags.c_contiguous:
+        if self.changes_arguments and owner in self.owners or owner in self.expectation.owners:
+            return False
+        if not array.flags.c_contiguous if strides is None else strides_in_elements(array) != strides:
             return False
         self.owners.add(owner)
         return True

@@ -361,7 +361,7 @@ class NativeReplay:
         changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
         words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
         words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
-        words[t.COPIES] = id(frame.copies)
+        words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])

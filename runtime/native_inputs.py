@@ -7,8 +7,8 @@ from .native_text import NULL
 
 
 def require_argument(f, record, x, n):
-    """A leaf on a contiguous array of its own of the shape and dtype in the record: no other of the first n arguments
-    lives in the same memory, and nothing that is expected."""
+    """A leaf on an array that lies as the record says. Nothing that is expected lives in the same memory, nor any other
+    of the first n arguments if the call changes an argument."""
     b, layout = f.b, f.layout
     f.require_type(x, t.TENSOR)
     array = f.load(x, layout.data)
@@ -20,7 +20,7 @@ def require_argument(f, record, x, n):
     f.require_place(array, record)
     owner, records = _owner(f, array), f.word(t.ARGUMENTS)
     f.store(owner, record, 40)
-    with b.loop(0, n, 1) as k:
+    with b.when(b.cmp("eq", f.word(t.MAY_SHARE), NULL)), b.loop(0, n, 1) as k:
         f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
     owners = f.word(t.OWNERS)
     with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
@@ -47,7 +47,7 @@ def enter_fresh(f, entry, items, tensors):
 def _require_apart(f, owner, tensors):
     """No tensor that has come in before lives in the owner's memory."""
     b, numbers = f.b, f.word(t.FRESH_NUMBERS)
-    with b.loop(0, f.word(t.N_FRESH_NUMBERS, I64), 1) as k:
+    with b.when(b.cmp("eq", f.word(t.MAY_SHARE), NULL)), b.loop(0, f.word(t.N_FRESH_NUMBERS, I64), 1) as k:
         tensor = f.item(tensors, f.item(numbers, k, I64))
         with b.when(b.cmp("ne", tensor, f.word(t.NONE))):
             array = f.load(tensor, f.layout.data)

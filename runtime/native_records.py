@@ -39,8 +39,8 @@ def words_of_argument(held, key, kind, is_read):
     if key is None:
         held.append(kind)
         return 0, id(kind)
-    shape, dtype, flag, _, _ = key
-    return *words_of(Place(shape, dtype, None, False), held), id(flag), 0, is_read
+    shape, dtype, flag, _, strides = key
+    return *words_of(Place(shape, dtype, strides, False), held), id(flag), 0, is_read
 
 
 def words_of_entry(held, entry):

@@ -17,6 +17,7 @@ import sys
 from typing import NamedTuple
 
 from ..compiler.emit.builder import I32, I64, PTR, Builder, Reg
+from .places import STRIDED
 
 
 class Layout(NamedTuple):
@@ -92,6 +93,7 @@ THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict 
 BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one departed
 RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
 VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED = range(68, 73)
+MAY_SHARE = 73  # whether arguments may share memory, because the call changes none of them
 PARAMS_NAME, STATES, STEP_NAME = 74, 75, 76  # a group's parameters; the type of an optimizer's states; a count in one
 GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoes a count
 LEARN = 79  # the Python method that calls an object and learns what the call does
@@ -277,12 +279,18 @@ class Function:
         b, layout = self.b, self.layout
         self.same(self.load(array, layout.array_dtype), self.load(record, 0))
         flags = self.load(record, 24, I32)
+        is_strided = b.cmp("ne", b.and_(flags, b.const(STRIDED, I32)), b.const(0, I32))
+        flags = b.and_(flags, b.const(~STRIDED & 0x7FFFFFFF, I32))
         self.same(b.and_(self.load(array, layout.array_flags, I32), flags), flags)
         ndim = b.convert(self.load(array, layout.array_ndim, I32), "i64")
         self.same(ndim, self.load(record, 8, I64))
         shape, expected = self.load(array, layout.array_shape), self.load(record, 16)
         with b.loop(0, ndim, 1) as axis:
             self.same(self.item(shape, axis, I64), self.item(expected, axis, I64))
+        with b.when(is_strided), b.loop(0, ndim, 1) as axis:
+            # NumPy's strides follow the lengths.
+            strides = self.load(array, layout.array_shape + 8)
+            self.same(self.item(strides, axis, I64), self.item(expected, b.add(ndim, axis), I64))
 
     def hand_out(self, record, ended, tensors):
         """A tensor that the call has made is the user's from now on, if anybody has it, and a new one stands in its

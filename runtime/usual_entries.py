@@ -150,13 +150,12 @@ def _entry(frame, step, fresh):
             root = frame.roots[step.first]
     for vid, key in fresh:
         # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
-        if vid not in step.operands or not is_usual_key(key) or key[2]:
-            reason = "a tensor that is new in every call has a history, requires gradients or is not contiguous"
+        if vid not in step.operands or not is_leaf(key) or key[2]:
+            reason = "a tensor that is new in every call has a history or requires gradients"
             raise NotReplayed(reason, step.line)
     return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
 
 
-def is_usual_key(key):
-    """Whether an input is a leaf with contiguous elements."""
-    _, _, _, leaf, strides = key
-    return leaf and strides is None
+def is_leaf(key):
+    """Whether an input is one."""
+    return key[3]
