@@ -77,6 +77,17 @@ def drop_gradients(tensors):
         t._grad = None
 
 
+def zero_gradients(tensors):
+    """Fill .grad of leaves that have one with 0. It stays the tensor it is, unless it has a history."""
+    for t in tensors:
+        if t.grad.requires_grad:
+            if t.grad.is_leaf:
+                t.grad.requires_grad = False
+            else:
+                t.grad = t.grad.detach()
+        t.grad.zero_()
+
+
 def update_eagerly(rule, row, numbers, flags):
     if state.frame is None and _update_as_planned(rule, row, numbers, flags):
         return

@@ -15,6 +15,7 @@ from ..runtime.device import require_cpu
 from ..runtime.modes import no_grad
 from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
+from ..runtime.update import zero_gradients
 from . import hooks, state
 from .hooks import HookHandle
 from .parameter import Buffer, Parameter
@@ -320,14 +321,12 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none=True):
-        for param in self.parameters():
-            if param.grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-            else:
-                param.grad = param.grad.detach()
-                param.grad.zero_()
+        params = [param for param in self.parameters() if param.grad is not None]
+        if not set_to_none:
+            zero_gradients(params)
+            return
+        for param in params:
+            param.grad = None
 
     def apply(self, function):
         """Call function(module) on all modules, children first, this one last."""
