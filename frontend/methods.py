@@ -342,6 +342,9 @@ def _set_data(self, value):
             "data set to a tensor that requires gradients must be floating point, "
             f"but got {value.dtype.name}; convert it with .float() or .double() first"
         )
+    if state.frame is not None and value._data is None and state.frame.shows_whole(value, self):
+        # What `x.data += 1` ends with.
+        return
     if not is_same_memory(value.array, self._data):
         if state.frame is not None:
             state.frame.before_new_memory(self)

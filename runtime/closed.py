@@ -96,7 +96,8 @@ class CallNode(BaseNode):
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame, v) for v in meta["kept"]}
         self.written = _written(frame, self.externals)
-        read = [*self.externals.items(), *((v, saved.tensor) for v, saved in self.kept.items())]
+        saved = {**self.kept, **self.written}
+        read = [*self.externals.items(), *((v, one.tensor) for v, one in saved.items())]
         self.changes = {v: n for v, t in read if (n := t.silent_changes())}
         roots = [frame.tensors[frame.roots[v]] for v in frame.versioned]
         self.watched = [t.watch() for t in roots if t is not None and t._data is not None]

@@ -17,6 +17,7 @@ from . import (
     frame_gradients,
     frame_inputs,
     frame_leaves,
+    frame_through,
     frame_views,
 )
 from .attributes import refusal, same_attributes
@@ -334,7 +335,7 @@ class Frame(Watched):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
-    make_leaf = door(frame_leaves.make_leaf)
+    make_leaf, shows_whole = door(frame_leaves.make_leaf), frame_through.shows_whole
 
     shown_by = frame_views.shown_by
 

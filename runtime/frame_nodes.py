@@ -14,7 +14,7 @@ def end_nodes(frame):
     """Whether the call, which is about to end, has results with nodes of their own."""
     if not frame.hooked:
         # What a backward reads may have changed since other values were computed from it: nodes do not mind.
-        if not (is_history_alive(frame) if frame.rewritten else are_reached(frame)):
+        if not (frame.rewritten and is_history_alive(frame) or are_reached(frame)):
             return False
         make_nodes(frame)
     if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks or are_reached(frame):

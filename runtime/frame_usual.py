@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from operator import is_, itemgetter
 
-from . import frame_inputs, native, native_text
+from . import frame_inputs, frame_through, native, native_text
 from .attributes import same_attributes
 from .evaluate import strides_in_elements
 from .exposure import has_exposed, is_exposed
@@ -35,6 +35,7 @@ from .usual_entries import End
 from .usual_leaves import MakesLeaves
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
+from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import WalkAgain, flags_of
 
@@ -42,7 +43,7 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, MakesLeaves, UsualBooks):
+class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -75,6 +76,7 @@ class UsualFrame(Ending, MakesLeaves, UsualBooks):
         roots = {entry.vid: entry.root for entry in entries}
         self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         self.segments, computed = segments_of(frame, entries, roots)
+        self.wholes = {entry.vid: entry.operands[0] for entry in entries if frame_through.is_whole(entry.step)}
         self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
             if entry.op is UPDATE:
@@ -84,7 +86,7 @@ class UsualFrame(Ending, MakesLeaves, UsualBooks):
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.leaves = [change.new for change in self.changes if change.is_leaf]
-        given = alive.union(change.old for change in self.changes if change.is_leaf)
+        given = alive.union(change.old for change in self.changes if change.op is None)
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
@@ -300,13 +302,16 @@ class UsualFrame(Ending, MakesLeaves, UsualBooks):
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
-            and target is self.tensors[change.old]
+            and target is self.tensors[change.given]
             and change.may_happen(self, target)
             and self._take_operands(entry, operands)
         ):
             self.changing = True
             change.make(self, target)
             self.position.value += 1
+            if change.given != change.old:
+                self.entries[self.position.value].change.make(self, target)
+                self.position.value += 1
             self.changing = False
             return True
         return False

@@ -40,7 +40,9 @@ class Ending:
             done = self._real is None  # a signal handler may have made the call depart just now
             if done:
                 for vid in self.views:
-                    self.tensors[vid]._base = None
+                    if self.tensors[vid] is not None:
+                        # None of those that get their number in the call, if it has ended before.
+                        self.tensors[vid]._base = None
                 drop_gradients(self.tensors, self.leaves)
                 ended = self._new_end()
                 self.given = [self.tensors[vid] for vid in self.needed.live]

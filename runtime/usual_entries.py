@@ -6,6 +6,7 @@ from ..compiler.ops.view import leaf
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .usual_inplace import Change
 from .usual_leaves import NewLeaf
+from .usual_through import Shown
 
 _NO_HOMES = {}
 
@@ -73,6 +74,9 @@ def entries_of(frame):
             continue
         if step.op is leaf:
             entry = _new_leaf(frame, step, fresh)
+        elif entries and entries[-1].change is not None and _shows_again(entries[-1].step, step):
+            entry = Entry(step, (), step.operands[0])
+            entry.numbers, entry.change = (), Shown(frame, step, entries[-1].change)
         elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
         else:
@@ -113,6 +117,11 @@ def _assignment(frame, step, fresh, entries, expected):
     entry.fresh = tuple((vid, detail.operands.index(vid), key) for vid, _, key in fresh)
     entry.change = change
     return entry
+
+
+def _shows_again(before, step):
+    """Whether the step is the second half of a change through another name."""
+    return before.op is ASSIGN and len(before.operands) > 2 and step.parent is before
 
 
 def _new_leaf(frame, step, fresh):

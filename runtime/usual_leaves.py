@@ -12,12 +12,14 @@ class NewLeaf:
     """What a Change (usual_inplace.py) is for an entry that makes a leaf of a tensor of the call. group: numbers of its
     views, which nobody may hold."""
 
-    __slots__ = ("old", "new", "step", "group", "meta", "old_meta")
+    __slots__ = ("old", "new", "step", "given", "group", "meta", "old_meta")
     op = target = origin = None
+    is_silent = False
     is_made, is_leaf = True, True
 
     def __init__(self, frame, step):
         (self.old,), self.new, self.step = step.operands, step.first, step
+        self.given = self.old
         self.group = tuple(frame.views.get(self.old, ()))
         self.meta, self.old_meta = step.metas[0], frame.metas[self.old]
 
