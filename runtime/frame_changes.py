@@ -183,12 +183,12 @@ def _seen_by(frame, target):
 
 
 def alias_reason(frame, target, vid, shown=None):
-    """Why changing the target in place must run eagerly: other living tensors see its memory, besides the value `shown`.
-    Else None."""
+    """Why changing the target in place must run eagerly: other living tensors see its memory, besides that of the value
+    `shown`. Else None."""
     if frame.views:
         externals, tensors = frame.externals, frame.tensors
         for other in group(frame, vid):
-            if other == vid or other == shown or tensors[other] is None:
+            if other in (vid, shown) or tensors[other] is None:
                 continue
             if other in externals or is_held(tensors, other):
                 return "in-place change of a tensor that has living views (or is one)"

@@ -14,9 +14,9 @@ class Change:
     """The in-place part of an entry.
 
     old, new: the target's numbers before and after. given: the number of what the change is asked of, which may be
-    another name of the target (frame_through.py); is_silent: whether it does not count for who has saved that. steps: all that were recorded for it. target: what is changed, if
-    it is the same tensor in every call. is_made: whether the call makes it. group: numbers of views, which nobody may
-    hold.
+    another name of the target (frame_through.py); is_silent: whether it does not count for who has saved that. steps:
+    all that were recorded for it. target: what is changed, if it is the same tensor in every call. is_made: whether the
+    call makes it. group: numbers of views, which nobody may hold.
     """
 
     is_leaf = False

@@ -116,7 +116,7 @@ def test_a_backward_after_the_call_meets_what_is_there(compile):
         w.data.add_(x)
 
     change, seen = compile(change), []
-    for k in range(N_CALLS):
+    for _ in range(N_CALLS):
         loss = forward(weft.randn(4))
         change(weft.ones(4))
         loss.backward()
@@ -143,7 +143,7 @@ def test_what_a_view_shows_requires_care(compile):
     for k in range(N_CALLS):
         seen += [f(weft.randn(4), k), [h.clone() for h in held]]
     shown = w.detach().numpy()
-    for k in range(3):
+    for _ in range(3):
         seen += [f(weft.randn(4), 0), shown.copy()]
     return seen
 
