@@ -231,9 +231,9 @@ def setitem(x, key, value):
             return
     spec, shape = _basic(sizes, entries)
     value = _fitted(value, shape)
-    lengths = tuple(length for _, _, length in spec)
-    if shape != lengths:
-        value = view.reshape(value, shape=lengths)
+    if len(shape) != len(spec) or None in entries:
+        lengths = tuple([length for _, _, length in spec])
+        value = value if shape == lengths else view.reshape(value, shape=lengths)
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
 
 
@@ -263,11 +263,12 @@ def _basic(sizes, entries):
     for k in entries:
         if k is None:
             shape.append(1)
-        elif isinstance(k, int):
-            spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
+        elif k.__class__ is slice:
+            part = _range(k, sizes[len(spec)])
+            spec.append(part)
+            shape.append(part[2])
         else:
-            spec.append(_range(k, sizes[len(spec)]))
-            shape.append(spec[-1][2])
+            spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
     return tuple(spec), tuple(shape)
 
 
