@@ -286,8 +286,11 @@ class UsualFrame(Ending, UsualBooks):
         """Whether target becomes op(*operands) here too, and has been changed."""
         entry = self.entries[self.position.value]
         change = entry.change
+        if has_exposed(operands):
+            operands = frame_inputs.read_again(self, operands)
         if (
-            change is not None
+            operands is not None
+            and change is not None
             and change.op is op
             and same_attributes(entry.attributes, attributes)
             and entry.grad_enabled is state.grad_enabled
