@@ -64,8 +64,8 @@ def enter_fresh(f, entry, items, tensors):
 
 
 def _copied(module, layout):
-    """copied(words, tensor, argument): a tensor with a copy of what is in the memory of another, which must be small and
-    as the words of an argument say. The call's copies hold it; there must be none of the tensor among them yet."""
+    """copied(words, tensor, argument): a tensor with a copy of what is in the memory of another, which must be small
+    and as the words of an argument say. The call's copies hold it; none of the tensor may be among them yet."""
     f = Helper(module, "copied", layout, ["tensor", "argument"])
     b = f.b
     _, tensor, argument = b.arguments
