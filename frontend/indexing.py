@@ -4,6 +4,7 @@ Keys are applied one dimension after the other, as PyTorch does, so graphs have 
 slice cuts, None adds a dimension. Index tensors come last, all at once.
 """
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from .runtime.tensor import Tensor, shape_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
+_INT_OR_NONE = (int, type(None))
 _SURELY_FITS = 2**31
 
 
@@ -157,24 +159,39 @@ def getitem(x, key):
 
 def _part(x, shape, key):
     """The part of a tensor of this shape that ints, slices and None, one for each dimension, pick."""
-    result, axis, whole = x, 0, [(0, 1, d) for d in shape]
+    result, axis = x, 0
     for k, entry in enumerate(key):
-        if entry is None:
+        if entry.__class__ is slice:
+            if entry is not _FULL and entry != _FULL:
+                spec, shape = _spec_of(shape, axis, entry)
+                result = view.slice_(result, spec=spec)
+            axis += 1
+        elif entry is None:
             result = view.unsqueeze(result, axis=axis)
-            whole.insert(axis, (0, 1, 1))
-        elif entry.__class__ is int:
-            dim = k - key[:k].count(None)
-            result = view.select(result, axis=axis, index=_in_range(entry, shape[dim], dim))
-            del whole[axis]
-            continue
-        elif entry is not _FULL and entry != _FULL:
-            start, step, length = _range(entry, whole[axis][2])
-            whole[axis] = (start, step, length)
-            result = view.slice_(result, spec=tuple(whole))
-            whole[axis] = (0, 1, length)
-        axis += 1
+            shape = (*shape[:axis], 1, *shape[axis:])
+            axis += 1
+        else:
+            result = view.select(result, axis=axis, index=_in_range(entry, shape[axis], k - key[:k].count(None)))
+            shape = (*shape[:axis], *shape[axis + 1 :])
     # Always a tensor of its own: x[:] is not x.
-    return view.slice_(result, spec=tuple(whole)) if result is x else result
+    return _cut(result, 0, None) if result is x else result
+
+
+def _spec_of(shape, axis, key):
+    """(what slice_ is to cut at an axis of a tensor of this shape, the shape then)."""
+    start, stop, step = key.start, key.stop, key.step
+    known = _INT_OR_NONE
+    if start.__class__ in known and stop.__class__ in known and step.__class__ in known:
+        return _known_spec(shape, axis, start, stop, step)
+    return _known_spec.__wrapped__(shape, axis, start, stop, step)
+
+
+@lru_cache(4096)
+def _known_spec(shape, axis, start, stop, step):
+    part = _range(slice(start, stop, step), shape[axis])
+    spec = [(0, 1, d) for d in shape]
+    spec[axis] = part
+    return tuple(spec), (*shape[:axis], part[2], *shape[axis + 1 :])
 
 
 def _cut(x, axis, part):
