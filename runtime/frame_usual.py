@@ -21,6 +21,7 @@ from .exposure import has_exposed, is_exposed
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
+from .gate import meta_of
 from .modes import frame_in_making, state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
@@ -242,7 +243,11 @@ class UsualFrame(Ending, UsualBooks):
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         tensor = self._take_op(op, operands, attributes)
-        return self.depart().apply(op, operands, attributes) if tensor is None else tensor
+        if tensor is None:
+            # What raises is nothing that a call does: it goes on here, if somebody catches that.
+            op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
+            return self.depart().apply(op, operands, attributes)
+        return tensor
 
     def before_lending(self, tensor):
         if self.working:
