@@ -104,7 +104,8 @@ def _fitted(array, dtype):
 def check_fits(lowest, highest, dtype):
     """RuntimeError if an integer type does not hold numbers between these."""
     limits = np.iinfo(dtype.numpy)
-    if lowest < (-limits.max if limits.min == 0 else limits.min) or highest > limits.max:
+    # NaN is not between any two numbers.
+    if not (lowest >= (-limits.max if limits.min == 0 else limits.min) and highest <= limits.max):
         raise RuntimeError(
             f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
             f"{limits.min} to {limits.max}"

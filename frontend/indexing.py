@@ -258,6 +258,8 @@ def _as_value(x, value):
     """What is written, as a tensor of x's type. A number that surely fits is made by an op: a compiled call then has no
     new tensor from outside."""
     kind, category = value.__class__, x.dtype.category
+    if not x.dtype.is_compiled:
+        return x.new_tensor(value)
     if category == 1 and (kind is float or kind is int):
         _require_fits(value, x.dtype)
     if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
