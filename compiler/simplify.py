@@ -12,7 +12,7 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
     f(expand(x : f32[]), y)          -> f(x, y)                  likewise
     reshape(reshape(x))              -> reshape(x)               likewise permute, expand
     reshape, permute, expand, slice that change nothing -> x
-    class_index(x), in_range(x)      -> x                        the check stays, beside the uses
+    class_index(x), in_range(x), one_hot_class(x) -> x           the check stays, beside the uses
     the same op on the same operands -> one of them
     a value nothing needs            -> nothing                  but ops that check their operands stay: they can fail
 """
@@ -215,6 +215,7 @@ _RULES = {
     "cast": _cast,
     "class_index": _checked,
     "in_range": _checked,
+    "one_hot_class": _checked,
     "mul": _mul,
     "div": _div,
     "sub": _sub,

@@ -27,8 +27,8 @@ def _shape(sizes, size=None):
     size = sizes if size is None else (size,)
     if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
         size = tuple(size[0])
-    shape = tuple(int(d) for d in size)
-    if any(d < 0 for d in shape):
+    shape = tuple(map(int, size))
+    if shape and min(shape) < 0:
         raise RuntimeError(f"trying to create a tensor with negative dimension: {shape}")
     return shape
 
@@ -104,7 +104,8 @@ def _fitted(array, dtype):
 def check_fits(lowest, highest, dtype):
     """RuntimeError if an integer type does not hold numbers between these."""
     limits = np.iinfo(dtype.numpy)
-    if lowest < (-limits.max if limits.min == 0 else limits.min) or highest > limits.max:
+    # NaN is not between any two numbers.
+    if not (lowest >= (-limits.max if limits.min == 0 else limits.min) and highest <= limits.max):
         raise RuntimeError(
             f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
             f"{limits.min} to {limits.max}"
@@ -227,20 +228,23 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
         dtype = _KINDS[type(fill_value)] or state.default_dtype
     if not dtype.is_compiled and dtype.category == 1:
         check_fits(fill_value, fill_value, dtype)
-    out = _apply(source.full, (fill_value,), {"shape": _shape((size,)), "dtype": dtype})
-    return _finish(out, requires_grad)
+    return _filled(_shape((size,)), fill_value, dtype, requires_grad)
+
+
+def _filled(shape, number, dtype, requires_grad):
+    return _finish(_apply(source.full, (number,), {"shape": shape, "dtype": dtype}), requires_grad)
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("zeros", placement)
-    return full(_shape(sizes, size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+    return _filled(_shape(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("ones", placement)
-    return full(_shape(sizes, size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+    return _filled(_shape(sizes, size), 1, dtype or state.default_dtype, requires_grad)
 
 
 def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):

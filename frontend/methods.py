@@ -20,7 +20,7 @@ from .runtime.frame_views import layout_of
 from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.node import Handle, edge_of, keep_output
-from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory
+from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
@@ -134,7 +134,7 @@ def _div_(self, other, *, rounding_mode=None):
 
 def _copy_(self, source_tensor):
     source_tensor = as_tensor(source_tensor)
-    if source_tensor.shape != self.shape:
+    if shape_of(source_tensor) != shape_of(self):
         source_tensor = shaping.expand(source_tensor, self.shape)
     if source_tensor.dtype is not self.dtype:
         source_tensor = comparison.cast(source_tensor, dtype=self.dtype)

@@ -12,8 +12,10 @@ from .creation import zeros
 from .functions import _tensor, to_dtype
 from .half_floats import in_float32
 from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
+
+_ALL = [tuple(range(ndim)) for ndim in range(65)]  # NumPy has no arrays of more dimensions
 
 
 def _axes(name, x, dim):
@@ -22,6 +24,8 @@ def _axes(name, x, dim):
 
 def _reduce(op, name):
     def function(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+        if dim is None and axis is None and dtype is None and input.__class__ is Tensor:
+            return op(input, axes=_ALL[len(shape_of(input))], keepdim=bool(keepdim or keepdims))
         if dtype is not None:
             input = to_dtype(input, dtype)
         dim = dim if axis is None else axis

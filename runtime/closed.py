@@ -285,7 +285,10 @@ class CallNode(BaseNode):
 
     def _free(self, values, indices):
         for index in indices:
-            values[self.frame.steps[index].first]._node.release()
+            node = values[self.frame.steps[index].first]._node
+            # Leaves may have stopped requiring gradients since.
+            if node is not None:
+                node.release()
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""

@@ -22,6 +22,7 @@ from .exposure import has_exposed, is_exposed
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
+from .gate import meta_of
 from .modes import frame_in_making, state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
@@ -251,7 +252,11 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         tensor = self._take_op(op, operands, attributes)
-        return self.depart().apply(op, operands, attributes) if tensor is None else tensor
+        if tensor is None:
+            # What raises is nothing that a call does: it goes on here, if somebody catches that.
+            op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
+            return self.depart().apply(op, operands, attributes)
+        return tensor
 
     def before_lending(self, tensor):
         if self.working:
@@ -295,8 +300,11 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
         """Whether target becomes op(*operands) here too, and has been changed."""
         entry = self.entries[self.position.value]
         change = entry.change
+        if has_exposed(operands):
+            operands = frame_inputs.read_again(self, operands)
         if (
-            change is not None
+            operands is not None
+            and change is not None
             and change.op is op
             and same_attributes(entry.attributes, attributes)
             and entry.grad_enabled is state.grad_enabled

@@ -87,6 +87,7 @@ STORAGE, CHANGES, N_CHANGES = 38, 39, 40  # the class; where the records of chan
 # call, and IN_THE_MIDDLE says so.
 SEGMENTS, N_SEGMENTS, N_FLUSHED, ARRAYS, MADE, N_MADE, IN_THE_MIDDLE = range(41, 48)
 GIVEN, N_GIVEN = 48, 49  # records of results that are views
+FRESH_KIND = 50  # the type of tensors
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
@@ -121,7 +122,9 @@ OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
 CHANGE = 16  # of a change in place: where its words are
-FRESH, N_FRESH = 17, 18  # tensors from outside that come in with it: (number, position, words of an argument)
+# Tensors from outside that come in with it: (number, position, words of an argument, bytes). In place of the number its
+# operands have a code, like that of a number: the word with the type that is expected.
+FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
 ENTRY_WORDS = 19
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
@@ -140,7 +143,7 @@ GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS = 7
-FRESH_WORDS = 2 + ARGUMENT_WORDS
+FRESH_WORDS = 3 + ARGUMENT_WORDS
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float

@@ -121,7 +121,7 @@ class Ending:
     def _finish_end(self, ended):
         """The program has run, and its results have been handed out: what else the end of a call is, but for counting
         and for letting go of what native code knows."""
-        self.landed = True
+        self.given, self.landed = self.given or [], True
         self._hand_out_views(ended)
         self._clean(ended)
         self._forget()
