@@ -156,7 +156,7 @@ def test_any_number_of_threads_gives_the_same_bits():
             lambda: F.conv2d(weft.ones(1, 3, 4, 4).double(), weft.ones(6, 3, 3, 3)),
             "Input type (float64) and weight type (float32) should be the same",
         ),
-        (lambda: F.conv2d(weft.ones(1, 3, 4, 4).long(), weft.ones(6, 3, 3, 3)), "needs a floating point tensor"),
+        (lambda: F.conv2d(weft.ones(1, 3, 4, 4).bool(), weft.ones(6, 3, 3, 3)), "needs a floating point tensor"),
         (
             lambda: F.conv1d(weft.ones(1, 3, 4), weft.ones(6, 3, 3), stride=2, padding="same"),
             "padding='same' is not supported for strided convolutions",

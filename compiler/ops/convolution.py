@@ -18,7 +18,7 @@ from math import prod
 from ..dtypes import float64
 from . import samples
 from .arithmetic import add, mul
-from .contraction import bmm
+from .contraction import bmm, integers_only_eager
 from .kinds import composite, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -35,8 +35,8 @@ _MOST_TAPS = 32
 # --- shapes -----------------------------------------------------------------------------------------------------------
 def _check_types(name, operands):
     """As PyTorch says it: `Input type (double) and weight type (float) should be the same`."""
-    for o in operands:
-        require_floating(name, o)
+    if operands[0].dtype.category != 1:
+        require_floating(name, operands[0])
     for role, o in zip(("weight", "bias"), operands[1:]):
         if o.dtype is not operands[0].dtype:
             raise OpError(
@@ -234,6 +234,7 @@ convolution = composite(
         lambda g, out, x, weight, *bias, **how: convolution_weight(x, g, kernel=_spatial(weight), **how),
         _bias_vjp,
     ),
+    extra={"eager_only": integers_only_eager},
     samples=lambda: _samples(_convolution_operands),
     oracle=lambda torch, *operands, **how: _torch_convolution(torch, *operands, **how),
 )
@@ -248,6 +249,7 @@ convolution_input = composite(
         _bias_vjp,
     ),
     node_name="ConvolutionBackward0",
+    extra={"eager_only": integers_only_eager},
     samples=lambda: _samples(_input_operands),
     oracle=lambda torch, *operands, **how: _torch_convolution_input(torch, *operands, **how),
 )
