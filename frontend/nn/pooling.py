@@ -335,7 +335,9 @@ def _fractional_windows(batched, kernel, targets, samples):
         shape[2 + k], shape[2 + rank + k] = targets[k], kernel[k]
         places = places * sizes[k] + at.reshape(shape)
     flat = Tensor(places.reshape(n, c, math.prod(targets) * math.prod(kernel)))
-    taken = reshape(reshape(batched, (n, c, math.prod(sizes))).gather(2, flat), (n, c, math.prod(targets), math.prod(kernel)))
+    taken = reshape(
+        reshape(batched, (n, c, math.prod(sizes))).gather(2, flat), (n, c, math.prod(targets), math.prod(kernel))
+    )
     how = {"kernel": (math.prod(kernel),), "stride": (math.prod(kernel),), "padding": ((0, 0),), "dilation": (1,)}
     values = reshape(ops.max_pool(taken, **how), (n, c, *targets))
     best = reshape(ops.max_pool_index(taken, **how), (n, c, math.prod(targets), 1))
