@@ -38,7 +38,7 @@ from .loopnest import (
     Update,
     statements,
 )
-from .regions import Part, Touched
+from .regions import Part, Touched, walk
 from .target import LINE_BYTES
 
 # Columns that threads get at once: a cache line of f32.
@@ -129,8 +129,10 @@ def kernel_cuts(kernel, aliases, wished, target):
     """The Cuts of a kernel, best first. `aliases`: for parameters that point to the memory of another one, that other;
     `wished`: (element bytes, Part) of what it touches and other steps have cut."""
     every = list(statements(kernel.body))
-    if kernel.checks or any(isinstance(s, Update) for s in every) or not _is_in_step(every, aliases):
+    if kernel.checks or any(isinstance(s, Update) for s in every):
         return []
+    if not _is_in_step(every, aliases):
+        return _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
     rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
     n_rows = prod(s.extent for s in every if isinstance(s, Loop))
@@ -147,6 +149,43 @@ def _is_in_step(every, aliases):
             if name in stored:
                 positions.setdefault(name, set()).add((s.at, getattr(s, "indices", ())))
     return all(len(found) == 1 for found in positions.values())
+
+
+def _stays_in_rows(body, aliases):
+    """Whether every iteration of the outermost loop reads and writes of what is stored a stretch of its own."""
+    outermost, found = body[-1], {}
+    if not isinstance(outermost, Loop):
+        return False
+    uses = [
+        (aliases.get(s.parameter, s.parameter), s, loops, sweep)
+        for s, loops, sweep in walk(body, (), None)
+        if isinstance(s, (Load, Store, Extreme))
+    ]
+    stored = {name for name, s, _, _ in uses if isinstance(s, Store)}
+    for name, s, loops, sweep in uses:
+        if name in stored:
+            found.setdefault(name, []).append(_stretch(s, outermost, loops, sweep))
+    return all(_fit(stretches) for stretches in found.values())
+
+
+def _fit(stretches):
+    steps = {None if s is None else s[0] for s in stretches}
+    return len(steps) == 1 and None not in steps and all(0 <= first <= last < step for step, first, last in stretches)
+
+
+def _stretch(s, outermost, loops, sweep):
+    """(step of the outermost loop, first and last element from there) of a statement; None if it cannot be told."""
+    if isinstance(s, Extreme) or getattr(s, "indices", ()) or any(loop.split for loop in loops):
+        return None
+    extents, step = {loop.index: loop.extent for loop in loops}, 0
+    first = last = s.at.constant
+    for name, c in (*s.at.terms, ("", s.at.lane)):
+        if name == outermost.index:
+            step += c
+            continue
+        reach = c * ((extents[name] if name else sweep.extent if sweep else 1) - 1)
+        first, last = first + min(reach, 0), last + max(reach, 0)
+    return step, first, last
 
 
 def _rows(body, target):

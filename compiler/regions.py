@@ -144,7 +144,7 @@ def _owned(start, step, cut, extent, others, size):
 def kernel_parts(kernel, cut):
     """{(parameter's name, whether it is written): who touches it} for a kernel with this cut."""
     elements, found = {p.name: p.element for p in kernel.parameters}, {}
-    for statement, loops, sweep in _walk(kernel.body, (), None):
+    for statement, loops, sweep in walk(kernel.body, (), None):
         for name, writes, at, extra in _uses(statement):
             size = SIZES[elements[name]]
             owner = _owner(cut, at, loops, sweep, extra, size)
@@ -153,12 +153,12 @@ def kernel_parts(kernel, cut):
     return found
 
 
-def _walk(body, loops, sweep):
+def walk(body, loops, sweep):
     for s in body:
         if isinstance(s, Loop):
-            yield from _walk(s.body, (*loops, s), sweep)
+            yield from walk(s.body, (*loops, s), sweep)
         elif isinstance(s, Sweep):
-            yield from _walk(s.body, loops, s)
+            yield from walk(s.body, loops, s)
         else:
             yield s, loops, sweep
 
