@@ -1,6 +1,7 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory -> share -> emit
+    graph -> decompose -> join parts -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory
+    -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
@@ -15,6 +16,7 @@ from .decompose import decompose
 from .emit.builder import Module
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
 from .fuse import fuse
+from .join_parts import join_parts
 from .legalize import legalize, settle
 from .likeness import likeness
 from .lower import lower
@@ -108,13 +110,15 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     graph.verify_results()
     primitive, first = decompose(graph)
     show("decomposed", primitive)
-    legal, second = legalize(primitive)
+    # Before legalizing, which cuts joins of very many parts.
+    joined, joining = join_parts(primitive)
+    legal, second = legalize(joined)
     simple, third = simplify(legal)
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
     settled, fourth = settle(simple)
     show("simplified", settled)
-    trace = follow(follow(follow(first, second), third), fourth)
+    trace = follow(follow(follow(follow(first, joining), second), third), fourth)
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)

@@ -10,6 +10,7 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
     neg(neg(x))                      -> x                        only the sign bit changes
     f(full(c) : f32[2, 3], x)        -> f(full(c) : f32[], x)    elementwise f: the shape comes from x
     f(expand(x : f32[]), y)          -> f(x, y)                  likewise
+    f(permute(x), permute(y))        -> permute(f(x, y))         elementwise f, the same axes: one is read across
     reshape(reshape(x))              -> reshape(x)               likewise permute, expand
     reshape, permute, expand, slice that change nothing -> x
     class_index(x), in_range(x), one_hot_class(x) -> x           the check stays, beside the uses
@@ -46,6 +47,8 @@ def fold(graph):
             operands = _without_broadcasts(rewriter.graph, value, operands)
         rule = _RULES.get(value.op.name)
         new = rule(rewriter.graph, value, operands) if rule else None
+        if new is None and value.op.kind == "elementwise":
+            new = _permuted(rewriter.graph, value, operands)
         rewriter[value] = rewriter.graph.copy_value(value, operands) if new is None else new
     return rewriter.finish()
 
@@ -118,6 +121,18 @@ def _one_element(graph, value):
     if value.op.name == "expand" and value.operands[0].shape == ():
         return value.operands[0]
     return value
+
+
+def _permuted(graph, value, operands):
+    """The op before the view, where that makes several transposed reads one: gradients of a weight from many steps."""
+    views = [o for o in operands if o.shape]
+    if len({o.number for o in views}) < 2 or any(o.op.name != "permute" or o.shape != value.shape for o in views):
+        return None
+    axes = views[0].attributes["axes"]
+    if any(o.attributes["axes"] != axes for o in views):
+        return None
+    before = graph.apply(value.op, tuple(o.operands[0] if o.shape else o for o in operands), value.attributes)
+    return graph.apply(views[0].op, (before,), {"axes": axes})
 
 
 def constant_of(value):
