@@ -10,6 +10,7 @@ from .compiler.ops import linear_algebra as algebra
 from .compiler.ops.linear_algebra import LinAlgError
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
+from .complex_numbers import conj
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
 from .functions import GENERATED, clamp_min, to_dtype, where
@@ -307,8 +308,8 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 
 def vecdot(x, y, *, dim=-1):
-    """The dot product along dim."""
-    return sum(x * y, dim)
+    """The dot product along dim, x conjugated."""
+    return sum(conj(x) * y, dim)
 
 
 def vander(x, N=None):

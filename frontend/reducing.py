@@ -86,6 +86,7 @@ std = _deviation(statistics.std, "std")
 def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
     input = input if dtype is None else to_dtype(input, dtype)
+    input = arithmetic.abs_(input) if input.dtype.is_complex else input
     axes = _axes("norm", input, dim)
     if p in (2, 2.0, "fro", None):
         return statistics.norm(input, axes=axes, keepdim=keepdim)
