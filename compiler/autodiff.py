@@ -36,7 +36,7 @@ def has_rule(op, index):
 
 def vjp(op, index, cotangent, out, operands, attributes):
     """The cotangent of one operand, conformed; None if the op has no derivative there."""
-    if "view" not in op.extra and op.kind != "view" and _has_halves((cotangent, out, *operands)):
+    if "view" not in op.extra and op.kind != "view" and (cotangent.dtype.is_half or out.dtype.is_half):
         wide = [_in_float32(x) for x in (cotangent, out, *operands)]
         result = vjp(op, index, wide[0], wide[1], wide[2:], attributes)
         return None if result is None else cast(result, dtype=operands[index].dtype)
@@ -51,18 +51,10 @@ def vjp(op, index, cotangent, out, operands, attributes):
 
 def _by_rule(op, index, cotangent, out, operands, attributes):
     rule = op.vjp_rule(index)
-    if rule is None or "conjugate" in op.traits or not cotangent.dtype.is_complex and not _has_complex(operands):
+    if rule is None or not cotangent.dtype.is_complex or "conjugate" in op.traits:
         return None if rule is None else rule(cotangent, out, *operands, **attributes)
     # Rules say g f'(z); what is passed on is g conj(f'(z)) (ops/complex_numbers.py).
     return conjugate(rule(conjugate(cotangent), out, *operands, **attributes))
-
-
-def _has_complex(values):
-    return True in [hasattr(x, "dtype") and x.dtype.is_complex or x.__class__ is complex for x in values]
-
-
-def _has_halves(values):
-    return True in [hasattr(x, "dtype") and x.dtype.is_half for x in values]
 
 
 def _in_float32(x):

@@ -100,6 +100,27 @@ def test_files_and_copies(dtype, tmp_path):
         assert y.dtype is dtype and y.tolist() == x.tolist()
 
 
+def test_draws_are_complex():
+    weft.manual_seed(0)
+    for draw, variance in (
+        (weft.randn(4000, dtype=weft.complex64), 1),
+        (weft.rand(4000, dtype=weft.complex128), 1 / 6),
+    ):
+        assert abs(draw.real.var().item() - variance / 2) < 0.04 and abs(draw.imag.var().item() - variance / 2) < 0.04
+        assert abs((draw.real * draw.imag).mean().item() - draw.real.mean().item() * draw.imag.mean().item()) < 0.03
+
+
+def test_modules_take_complex_parameters():
+    layer = weft.nn.Linear(2, 1).to(weft.complex64)
+    out = layer(weft.tensor([[1j, 2]]))
+    out.abs().sum().backward()
+    assert layer.weight.grad.dtype is weft.complex64
+    with pytest.raises(NotImplementedError, match="input #0 is complex128"):
+        weft.autograd.gradcheck(lambda z: z * 2, weft.ones(2, dtype=weft.complex128, requires_grad=True))
+    x = weft.ones(2, dtype=weft.float64, requires_grad=True)
+    assert weft.autograd.gradcheck(lambda x: (x * 1j).exp(), x)
+
+
 # --- gradients --------------------------------------------------------------------------------------------------------
 def test_gradients_follow_the_convention_of_pytorch():
     """Of a real loss: d/dx + i d/dy. |z|^2 has 2 z, Re(z^2) has 2 conj(z)."""
@@ -131,9 +152,9 @@ def test_only_real_losses_have_implicit_gradients():
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("function", [
-    weft.relu, weft.erf, lambda z: z < z, lambda z: weft.maximum(z, z), lambda z: z.var(), lambda z: z.sort(),
+    weft.relu, weft.erf, lambda z: z < z, lambda z: weft.maximum(z, z), lambda z: z.median(), lambda z: z.sort(),
     lambda z: z.softmax(0), lambda z: z.clamp(0, 1), lambda z: z.floor(), lambda z: z.logsumexp(0),
-    lambda z: weft.nn.functional.gelu(z), lambda z: weft.linalg.svd(z.reshape(1, 2)), lambda z: z.cumsum(0),
+    lambda z: weft.nn.functional.gelu(z), lambda z: weft.linalg.svd(z.reshape(1, 2)), lambda z: z.logcumsumexp(0),
 ], ids=range(13))  # fmt: skip
 def test_what_has_no_meaning_or_none_yet_is_refused(function):
     with pytest.raises(NotImplementedError, match=r"not implemented for complex64; compute with x\.real"):
@@ -186,6 +207,10 @@ DIFFERENTIABLE = {
     "polar": lambda z, m: m.polar(z.abs(), z.angle()),
     "parts": lambda z, m: m.complex(z.imag, z.real) + m.view_as_complex(m.view_as_real(z) * 2),
     "einsum": lambda z, m: m.einsum("i,j->ij", z, z.conj()),
+    "scans": lambda z, m: z.cumsum(0) * z.cumprod(0),
+    "deviations": lambda z, m: z.var() + z.std(),
+    "inverse": lambda z, m: m.linalg.inv(z.reshape(2, 2)) + m.linalg.det(z.reshape(2, 2)),
+    "solve": lambda z, m: m.linalg.solve(z.reshape(2, 2), z.reshape(2, 2).mH),
 }  # fmt: skip
 LINEAR = str.split("conj neg real imag view_as_real parts where indices")
 
