@@ -94,7 +94,7 @@ class Graph:
 
     def constant(self, number):
         """A Python number written in a rule or decomposition."""
-        kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+        kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
         dtype = kinds[type(number)]
         return Value(self, TABLE["constant"], (), {"value": number}, (), dtype, weak=True)
 

@@ -14,6 +14,8 @@ def convert(array, dtype):
     if array.dtype == dtype.numpy:
         return array
     source, array = from_numpy(array.dtype), readable(array)
+    if source.is_complex and dtype.category in (1, 2):
+        return convert(array.real, dtype)
     with np.errstate(all="ignore"):
         if dtype is bfloat16:
             return _upper_halves(array.astype(np.float32, copy=False))

@@ -78,6 +78,11 @@ def _check_cotangent(out, gradient):
             f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
             "pass a gradient of that shape, or reduce it first, for example with .sum()"
         )
+    if gradient is None and out.dtype.is_complex:
+        raise RuntimeError(
+            f"grad can be implicitly created only for real scalar outputs but got {out.dtype!r}; pass a gradient, or "
+            "make it real, for example with .abs()"
+        )
     if gradient is not None and gradient.shape != out.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of "

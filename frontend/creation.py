@@ -14,7 +14,13 @@ from .runtime.modes import state
 from .runtime.size import Size
 from .runtime.tensor import Tensor, _apply
 
-_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
+_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
+
+
+def _type_of_numbers(kind):
+    """The type of Python's numbers of a kind."""
+    default = state.default_dtype
+    return _KINDS[kind] or (default if kind is float else default.to_complex())
 
 
 def plain(number):
@@ -61,7 +67,7 @@ def _as_array(data, dtype):
 def _numbers(data):
     try:
         array = np.array(data)
-        if array.dtype.kind in "biuf":
+        if array.dtype.kind in "biufc":
             return array
     except ValueError:
         pass  # lists of different lengths
@@ -70,7 +76,7 @@ def _numbers(data):
 
 def _common_type(data, array):
     """The type of nested lists: that of NumPy's numbers in them, with the default type for Python floats."""
-    if array.dtype.kind != "f" and array.size:
+    if array.dtype.kind not in "fc" and array.size:
         return None
     found = _types_in(data)
     return functools.reduce(dtypes.promote, found) if found else state.default_dtype
@@ -80,10 +86,10 @@ def _types_in(data):
     if isinstance(data, (list, tuple)):
         kinds = set(map(type, data))
         if kinds <= _KINDS.keys():
-            return {_KINDS[kind] or state.default_dtype for kind in kinds}
+            return set(map(_type_of_numbers, kinds))
         return set().union(*map(_types_in, data))
     if type(data) in _KINDS:
-        return {_KINDS[type(data)] or state.default_dtype}
+        return {_type_of_numbers(type(data))}
     return {dtypes.from_numpy(_narrowed(np.asarray(data)).dtype)}
 
 
@@ -225,7 +231,7 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
         dtype = fill_value.dtype
     fill_value = plain(fill_value)
     if dtype is None:
-        dtype = _KINDS[type(fill_value)] or state.default_dtype
+        dtype = _type_of_numbers(type(fill_value))
     if not dtype.is_compiled and dtype.category == 1:
         check_fits(fill_value, fill_value, dtype)
     return _filled(_shape((size,)), fill_value, dtype, requires_grad)

@@ -306,6 +306,7 @@ def _attach_reading():
     Tensor.__bool__, Tensor.__len__, Tensor.__iter__ = _bool, _len, _iter
     Tensor.__int__ = lambda self: int(_item(self))
     Tensor.__float__ = lambda self: float(_item(self))
+    Tensor.__complex__ = lambda self: complex(_item(self))
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
     Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
@@ -337,7 +338,7 @@ def _set_data(self, value):
     """Take over the memory of another tensor; shape and dtype may change. Autograd does not see it."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}; use weft.tensor(...)")
-    if self._requires_grad and not value.dtype.is_floating_point:
+    if self._requires_grad and not value.dtype.is_differentiable:
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point, "
             f"but got {value.dtype.name}; convert it with .float() or .double() first"
@@ -432,9 +433,7 @@ def _attach_autograd():
     Tensor.data = property(_data, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
-    Tensor.mT = Tensor.mH = property(lambda self: shaping.transpose(self, -1, -2))
-    Tensor.H = property(shaping.t)
-    Tensor.adjoint = lambda self: self.mT
+    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)

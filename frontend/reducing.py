@@ -75,7 +75,11 @@ def _deviation(op, name):
             correction = int(unbiased)
         correction = 1 if correction is None else correction
         dim, keepdim = dim if axis is None else axis, bool(keepdim or keepdims)
-        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=keepdim, correction=correction)
+        axes = _axes(name, _tensor(name, input), dim)
+        if not input.dtype.is_complex:
+            return op(input, axes=axes, keepdim=keepdim, correction=correction)
+        parts = [statistics.var(x, axes=axes, keepdim=keepdim, correction=correction) for x in (input.real, input.imag)]
+        return parts[0] + parts[1] if op is statistics.var else (parts[0] + parts[1]).sqrt()
 
     function.__name__ = name
     function.__doc__ = f"{name} over `dim`: the squared deviations are divided by their number less `correction`."
@@ -90,6 +94,7 @@ std = _deviation(statistics.std, "std")
 def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
     input = input if dtype is None else to_dtype(input, dtype)
+    input = arithmetic.abs_(input) if input.dtype.is_complex else input
     axes = _axes("norm", input, dim)
     if p in (2, 2.0, "fro", None):
         return statistics.norm(input, axes=axes, keepdim=keepdim)

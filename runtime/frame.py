@@ -221,13 +221,13 @@ class Frame(Watched):
         return self.recording.grow(self.step, step)
 
     def _eager_reason(self, op, ids, operands, attributes):
-        if TOO_LARGE in ids:
-            return f"{op.name}: an integer does not fit into 64 bits"
         refused = refusal(attributes) if attributes else None
         if refused is not None:
             return f"{op.name}: {refused}"
         kinds = [x.dtype if isinstance(x, Tensor) else number_meta(x).dtype for x in operands]
         reason = without_kernels([*kinds, *attributes.values(), self.default_dtype])
+        if reason is None and TOO_LARGE in ids:
+            reason = "an integer does not fit into 64 bits"
         check = op.extra.get("eager_only")
         if reason is None and check is not None:
             reason = check(kinds, attributes)

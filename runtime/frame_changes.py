@@ -23,7 +23,7 @@ from .exposure import has_exposed, is_exposed
 from .frame_inputs import read_now
 from .frame_leaves import made_leaves
 from .frame_views import group, read_by_any_backward, same_version
-from .gate import check_fits, inplace_eagerly
+from .gate import adopt_history, check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
 from .recording import (
@@ -114,6 +114,7 @@ def _copy_into(target, new):
     target.tell_readers()
     np.copyto(target.array, convert(new.array, target.dtype))
     target.bump_version()
+    adopt_history(target, new)
     return target
 
 

@@ -150,7 +150,7 @@ def _connected(cls, context, args, outputs):
     edges = tuple(edge_of(x) if isinstance(x, Tensor) and x.requires_grad else None for x in args)
     node = FunctionNode(cls, context, args, outputs, edges)
     for x in outputs:
-        if x.dtype.is_floating_point and not any(x is y for y in context._non_differentiable):
+        if x.dtype.is_differentiable and not any(x is y for y in context._non_differentiable):
             if x._frame is not None:
                 x.leave_call()
             x._node = node
@@ -192,7 +192,7 @@ class _Refusal(BaseNode):
 
 
 def _refusing(gradient, edges):
-    if gradient is None or not gradient.dtype.is_floating_point:
+    if gradient is None or not gradient.dtype.is_differentiable:
         return gradient
     result = Tensor(gradient.array)
     result._requires_grad, result._node = True, _Refusal(edges)

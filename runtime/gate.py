@@ -7,7 +7,7 @@ new value with the same op and then writes it into the target's memory.
 import numpy as np
 
 from ..compiler.autodiff import has_rule
-from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.kinds import number_meta, refuse_complex
 from ..compiler.ops.table import Meta, OpError
 from ..compiler.ops.view import data
 from ..compiler.storage import convert
@@ -78,6 +78,7 @@ def _apply_unplanned(op, operands, attributes):
 def _composite(op, operands, attributes):
     metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
     meta = op.infer(metas, attributes, state.default_dtype)
+    refuse_complex(op, [m.dtype for m in metas])
     recorded = state.grad_enabled
     state.grad_enabled = False
     try:
@@ -104,7 +105,7 @@ def _own_memory(array, operands):
 
 def _record(op, operands, attributes, out):
     requires = [isinstance(x, Tensor) and x._requires_grad for x in operands]
-    if True not in requires or not out.dtype.is_floating_point:
+    if True not in requires or not out.dtype.is_differentiable:
         return
     edges = tuple(edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires)))
     if any(e is not None for e in edges):

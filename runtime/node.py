@@ -131,7 +131,7 @@ def listed(op, operands):
         if not hasattr(x, "shape"):
             if op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0):
                 positions.append(k)
-        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_floating_point):
+        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_differentiable):
             positions.append(k)
     return positions
 

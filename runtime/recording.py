@@ -20,9 +20,9 @@ from .attributes import same
 INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
 # Python numbers among operands are run-time values; the step remembers only their kind.
-NUMBER_CODES = {bool: -1, int: -2, float: -3}
+NUMBER_CODES = {bool: -1, int: -2, float: -3, complex: -4}
 NUMBER_DTYPES = {-1: dtypes.bool_, -2: dtypes.int64, -3: dtypes.float64}
-TOO_LARGE = -4  # of an integer no program can take: never in a step
+TOO_LARGE = -4  # of an integer or complex number, which no program can take: never in a step
 
 
 def number_code(x):

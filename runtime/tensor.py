@@ -270,9 +270,9 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value):
-        if value and not self.dtype.is_floating_point:
+        if value and not self.dtype.is_differentiable:
             raise OpError(
-                f"requires_grad: only Tensors of floating point dtype can require gradients, this one is "
+                f"requires_grad: only Tensors of floating point and complex dtype can require gradients, this one is "
                 f"{self.dtype.name}; convert it with .float() or .double() first"
             )
         if not self.is_leaf:

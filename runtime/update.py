@@ -20,6 +20,8 @@ def update(rule, rows, numbers=(), **flags):
     """
     if not rows:
         return
+    if any(x.dtype.is_complex for row in rows for x in row):
+        raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
     frame = state.frame
     if frame is not None:
         frame.update(rule, rows, tuple(numbers), flags)

@@ -78,7 +78,7 @@ CASES = {
     "result type float32 can't be cast to the desired output type int64": lambda: weft.tensor([1]).add_(1.5),
     "integers to negative integer powers are not allowed": lambda: weft.tensor([2]) ** -1,
     "ZeroDivisionError": lambda: weft.tensor([2]) // weft.tensor([0]),
-    "only Tensors of floating point dtype can require gradients, this one is int64": lambda: weft.tensor(
+    "only Tensors of floating point and complex dtype can require gradients, this one is int64": lambda: weft.tensor(
         [1], requires_grad=True
     ),
     "gather: the index must be an int64 or int32 tensor": lambda: f(2).gather(0, f(2)),

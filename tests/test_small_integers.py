@@ -120,7 +120,7 @@ def test_files_and_copies(dtype, tmp_path):
 
 
 def test_requires_grad_is_refused():
-    with pytest.raises(RuntimeError, match="only Tensors of floating point dtype"):
+    with pytest.raises(RuntimeError, match="only Tensors of floating point and complex dtype"):
         weft.zeros(2, dtype=weft.uint8, requires_grad=True)
 
 

@@ -35,22 +35,22 @@ _POWERS = {
 
 
 def _power(x, exponent):
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         if isinstance(exponent, float):
             x = mul(x, 1.0)
         elif x.dtype is dtypes.bool_:
             x = cast(x, dtype=dtypes.int64)
     if exponent == 0:
         return full_like(x, 1)
-    rule = _POWERS.get(float(exponent))
+    rule = None if isinstance(exponent, complex) else _POWERS.get(float(exponent))
     if rule:
         return rule(x)
-    return pow_(x, exponent) if x.dtype.is_floating_point else integer_pow(x, exponent)
+    return pow_(x, exponent) if x.dtype.is_differentiable else integer_pow(x, exponent)
 
 
 def _power_infer(operands, attributes, default_float):
     x, exponent = operands[0], attributes["exponent"]
-    if x.dtype.is_floating_point:
+    if x.dtype.is_differentiable:
         return Meta(x.shape, x.dtype)
     if isinstance(exponent, float):
         return Meta(x.shape, default_float)
@@ -77,6 +77,7 @@ power = composite(
     _power_infer,
     _power,
     vjp=(_power_vjp,),
+    on_complex=True,
     node_name="PowBackward0",
     extra={"eager_only": _power_eager_only},
     samples=lambda: [

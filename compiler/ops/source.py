@@ -19,7 +19,7 @@ def shaped(operands, attributes, default_float):
 
 
 def _constant_infer(operands, attributes, default_float):
-    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
     return Meta((), kinds[type(attributes["value"])], True)
 
 
@@ -41,6 +41,7 @@ full = register(
         "source",
         shaped,
         kernel=Fill(),
+        on_complex=True,
         traits=frozenset(["fill"]),
         evaluate=lambda value, shape, dtype: np.full(shape, number(value, dtype), dtype.numpy),
         lower=lambda b, positions, value, shape, dtype: b.convert(value, element_of(dtype)),

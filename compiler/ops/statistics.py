@@ -29,6 +29,13 @@ def _float_reduction(name):
     return infer
 
 
+def _mean_infer(operands, attributes, default_float):
+    x = operands[0]
+    if x.dtype.is_complex:
+        return Meta(reduced_shape(x.shape, attributes["axes"], attributes["keepdim"]), x.dtype)
+    return _float_reduction("mean")(operands, attributes, default_float)
+
+
 def _mean(x, axes, keepdim):
     return div(sum_(x, axes=axes, keepdim=keepdim), float(_count(x, axes)))
 
@@ -39,8 +46,9 @@ def _numbered(name):
 
 mean = composite(
     "mean",
-    _float_reduction("mean"),
+    _mean_infer,
     _mean,
+    on_complex=True,
     vjp=(
         lambda g, out, x, axes, keepdim: expand(
             div(spread(g, x, axes, keepdim), float(_count(x, axes))), shape=x.shape

@@ -347,8 +347,10 @@ class Module:
                 require_cpu("Module.to", given)
         if dtype is None:
             return self
-        if not dtype.is_floating_point:
-            raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got desired dtype={dtype}")
+        if not dtype.is_differentiable:
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
         return self._convert(dtype)
 
     def to_empty(self, *, device, recurse=True):
@@ -393,7 +395,7 @@ class Module:
     def _convert(self, dtype):
         with no_grad():
             for tensor in [*self.parameters(), *self.buffers()]:
-                if tensor.dtype.is_floating_point and tensor.dtype is not dtype:
+                if tensor.dtype.is_differentiable and tensor.dtype is not dtype:
                     grad, tensor.grad = tensor.grad, None
                     tensor.data = tensor.data.to(dtype)
                     tensor.grad = None if grad is None else grad.to(dtype)
