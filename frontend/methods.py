@@ -325,7 +325,9 @@ def _index(self):
 # --- types, autograd ------------------------------------------------------------------------------------------------
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
-    return _apply(view.detach, (self,), {})
+    out = _apply(view.detach, (self,), {})
+    out._is_apart = True
+    return out
 
 
 def _data(self):

@@ -16,7 +16,8 @@ from .halves import in_float32
 from .modes import state
 from .node import Node, Saved, edge_of, record
 from .plan import add_attributes, find, is_view_op, plan_for
-from .tensor import Tensor, _apply, set_eager, show, tensor_of
+from .rebase import check_rebase, rebase
+from .tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
 
 apply = _apply
 
@@ -148,6 +149,9 @@ def _keep_old_value(node, target):
     for saved in node.operands:
         if isinstance(saved, Saved) and saved.tensor is target:
             if old is None:
+                if target._node is None and target.has_history:
+                    # Of a compiled call: without a node of its own the copy would be a leaf.
+                    answering_for(target).use_nodes(target)
                 old = Tensor(target.array.copy())
                 old._node, old._requires_grad = target._node, target._requires_grad
             saved.tensor, saved.version = old, 0
@@ -178,8 +182,7 @@ def check_writable(target):
 def adopt_history(target, new):
     """The target is now what `new` is, also for autograd."""
     if new._node is not None:
-        target._node = new._node
-        target._requires_grad = True
+        rebase(target, (new._node, 0))
         node = new._node
         if node.out is not None:
             # The saved output is the memory just written.
@@ -187,8 +190,7 @@ def adopt_history(target, new):
             node.out.tensor._storage = target._storage
             node.out.version = target._version
     elif state.grad_enabled and target._requires_grad and not target.is_leaf:
-        target._node = None
-        target._requires_grad = False
+        rebase(target, None)
 
 
 def _check_inplace(target, operands):
@@ -199,42 +201,8 @@ def _check_inplace(target, operands):
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use `with weft.no_grad():` around the update, or compute a new tensor."
         )
-    base = target._base
-    if base is not None:
-        if target._requires_grad and base._requires_grad and base.is_leaf:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        # A detached view (.data, detach()) does not require gradients: changing it is the user's own business.
-        if target._requires_grad or any(_requires(x) for x in operands):
-            raise NotImplementedError(
-                f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients "
-                "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "
-                "for example with weft.where or weft.cat, or change the base before it is used."
-            )
-    elif target._requires_grad or any(_requires(x) for x in operands):
-        _check_views(target)
-
-
-def _check_views(target):
-    """A base whose live views would silently keep their old history, or lack the new one.
-
-    Views without gradients of a base that has them are detached, and stay so.
-    """
-    tracked = target._requires_grad
-    if any(t._base is target and (t._requires_grad or not tracked) for t in _living_sharers(target)):
-        raise NotImplementedError(
-            f"in-place change of a tensor of shape {target.shape} that has live views is not supported yet while "
-            "gradients are recorded: the views' history would be stale. Compute a new tensor instead."
-        )
-
-
-def _living_sharers(target):
-    storage, frame = target._storage, state.frame
-    if storage is None:
-        sharers = []
-    else:
-        # A call keeps its own tensors, and says which of them somebody else does.
-        sharers = [t for t in storage.living_sharers() if t is not target and (frame is None or t._frame is not frame)]
-    return sharers if frame is None else [*sharers, *frame.living_views(target)]
+    if target._base is not None or target._storage is not None:
+        check_rebase(target, any(map(_requires, operands)))
 
 
 def _requires(x):
