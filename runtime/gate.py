@@ -13,8 +13,8 @@ from ..compiler.ops.view import data
 from ..compiler.storage import convert
 from .evaluate import evaluate
 from .halves import in_float32
-from .modes import state
-from .node import Node, Saved, edge_of, record
+from .modes import state, watching
+from .node import Node, Saved, edge_of, record, show_watchers
 from .plan import add_attributes, find, is_view_op, plan_for
 from .rebase import check_rebase, rebase
 from .tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
@@ -111,6 +111,8 @@ def _record(op, operands, attributes, out):
     if any(e is not None for e in edges):
         out._requires_grad = True
         out._node = Node(op, attributes, operands, out, edges)
+        if watching:
+            show_watchers(out._node, out)
 
 
 # --- in place -------------------------------------------------------------------------------------------------------
@@ -131,6 +133,11 @@ def apply_inplace(op, target, operands, attributes):
 
 
 def inplace_eagerly(op, target, operands, attributes):
+    if watching and state.watchers:
+        # A hook may keep what is saved as it is given it: not the memory that changes.
+        operands = tuple([_old_value(x) if x is target else x for x in operands])
+        if state.mutations is not None:
+            state.mutations.before_change(target)
     new = apply_eagerly(op, operands, attributes)
     check_fits(op.name, target, new)
     check_writable(target)
@@ -147,14 +154,20 @@ def _keep_old_value(node, target):
     """A derivative that reads the target means its value before the change: a copy, with the history it had."""
     old = None
     for saved in node.operands:
-        if isinstance(saved, Saved) and saved.tensor is target:
+        if saved.__class__ is Saved and saved.tensor is target:
             if old is None:
-                if target._node is None and target.has_history:
-                    # Of a compiled call: without a node of its own the copy would be a leaf.
-                    answering_for(target).use_nodes(target)
-                old = Tensor(target.array.copy())
-                old._node, old._requires_grad = target._node, target._requires_grad
+                old = _old_value(target)
             saved.tensor, saved.version = old, 0
+
+
+def _old_value(target):
+    """A copy of what the target is before it changes, with the history it has."""
+    if target._node is None and target.has_history:
+        # Of a compiled call: without a node of its own the copy would be a leaf.
+        answering_for(target).use_nodes(target)
+    old = Tensor(target.array.copy())
+    old._node, old._requires_grad = target._node, target._requires_grad
+    return old
 
 
 def check_fits(name, target, new):
@@ -184,7 +197,7 @@ def adopt_history(target, new):
     if new._node is not None:
         rebase(target, (new._node, 0))
         node = new._node
-        if node.out is not None:
+        if node.out.__class__ is Saved:
             # The saved output is the memory just written.
             node.out.tensor._data = target._data
             node.out.tensor._storage = target._storage

@@ -204,6 +204,14 @@ def _check_part(target):
                 "function that returns multiple views. Such functions do not allow the output views to be modified "
                 "inplace. You should replace the inplace operation by an out-of-place one."
             )
+        if hasattr(node, "function"):
+            raise RuntimeError(
+                f"Output 0 of {node.name()} is a view and is being modified inplace. This view was created inside a "
+                "custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                "view+inplace would override the custom backward associated with the custom Function, leading to "
+                "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
+                "Function."
+            )
         op = getattr(node, "op", None)
         node = node.edges[0][0] if op is not None and (op.kind == "view" or "view" in op.extra) else None
 
