@@ -60,6 +60,7 @@ from .importing import as_torch  # noqa: E402
 from .on_arrays import grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
+from .runtime.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
 from .runtime.cache import clear_cache  # noqa: E402
 from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402

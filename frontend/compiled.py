@@ -13,7 +13,7 @@ from .runtime.frame import Frame
 from .runtime.frame_run import run
 from .runtime.frame_spans import remember_methods
 from .runtime.frame_usual import NOT_STARTED
-from .runtime.modes import state
+from .runtime.modes import state, watching
 from .runtime.recording import Recording
 from .runtime.tensor import Tensor
 from .runtime.usual_learning import usual_frame
@@ -65,6 +65,8 @@ class CompiledFunction:
         self._previous = None  # the one that the last call has used
 
     def __call__(self, *args, **kwargs):
+        if watching and state.watchers:
+            return self._call_watched(args, kwargs)
         usual = self._next
         if usual is not None:
             if usual.structure is None and not kwargs:
@@ -81,6 +83,13 @@ class CompiledFunction:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
         return self._call(usual, args, kwargs)
+
+    def _call_watched(self, args, kwargs):
+        """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
+        recording = self._recording_of(args, kwargs, [])
+        if recording is not None:
+            recording.leaves("called in a block with saved tensor hooks, or with anomaly detection", "any line")
+        return self._function(*args, **kwargs)
 
     def _again(self, usual, args, kwargs):
         """The call as one like the last, or NOT_STARTED if it does not begin like that."""

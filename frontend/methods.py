@@ -326,7 +326,9 @@ def _index(self):
 # --- types, autograd ------------------------------------------------------------------------------------------------
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
-    return _apply(view.detach, (self,), {})
+    out = _apply(view.detach, (self,), {})
+    out._is_apart = True
+    return out
 
 
 def _data(self):
@@ -365,14 +367,13 @@ def _register_hook(self, hook):
     node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
-    def on_node(cotangents):
-        replaced = hook(cotangents[index])
-        if replaced is None:
-            return None
-        _check_replacement(hook, cotangents[index], replaced)
-        return [replaced if k == index else c for k, c in enumerate(cotangents)]
+    def checked(cotangent):
+        replaced = hook(cotangent)
+        if replaced is not None:
+            _check_replacement(hook, cotangent, replaced)
+        return replaced
 
-    return node.register_prehook(on_node)
+    return node.register_tensor_hook(index, checked)
 
 
 def _check_replacement(hook, cotangent, replaced):
@@ -417,6 +418,21 @@ def _retain_grad(self):
     node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
 
 
+def _output_nr(self):
+    """Which output of its node the tensor is."""
+    node = None if self.is_leaf else self.grad_fn
+    return node.output_index(self) if node is not None and node.n_outputs > 1 else 0
+
+
+def _detach_inplace(self):
+    """Cut this tensor from the graph: from now on it is a leaf that requires no gradients."""
+    if self._base is not None and self._requires_grad:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    self.leave_call()
+    self._node, self._requires_grad = None, False
+    return self
+
+
 def _retains_grad(self):
     """Whether retain_grad() was called on a tensor that is not a leaf."""
     node = None if self.is_leaf else self.grad_fn
@@ -432,6 +448,7 @@ def _attach_autograd():
     Tensor.detach, Tensor.backward = _detach, _backward
     Tensor.data = property(_data, _set_data)
     Tensor.retains_grad = property(_retains_grad)
+    Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
     Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad

@@ -20,6 +20,7 @@ _TABLE = [
     ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
     ("derivatives", "autograd.functional"),
+    ("graph", "autograd.graph"),
     ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
     ("devices:xpu", "xpu"),

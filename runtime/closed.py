@@ -300,7 +300,7 @@ class CallNode(BaseNode):
         self.has_left = True
         # Eager nodes have saved the tensor itself, whose memory the user may replace.
         for saved in [s for x in values.values() if isinstance(x._node, Node) for s in x._node.operands]:
-            if isinstance(saved, Saved) and saved.tensor is stand_in:
+            if saved.__class__ is Saved and saved.tensor is stand_in:
                 saved.tensor = tensor
 
 

@@ -373,7 +373,7 @@ def _is_plain(leaf):
 
 def accumulate(frame, leaf, gradient, edge=None):
     """leaf.grad += gradient, in an open call."""
-    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks):
+    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks or edge[0].hooks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
     elif leaf._grad is None:
         if leaf._frame is not frame:

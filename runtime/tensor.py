@@ -118,6 +118,7 @@ class Tensor:
         "_base",
         "_meta",
         "_call_node",
+        "_is_apart",
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not

@@ -183,7 +183,6 @@ def test_what_is_replayed_is_limited():
     assert len(step.recordings[0].memories) <= 24
 
 
-<<<<<<< HEAD
 @twin
 def test_ways_that_part_after_a_change_of_what_is_new_in_every_call(compile):
     # The way that went on with the call did not get the tensor, and failed where it departed in turn.
@@ -200,7 +199,8 @@ def test_ways_that_part_after_a_change_of_what_is_new_in_every_call(compile):
         kept.append(given[0])
         seen += [f(weft.ones(3), k), given[0]]
     return seen
-=======
+
+
 def test_what_is_caught_does_not_end_a_replay():
     def f(x, y):
         found = []
@@ -220,4 +220,3 @@ def test_what_is_caught_does_not_end_a_replay():
         assert [v.tolist() for v in result[:2]] == [v.tolist() for v in expected[:2]] and result[2] == expected[2]
     usual = compiled.recordings[0].usual
     assert usual is not None and not usual.departed.value
->>>>>>> segments
