@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from .access import cuts, goes_across, is_contiguous
 from .dtypes import bool_
+from .extent import divides, estimated
 from .precedence import Precedence
 from .reads import analyse
 
@@ -105,7 +106,11 @@ def _edges_by_size(state):
         bases = [base for base, _ in producers(state.reads, value)]
         is_mask = value.dtype is bool_ and len(bases) == 1 and bases[0].number in state.reads.exists
         for base in bases:
-            edges[base, value] = is_mask, -max(group.size, state.group_of[base.number].size), value.number
+            edges[base, value] = (
+                is_mask,
+                -max(estimated(group.size), estimated(state.group_of[base.number].size)),
+                value.number,
+            )
     return sorted(edges, key=edges.get)
 
 
@@ -226,7 +231,7 @@ def _place_small(merged, big, small, edges, small_feeds):
         level, expected = "column", big.outer * big.row
     else:
         level = "row"
-        if not big.row and (small.size < 2 or big.size % small.size):
+        if not big.row and (small.size < 2 or not divides(small.size, big.size)):
             return f"{small.size} elements against {big.size}"
         merged.row = big.row or big.size // small.size
         expected = big.size // merged.row
@@ -290,9 +295,9 @@ def _cut_obstacle(merged):
         return "a strided read beside column sums"
     last = 1
     for c in sorted(boundaries):
-        if c % last or merged.size % c:
+        if not (divides(last, c) and divides(c, merged.size)):
             return f"strides change after {last} and after {c} elements"
-        if row and c % row:
+        if row and not divides(row, c):
             return f"a stride changes after {c} elements, inside a row of {row}"
         last = c
     return None

@@ -52,6 +52,7 @@ class Plan:
     """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
 
     `has_team`: whether threads share it; `worker_bytes`: scratch memory that each of them needs, beside the arena.
+    `extents`: texts of the extents known at run time, in the order of @extents.
     `symbols`: names of the routines it calls, in the order of their words in the table (emit/program.py).
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
@@ -63,6 +64,7 @@ class Plan:
     n_outputs: int
     n_scalars: int
     symbols: tuple
+    extents: tuple
     kernels: tuple
     refusals: tuple
     groups: dict
@@ -74,7 +76,7 @@ class Plan:
         """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         groups = {str(k): v for k, v in self.groups.items()}
-        own["symbols"] = list(self.symbols)
+        own["symbols"], own["extents"] = list(self.symbols), list(self.extents)
         return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
 
     @classmethod
@@ -84,7 +86,7 @@ class Plan:
             KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in given.pop("kernels")
         ]
         groups = {int(k): v for k, v in given.pop("groups").items()}
-        given["symbols"] = tuple(given["symbols"])
+        given["symbols"], given["extents"] = tuple(given["symbols"]), tuple(given["extents"])
         return cls(**{**given, "kernels": tuple(kernels), "refusals": tuple(given["refusals"]), "groups": groups})
 
 
@@ -241,6 +243,7 @@ def _emit(trace, order, steps, memory, team, target, in_one):
     for old, new in enumerate(trace):
         if new is not None and accesses[new.number].base.number in numbers:
             groups[old] = numbers[accesses[new.number].base.number]
+    text = str(module)
     plan = Plan(
         memory.arena_bytes,
         team is not None,
@@ -249,11 +252,12 @@ def _emit(trace, order, steps, memory, team, target, in_one):
         len(settled.outputs),
         len(settled.scalars()),
         tuple(program.symbols),
+        tuple(module.extents),
         tuple(kernels),
         tuple(str(r) for r in fusion.refusals),
         groups,
     )
-    return str(module), plan
+    return text, plan
 
 
 def _info(name, step):

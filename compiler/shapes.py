@@ -3,6 +3,7 @@
 from math import prod
 from operator import index
 
+from .extent import whole
 from .ops.table import OpError
 
 
@@ -62,7 +63,7 @@ def reduced_shape(shape, axes, keepdim):
 def infer_reshape(name, shape, target):
     """The target with its one -1 filled in; OpError if the element counts differ."""
     count = prod(shape)
-    target = tuple(map(int, target))
+    target = tuple(map(whole, target))
     if prod(target) == count and min(target, default=0) >= 0:
         return target
     if target.count(-1) == 1:
