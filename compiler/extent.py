@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import prod
+from math import comb, prod
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
@@ -47,6 +47,13 @@ class Scope:
 
     def affine(self, factor, constant):
         return self.n * factor + constant
+
+    def grows(self, unknown):
+        """Whether an unknown is never smaller for a larger n."""
+        if unknown not in self.quotients:
+            return True
+        terms, _ = self.quotients[unknown]
+        return all(c > 0 for term, c in terms.items() if term) and all(map(self.grows, sum(terms, ())))
 
     def quotient(self, terms, divisor):
         """The unknown for terms // divisor; its text."""
@@ -186,7 +193,7 @@ class Extent:
         if known is not None:
             return known
         answer = _COMPARISONS[comparison](difference.number, 0)
-        if answer and comparison == "==":
+        if answer and comparison == "==" and not any(u in self.scope.quotients for t in difference.terms for u in t):
             raise Coincidence(f"{self!r} is {other!r}")
         self.scope.guards[_text(difference.terms), comparison] = answer
         return answer
@@ -213,6 +220,11 @@ class Ratio:
         return f"{self.numerator!r}/{self.divisor!r}"
 
 
+def scope_of(values):
+    """The Scope of the extents in the shapes of some values; None if all are numbers."""
+    return next((d.scope for v in values for d in v.shape if is_open(d)), None)
+
+
 def estimated(x):
     """The number an int or extent is now: for estimates, on which no result depends."""
     return x.number if isinstance(x, Extent) else x
@@ -226,6 +238,26 @@ def whole(x):
 def real(x):
     """x as a float, or the extent it is: arithmetic with floats takes it for the same number."""
     return x if isinstance(x, Extent) else float(x)
+
+
+def identical(x, y):
+    """Whether two ints or extents are equal for every n."""
+    return str(x) == str(y) if is_open(x) or is_open(y) else x == y
+
+
+def upper(x, y):
+    """max(x, y), or where that depends on n, something that neither exceeds."""
+    if not (is_open(x) or is_open(y)):
+        return max(x, y)
+    mine, other = _terms(x), _terms(y)
+    most = {unknowns: max(mine.get(unknowns, 0), other.get(unknowns, 0)) for unknowns in {**mine, **other}}
+    return _made((x if is_open(x) else y).scope, most)
+
+
+def may_be_less(x, y):
+    """Whether x < y, for some n if that depends on n."""
+    difference = x - y
+    return difference < 0 if not is_open(difference) else _known(difference, "<") is not False
 
 
 def divides(divisor, x):
@@ -325,15 +357,21 @@ def _ratio(terms, divisor):
 
 
 def _least(scope, terms):
-    """A number that the terms are never less than; None if none was found. Quotients are estimated by q * d + d - 1 >=
-    x >= q * d, until there is nothing but n, with which the rest must grow."""
+    """A number that the terms are never less than; None if none was found. What grows with every unknown is least where
+    they are. Otherwise quotients are estimated by q * d + d - 1 >= x >= q * d, until there is nothing but n."""
+    if all(c > 0 for unknowns, c in terms.items() if unknowns) and all(map(scope.grows, sum(terms, ()))):
+        return evaluate(_text(terms), LEAST)
     bound = {}
     for unknowns, coefficient in terms.items():
         for term, factor in _estimate(scope, unknowns, coefficient).items():
             bound[term] = bound.get(term, 0) + factor
-    if any(c < 0 for unknowns, c in bound.items() if unknowns):
-        return None
-    return sum(c * LEAST ** len(unknowns) for unknowns, c in bound.items())
+    # In terms of what n exceeds LEAST by.
+    shifted = {}
+    for unknowns, c in bound.items():
+        for k in range(len(unknowns) + 1):
+            power = comb(len(unknowns), k) * LEAST ** (len(unknowns) - k)
+            shifted[k] = shifted.get(k, 0) + c * power
+    return shifted.pop(0, 0) if all(c >= 0 for k, c in shifted.items() if k) else None
 
 
 def _estimate(scope, unknowns, coefficient):

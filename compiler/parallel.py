@@ -93,6 +93,12 @@ def share(works, target):
     return Team(tuple(cuts), tuple(waits), most, int(shared_ns))
 
 
+def note_large(works, scope, target):
+    """Ask from which extent on sharing pays, so that another program does for extents on the other side of that."""
+    most = max((w.cost for w in works if w.cuts({})), default=0)
+    return most > 0 and scope.n >= int(scope.n.number * target.large_ns / most) + (most < target.large_ns)
+
+
 def _choose(work, since_wait, owners, target):
     """(cut or None, touches) of the next step: the way that takes the least time in two threads."""
     ways = [(work.cost, None)] + [(work.cost / 2, cut) for cut in work.cuts(owners)]
@@ -168,7 +174,7 @@ def _columns(kernel, every, target):
     if (
         len(extents) != 1
         or across
-        or estimated(min(extents)) < target.few_columns
+        or min(map(estimated, extents)) < target.few_columns
         or len({s.unrolled for s in kernel.sweeps}) > 1
     ):
         return []

@@ -7,20 +7,21 @@
 
 import json
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
+from .extent import scope_of, upper
 from .fuse import fuse
 from .legalize import legalize, settle
 from .likeness import likeness
 from .lower import lower
 from .lowered import Loops, Product
 from .memory import plan_memory, worker_bytes
-from .parallel import share
+from .parallel import note_large, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
@@ -122,7 +123,10 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     order = schedule(fusion)
     steps = _lower_all(order, target)
     memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
-    team = share(works(order, steps, memory, target), target)
+    work = works(order, steps, memory, target)
+    team = share(work, target)
+    if (scope := scope_of(settled.inputs())) is not None:
+        note_large(work, scope, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
     text, plan = _emit(trace, order, steps, memory, team, target, in_one)
@@ -247,7 +251,7 @@ def _emit(trace, order, steps, memory, team, target, in_one):
     plan = Plan(
         memory.arena_bytes,
         team is not None,
-        max((worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), default=0),
+        reduce(upper, (worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), 0),
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),

@@ -9,7 +9,7 @@ import numpy as np
 
 from .access import own_access
 from .dtypes import element_of, memory_element
-from .extent import divides, is_open
+from .extent import divides, estimated, is_open
 from .graph import INPUT, SCALAR
 from .kernels.kernel import Read
 from .loopnest import Apply, At, Constant, Index, Load, Parameter, Position, Scalar
@@ -51,8 +51,8 @@ class Registers:
         boundaries = set(g.cuts["full"]) | {c * g.row for c in g.cuts["row"]}
         if g.outer > 1:
             boundaries.add(g.size // g.outer)
-        self.inner = g.row or min(boundaries, default=g.size)
-        steps = sorted(boundaries | {self.inner, g.size})
+        self.inner = g.row or min(boundaries, key=estimated, default=g.size)
+        steps = sorted(boundaries | {self.inner, g.size}, key=estimated)
         extents = [b // a for a, b in zip(steps, steps[1:])]
         self.dims = tuple(reversed(extents))
         self.outer_dims = 0

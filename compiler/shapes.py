@@ -64,7 +64,7 @@ def infer_reshape(name, shape, target):
     """The target with its one -1 filled in; OpError if the element counts differ."""
     count = prod(shape)
     target = tuple(map(whole, target))
-    if prod(target) == count and min(target, default=0) >= 0:
+    if prod(target) == count and all(d >= 0 for d in target):
         return target
     if target.count(-1) == 1:
         k, rest = target.index(-1), -prod(target)
