@@ -22,6 +22,7 @@ from math import prod
 
 from .dtypes import element_of
 from .emit.pool_memory import MOST_WAITS
+from .extent import estimated
 from .loopnest import (
     Accumulate,
     Apply,
@@ -92,6 +93,12 @@ def share(works, target):
     return Team(tuple(cuts), tuple(waits), most, int(shared_ns))
 
 
+def note_large(works, scope, target):
+    """Ask from which extent on sharing pays, so that another program does for extents on the other side of that."""
+    most = max((w.cost for w in works if w.cuts({})), default=0)
+    return most > 0 and scope.n >= int(scope.n.number * target.large_ns / most) + (most < target.large_ns)
+
+
 def _choose(work, since_wait, owners, target):
     """(cut or None, touches) of the next step: the way that takes the least time in two threads."""
     ways = [(work.cost, None)] + [(work.cost / 2, cut) for cut in work.cuts(owners)]
@@ -108,7 +115,7 @@ def _choose(work, since_wait, owners, target):
 def _moving_ns(touches, owners, target):
     """The time it takes to fetch from other threads' caches what they own of what is touched, half of it."""
     owned = [(t, owners.get(t.place)) for t in touches]
-    moved = sum(t.n_bytes for t, owner in owned if isinstance(owner, Part) and owner != t.by)
+    moved = sum(estimated(t.n_bytes) for t, owner in owned if isinstance(owner, Part) and owner != t.by)
     return moved / 2 * target.move_ns_per_byte
 
 
@@ -116,8 +123,9 @@ def _moving_ns(touches, owners, target):
 def product_cost_ns(value, target):
     left, right = value.operands
     element, size = element_of(value.dtype), value.dtype.size_bytes
-    n_bytes = size * sum(prod(v.shape) for v in (value, left, right))
-    return max(2 * prod(value.shape) * left.shape[-1] / target.flops_per_ns[element], n_bytes / target.bytes_per_ns)
+    n_bytes = estimated(size * sum(prod(v.shape) for v in (value, left, right)))
+    n_flops = estimated(2 * prod(value.shape) * left.shape[-1])
+    return max(n_flops / target.flops_per_ns[element], n_bytes / target.bytes_per_ns)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -135,7 +143,7 @@ def kernel_cuts(kernel, aliases, wished, target):
         return _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
     rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
-    n_rows = prod(s.extent for s in every if isinstance(s, Loop))
+    n_rows = estimated(prod(s.extent for s in every if isinstance(s, Loop)))
     return columns + flat + rows if not rows or n_rows <= target.many_rows else rows + columns + flat
 
 
@@ -193,7 +201,7 @@ def _rows(body, target):
     *before, nest = body
     if not all(isinstance(s, _PURE) for s in before) or not isinstance(nest, Loop) or nest.columns:
         return []
-    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if nest.extent >= target.few_columns]
+    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if estimated(nest.extent) >= target.few_columns]
     return [Cut("rows", u, -(-nest.extent // u)) for u in units]
 
 
@@ -202,7 +210,12 @@ def _columns(kernel, every, target):
     columns = [c for s in every if isinstance(s, Loop) for c in s.columns]
     extents = {s.extent for s in kernel.sweeps} | {c.extent for c in columns}
     across = any(isinstance(s, (Reduce, Extreme)) for s in every) or _stores_numbers(kernel.body)
-    if len(extents) != 1 or across or min(extents) < target.few_columns or len({s.unrolled for s in kernel.sweeps}) > 1:
+    if (
+        len(extents) != 1
+        or across
+        or min(map(estimated, extents)) < target.few_columns
+        or len({s.unrolled for s in kernel.sweeps}) > 1
+    ):
         return []
     (extent,) = extents
     return [Cut("columns", COLUMNS, -(-extent // COLUMNS))]
@@ -234,9 +247,9 @@ def _cost_ns(body, lanes, target):
     total = 0.0
     for s in body:
         if isinstance(s, Loop):
-            total += s.extent * _cost_ns(s.body, lanes, target)
+            total += estimated(s.extent) * _cost_ns(s.body, lanes, target)
         elif isinstance(s, Sweep):
-            total += -(-s.extent // lanes) * _cost_ns(s.body, lanes, target)
+            total += -(-estimated(s.extent) // lanes) * _cost_ns(s.body, lanes, target)
         else:
             total += _statement_ns(s, target)
     return total
@@ -248,5 +261,5 @@ def _statement_ns(s, target):
     if isinstance(s, Accumulate):
         return 2 * target.memory_ns
     if isinstance(s, Extreme):
-        return s.count * target.memory_ns
+        return estimated(s.count) * target.memory_ns
     return target.costs_ns[s.op.cost if isinstance(s, Apply) else "cheap"]

@@ -21,14 +21,14 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
 import math
 import struct
 
-import numpy as np
-
 from . import dtypes
 from .conversions import full
+from .extent import is_open
 from .graph import INPUT, SCALAR, Graph, Value
 from .ops.table import TABLE
 from .reads import can_fail
 from .rewrite import Rewriter, follow
+from .shapes import broadcast_shapes
 
 
 def simplify(graph):
@@ -109,7 +109,7 @@ def _without_broadcasts(graph, value, operands):
         # Where types still differ, one without dimensions counts less than one with dimensions.
         return operands
     small = [_one_element(graph, o) for o in operands]
-    same_shape = np.broadcast_shapes(*(s.shape for s in small)) == value.shape
+    same_shape = broadcast_shapes(value.op.name, [s.shape for s in small]) == value.shape
     return tuple(small) if same_shape else operands
 
 
@@ -158,7 +158,7 @@ def _cast(graph, value, operands):
     if x.dtype is value.dtype and not x.weak:
         return x
     number = constant_of(x)
-    if number is None or not value.dtype.is_floating_point:
+    if number is None or is_open(number) or not value.dtype.is_floating_point:
         return None
     if x.dtype is dtypes.float32:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if abs(number) < 3.4e38 else None
@@ -179,7 +179,7 @@ def _div(graph, value, operands):
     if _is_number(divisor, 1):
         return x
     number = constant_of(divisor)
-    if number and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100:
+    if number and not is_open(number) and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100:
         return graph.apply(TABLE["mul"], (x, full(graph, 1.0 / number, (), value.dtype)), {})
     return None
 

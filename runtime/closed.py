@@ -8,12 +8,11 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 import weakref
 
 from . import closed_again, engine, frame_autograd
-from .description import Stretch
 from .frame_changes import owner_of
 from .gate import apply_eagerly
 from .modes import frame_hidden, grad_mode, state
 from .node import BaseNode, Node, Saved, _check_version, edge_of
-from .program import load_program
+from .program import load_backward
 from .tensor import Tensor, register_reader, storage_of
 
 
@@ -202,9 +201,12 @@ class CallNode(BaseNode):
         frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
-            stretch, present = Stretch(frame), self.present
-            text = f"backward from {present}, sums {continued}, of\n{stretch.text(self.needed)}"
-            found = load_program(text, lambda: _build_backward(stretch, self.needed, present, continued))
+            present, needed = self.present, self.needed
+            found = load_backward(
+                frame,
+                lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
+                lambda s, split: _build_backward(s, needed, present, continued, split),
+            )
             programs[key] = found
             if found is not None:
                 frame.recording.programs.append(found)

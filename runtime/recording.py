@@ -213,6 +213,7 @@ class Recording:
     memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
     n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
+    sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
 
     @property

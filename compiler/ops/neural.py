@@ -1,6 +1,7 @@
 """Composite functions of neural networks: activations, losses, normalisation, powers by a known exponent."""
 
 from .. import dtypes
+from ..extent import real
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, clamp_min, div, integer_pow, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
@@ -157,7 +158,7 @@ def _reduced(rows, reduction):
     if reduction == "none":
         return rows
     total = sum_(rows, axes=tuple(range(len(rows.shape))), keepdim=False)
-    return total if reduction == "sum" else div(total, float(_size(rows)))
+    return total if reduction == "sum" else div(total, real(_size(rows)))
 
 
 def _size(x):
@@ -185,7 +186,7 @@ def _per_element(g, x, y, reduction):
     count = 1
     for d in shape:
         count *= d
-    return expand(div(g, float(count)) if reduction == "mean" else g, shape=shape)
+    return expand(div(g, real(count)) if reduction == "mean" else g, shape=shape)
 
 
 def _mse_vjp(sign_of):
@@ -334,7 +335,7 @@ nll_loss = composite(
 # --- layer_norm over the last dimension (the frontend flattens several) ---------------------------------------------
 def _statistics(x, eps):
     """Centred rows and the reciprocal of their standard deviation."""
-    width = float(x.shape[-1])
+    width = real(x.shape[-1])
     last = (len(x.shape) - 1,)
     centred = sub(x, div(sum_(x, axes=last, keepdim=True), width))
     variance = div(sum_(mul(centred, centred), axes=last, keepdim=True), width)
@@ -365,7 +366,7 @@ def _layer_norm_vjp_input(g, out, x, *affine, eps):
     centred, scale = _statistics(x, eps)
     normal = mul(centred, scale)
     inner = mul(g, affine[0]) if affine else g
-    last, width = (len(x.shape) - 1,), float(x.shape[-1])
+    last, width = (len(x.shape) - 1,), real(x.shape[-1])
     mean_inner = div(sum_(inner, axes=last, keepdim=True), width)
     mean_product = div(sum_(mul(inner, normal), axes=last, keepdim=True), width)
     return mul(scale, sub(sub(inner, mean_inner), mul(normal, mean_product)))

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import element_of
+from ..extent import Extent, Ratio
 from ..kernels.kernel import Source
 from ..kernels.loop import Fill
 from ..storage import convert, number
@@ -20,6 +21,7 @@ def shaped(operands, attributes, default_float):
 
 def _constant_infer(operands, attributes, default_float):
     kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+    kinds |= {Extent: dtypes.int64, Ratio: dtypes.float64}
     return Meta((), kinds[type(attributes["value"])], True)
 
 

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from ..dtypes import promote
+from ..extent import divides
 from ..kernels.kernel import View
 from ..kernels.loop import Copy
 from ..kernels.nest import Change, Join
@@ -51,7 +52,7 @@ def _reshape_strides(old_shape, strides, offset, shape):
         if remaining == 1 and k + 1 < len(merged):
             k += 1
             remaining, step = merged[k]
-        if remaining % d:
+        if not divides(d, remaining):
             return None
         remaining //= d
         result.append(step * remaining)
