@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
+from ..compiler.ops import OWN
 from . import jit
 from .description import Stretch
 from .program import linked, load_code, load_program
@@ -219,8 +220,9 @@ def _family(first, second, describe):
     (old, old_text), (new, new_text) = first, second
     found = []
     try:
-        _merged(_parts(old), _parts(new), lambda x, y: found.append((x, y)))
-        if not found:
+        _merged(old.metas, new.metas, lambda x, y: found.append((x, y)))
+        # No shape is another one: numbers alone say which of several things an op does.
+        if not found or any(map(_is_told_apart, old.steps, new.steps)):
             return None
         x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
         parts = _merged(_parts(old), _parts(new), partial(_affine, x, y))
@@ -228,6 +230,11 @@ def _family(first, second, describe):
     except _Unlike:
         return None
     return family if filled(family.text, x) == old_text and filled(family.text, y) == new_text else None
+
+
+def _is_told_apart(old, new):
+    """Whether a rule that is not weft's own would be given an extent: it may look at its digits."""
+    return not isinstance(new.op, str) and new.op.name not in OWN and old.attributes != new.attributes
 
 
 def _affine(x, y, a, b):

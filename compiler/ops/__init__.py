@@ -30,7 +30,10 @@ from . import (
 )
 from .table import TABLE, Meta, Op, OpError, Sample
 
+OWN = frozenset(TABLE)  # not what users add
+
 __all__ = [
+    "OWN",
     "TABLE",
     "Meta",
     "Op",
