@@ -6,7 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
-from .compiler.storage import convert, readable
+from .compiler.storage import check_fits, convert, readable
 from .placement import check_placement
 from .runtime import random
 from .runtime.device import require_cpu
@@ -102,20 +102,11 @@ def _narrowed(array):
 
 def _fitted(array, dtype):
     """Python's numbers as elements of a type, which must hold them; unsigned ones wrap around."""
+    if array.dtype.kind == "c" and not dtype.is_complex and dtype.category:
+        raise TypeError(f"tensor: must be real numbers for {dtype.name}, not complex")
     if dtype.category == 1 and array.dtype.kind in "iuf" and array.size:
         check_fits(array.min(), array.max(), dtype)
     return convert(array, dtype)
-
-
-def check_fits(lowest, highest, dtype):
-    """RuntimeError if an integer type does not hold numbers between these."""
-    limits = np.iinfo(dtype.numpy)
-    # NaN is not between any two numbers.
-    if not (lowest >= (-limits.max if limits.min == 0 else limits.min) and highest <= limits.max):
-        raise RuntimeError(
-            f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
-            f"{limits.min} to {limits.max}"
-        )
 
 
 def _clip(data):
@@ -232,8 +223,6 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
     fill_value = plain(fill_value)
     if dtype is None:
         dtype = _type_of_numbers(type(fill_value))
-    if not dtype.is_compiled and dtype.category == 1:
-        check_fits(fill_value, fill_value, dtype)
     return _filled(_shape((size,)), fill_value, dtype, requires_grad)
 
 

@@ -160,7 +160,7 @@ def pow(input, exponent):
         return neural.power(_tensor("pow", input), exponent=rounded(exponent, input.dtype))
     if _is_whole(input) and _is_whole(exponent):
         return arithmetic.integer_pow(input, exponent)
-    if not isinstance(input, Tensor) and exponent.dtype.is_floating_point:
+    if isinstance(input, (int, float)) and exponent.dtype.is_floating_point:
         return spelling.rpow(exponent, base=rounded(float(input), exponent.dtype))
     return TABLE["pow"](_zero_dim(input, exponent), exponent)
 
@@ -173,6 +173,8 @@ def _zero_dim(number, like):
     """A number as a 0-d tensor of like's floating type."""
     if isinstance(number, Tensor):
         return number
+    if isinstance(number, complex) or like.dtype.is_complex:
+        return full((), number, dtype=like.dtype.to_complex())
     return full((), float(number), dtype=like.dtype if like.dtype.is_floating_point else state.default_dtype)
 
 

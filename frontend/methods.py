@@ -214,6 +214,15 @@ def _item(self):
     return array.item()
 
 
+def _real_item(self):
+    value = _item(self)
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to a real number without overflow: {value}; take .real")
+        return value.real
+    return value
+
+
 def _bool(self):
     array = readable(self.array)
     if array.size != 1:
@@ -304,8 +313,8 @@ def _numel(self):
 def _attach_reading():
     Tensor.item, Tensor.numpy, Tensor.__array__ = _item, _numpy, _array
     Tensor.__bool__, Tensor.__len__, Tensor.__iter__ = _bool, _len, _iter
-    Tensor.__int__ = lambda self: int(_item(self))
-    Tensor.__float__ = lambda self: float(_item(self))
+    Tensor.__int__ = lambda self: int(_real_item(self))
+    Tensor.__float__ = lambda self: float(_real_item(self))
     Tensor.__complex__ = lambda self: complex(_item(self))
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())

@@ -12,7 +12,7 @@ from ..compiler.ops.comparison import cast
 from ..compiler.ops.kinds import refuse_complex
 from ..compiler.ops.table import Meta
 from ..compiler.shapes import contiguous_strides
-from ..compiler.storage import convert, number
+from ..compiler.storage import convert, fitting, number
 from . import kernels
 
 try:
@@ -97,11 +97,11 @@ def contiguous(array):
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def as_type(x, dtype):
+def as_type(x, dtype, scalar=number):
     """An array (or a NumPy scalar, for a Python number) of the type."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype.numpy else convert(x, dtype)
-    return quietly(number, x, dtype)
+    return quietly(scalar, x, dtype)
 
 
 def on_types(op, operand_types):
@@ -111,7 +111,8 @@ def on_types(op, operand_types):
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):
-    arrays = [as_type(x, d) for x, d in zip(operands, operand_types)]
+    scalar = fitting if "fits" in op.traits else number
+    arrays = [as_type(x, d, scalar) for x, d in zip(operands, operand_types)]
     function = on_types(op, operand_types)
     if function is not None:
         return contiguous(quietly(function, *arrays, **attributes))

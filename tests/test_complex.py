@@ -168,6 +168,18 @@ def test_optimizers_refuse_complex_parameters():
         weft.optim.SGD([z], lr=0.1).step()
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.fill_(1j), lambda x: weft.full((2,), 1j, dtype=weft.float32), lambda x: x.masked_fill(x == 1, 1j),
+    lambda x: float(x[0] * 1j),
+], ids=range(4))  # fmt: skip
+def test_imaginary_numbers_do_not_fit_into_real_ones(function):
+    with pytest.raises(RuntimeError, match="without overflow"):
+        function(weft.ones(2))
+    with pytest.raises(TypeError, match="must be real numbers for float32"):
+        weft.tensor([1j], dtype=weft.float32)
+    assert int(weft.tensor(3 + 0j)) == 3 and (1j ** weft.ones(1)).tolist() == [1j]
+
+
 def test_imaginary_parts_are_dropped_with_a_warning():
     with pytest.warns(UserWarning, match="discards the imaginary part"):
         assert weft.tensor([1 + 2j]).float().tolist() == [1]

@@ -235,6 +235,7 @@ clamp = elementwise(
     node_name=_clamp_name,
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
     oracle="clamp",
+    traits=frozenset(["fits"]),
 )
 clamp_min = elementwise(
     "clamp_min",
@@ -249,6 +250,7 @@ clamp_min = elementwise(
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7)) for k, s in enumerate(samples.SHAPES)],
     node_name=_clamp_name,
     oracle="clamp_min",
+    traits=frozenset(["fits"]),
 )
 clamp_max = elementwise(
     "clamp_max",
@@ -263,6 +265,7 @@ clamp_max = elementwise(
     samples=lambda: [samples.Sample((samples.numbers(k, s), 0.7)) for k, s in enumerate(samples.SHAPES)],
     node_name=_clamp_name,
     oracle="clamp_max",
+    traits=frozenset(["fits"]),
 )
 
 

@@ -91,6 +91,7 @@ where = elementwise(
     lower=lambda b, c, x, y: b.select(c, x, y),
     samples=_where_samples,
     on_complex=True,
+    traits=frozenset(["fits"]),
     oracle="where",
 )
 

@@ -10,7 +10,7 @@ from ..dtypes import element_of
 from ..extent import Extent, Ratio
 from ..kernels.kernel import Source
 from ..kernels.loop import Fill
-from ..storage import convert, number
+from ..storage import convert, fitting
 from .samples import Sample
 from .table import Meta, Op, register
 
@@ -45,7 +45,7 @@ full = register(
         kernel=Fill(),
         on_complex=True,
         traits=frozenset(["fill"]),
-        evaluate=lambda value, shape, dtype: np.full(shape, number(value, dtype), dtype.numpy),
+        evaluate=lambda value, shape, dtype: np.full(shape, fitting(value, dtype), dtype.numpy),
         lower=lambda b, positions, value, shape, dtype: b.convert(value, element_of(dtype)),
         samples=lambda: [
             Sample((v,), {"shape": s, "dtype": d})
