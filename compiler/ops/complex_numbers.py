@@ -29,9 +29,7 @@ def _part(name, evaluate, vjp, shape=lambda shape: shape):
         require_complex(name, operands[0])
         return Meta(shape(operands[0].shape), operands[0].dtype.to_real())
 
-    return register(
-        Op(name, "view", infer, evaluate, (vjp,), kernel=_VIEW, on_complex=True, traits=_CONJUGATE, samples=list)
-    )
+    return register(Op(name, "view", infer, evaluate, (vjp,), kernel=_VIEW, on_complex=True, traits=_CONJUGATE))
 
 
 def _evaluate_pairs(x):
@@ -72,7 +70,6 @@ view_as_complex = register(
         (lambda g, out, x: view_as_real(g),),
         kernel=_VIEW,
         traits=_CONJUGATE,
-        samples=list,
     )
 )
 
@@ -122,7 +119,6 @@ complex_ = register(
         (lambda g, out, x, y: real_part(g), lambda g, out, x, y: imag(g)),
         on_complex=True,
         traits=_CONJUGATE,
-        samples=list,
     )
 )
 
@@ -132,7 +128,6 @@ angle = elementwise(
     magnitude("angle"),
     evaluate=np.angle,
     vjp=(lambda g, out, x: where(eq(x, 0), 0.0, mul(mul(g, 1j), div(x, mul(abs_(x), abs_(x))))),),
-    samples=list,
     on_complex=True,
     traits=_CONJUGATE,
 )
@@ -149,6 +144,4 @@ def _sgn_vjp(g, out, x):
 
 
 # x / |x|, and 0 at 0.
-sgn = elementwise(
-    "sgn", 1, no_bool("sgn"), evaluate=_evaluate_sgn, vjp=(_sgn_vjp,), samples=list, on_complex=True, traits=_CONJUGATE
-)
+sgn = elementwise("sgn", 1, no_bool("sgn"), evaluate=_evaluate_sgn, vjp=(_sgn_vjp,), on_complex=True, traits=_CONJUGATE)

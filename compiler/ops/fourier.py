@@ -40,7 +40,6 @@ fft_c2c = library(
     vjp=(lambda g, out, x, axes, forward, scale: fft_c2c(g, axes=axes, forward=not forward, scale=scale),),
     on_complex=True,
     traits=_CONJUGATE,
-    samples=list,
 )
 
 
@@ -69,9 +68,7 @@ def _r2c_vjp(g, out, x, axes, forward, scale):
     return fft_c2c(g, axes=axes, forward=not forward, scale=scale)
 
 
-fft_r2c = library(
-    "fft_r2c", _infer_r2c, _evaluate_r2c, vjp=(_r2c_vjp,), on_complex=True, traits=_CONJUGATE, samples=list
-)
+fft_r2c = library("fft_r2c", _infer_r2c, _evaluate_r2c, vjp=(_r2c_vjp,), on_complex=True, traits=_CONJUGATE)
 
 
 def _evaluate_c2r(x, axes, size, forward, scale):
@@ -96,6 +93,4 @@ def _c2r_vjp(g, out, x, axes, size, forward, scale):
     return mul(half, reshape(weight, shape=_with_size((1,) * len(g.shape), last, kept)))
 
 
-fft_c2r = library(
-    "fft_c2r", _infer_c2r, _evaluate_c2r, vjp=(_c2r_vjp,), on_complex=True, traits=_CONJUGATE, samples=list
-)
+fft_c2r = library("fft_c2r", _infer_c2r, _evaluate_c2r, vjp=(_c2r_vjp,), on_complex=True, traits=_CONJUGATE)
