@@ -87,7 +87,8 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.leaves = [change.new for change in self.changes if change.is_leaf]
-        given = alive.union(change.old for change in self.changes if change.op is None)
+        read = {vid for segment in self.segments for vid in segment.made}
+        given = alive.union(read, (change.old for change in self.changes if change.op is None))
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
