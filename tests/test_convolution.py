@@ -287,3 +287,29 @@ def test_overlaps_are_shared_among_threads_image_by_image():
     assert all(bits_equal(results[0], other) for other in results[1:])
     (program,) = (p for recording in run.recordings for p in recording.programs)
     assert program.meta["has_team"]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 0), (3, (1, 0))])
+def test_gradients_by_themselves(stride, padding):
+    torch = pytest.importorskip("torch")
+    x, weight = numbers((2, 3, 8, 7)), numbers((4, 3, 3, 2), 1)
+    results = []
+    for library in (weft, torch):
+        inputs, weights = library.tensor(x), library.tensor(weight)
+        g = library.nn.functional.conv2d(inputs, weights, None, stride, padding)
+        results.append(
+            [
+                library.nn.grad.conv2d_input(inputs.shape, weights, g, stride, padding).numpy(),
+                library.nn.grad.conv2d_weight(inputs, weights.shape, g, stride, padding).numpy(),
+            ]
+        )
+    for ours, theirs in zip(*results):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_modules_have_pytorchs_paths():
+    from weft.nn.modules.conv import Conv2d, _ConvNd
+    from weft.nn.modules.pooling import MaxPool2d, _MaxPoolNd
+
+    assert issubclass(Conv2d, _ConvNd) and issubclass(MaxPool2d, _MaxPoolNd)
