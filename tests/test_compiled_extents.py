@@ -268,6 +268,22 @@ def test_sequences_that_grow():
     check(attend, lambda n: weft.randn(2, n, 8), most=4, sizes=range(5, 40, 3))
 
 
+def test_long_programs_with_loops_over_steps():
+    """What differs from step to step, addresses that depend on the batch too, is in a table."""
+    w = weft.randn(6, 6, requires_grad=True)
+
+    def unrolled(x):
+        h = x
+        for _ in range(40):
+            h = (h @ w).tanh()
+        w.grad = None
+        h.sum().backward()
+        return h, w.grad * 1
+
+    f = check(unrolled, lambda n: weft.randn(n, 6), sizes=(8, 12, 14, 3, 40))
+    assert "serves many sizes" in f.explain()
+
+
 def model_and_step(compiled, **options):
     weft.manual_seed(1)
     model = nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 4))

@@ -60,8 +60,8 @@ class Module:
         self.functions = []
         self.declarations = {}
         self.globals = {}
-        # The texts of extents known at run time, whose numbers whoever loads the code writes to @extents.
-        self.extents = []
+        # The texts of extents known at run time (or numbers), which whoever loads the code writes to @extents.
+        self.extents, self.slots = [], {}
 
     def declare(self, name, result, parameters, attributes=""):
         self.declarations[name] = f"declare {result} @{name}({', '.join(map(str, parameters))}) {attributes}".rstrip()
@@ -69,9 +69,10 @@ class Module:
     def extent(self, extent):
         """The address of an extent's number, as an operand."""
         text = str(extent)
-        if text not in self.extents:
+        if text not in self.slots:
+            self.slots[text] = len(self.extents)
             self.extents.append(text)
-        return self.extent_at(self.extents.index(text))
+        return self.extent_at(self.slots[text])
 
     @staticmethod
     def extent_at(k):
@@ -80,7 +81,7 @@ class Module:
     def constant_table(self, name, element, values):
         """A private read-only array; returns its address. The same name is emitted once."""
         if any(map(is_open, values)):
-            self.extents += map(str, values)
+            self.extents += [str(v) if is_open(v) else v for v in values]
             return self.extent_at(len(self.extents) - len(values))
         t = Type(element)
         items = ", ".join(f"{t} {literal(v, element)}" for v in values)
