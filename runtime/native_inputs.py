@@ -4,6 +4,7 @@ call."""
 from ..compiler.emit.builder import I8, I32, I64, PTR
 from . import native_text as t
 from .native_text import NULL, Helper
+from .places import STRIDED
 
 _SMALL = 1 << 16  # bytes that are copied here
 
@@ -71,6 +72,8 @@ def _copied(module, layout):
     _, tensor, argument = b.arguments
     n_bytes = f.load(argument, 8 * t.ARGUMENT_WORDS, I64)
     f.require(b.cmp("le", n_bytes, b.i64(_SMALL)))
+    # The copy lies in one run.
+    f.require(b.cmp("eq", b.and_(f.load(argument, 24, I64), b.i64(STRIDED)), b.i64(0)))
     f.require_leaf(tensor, f.load(argument, 32))
     array = f.load(tensor, layout.data)
     f.require_type(array, t.ARRAY)
