@@ -81,6 +81,7 @@ conj = elementwise(
     vjp=(lambda g, out, x: conjugate(g),),
     lower=lambda b, x: x,
     samples=samples.unary(),
+    oracle="conj_physical",
     on_complex=True,
     traits=_CONJUGATE,
 )

@@ -144,6 +144,7 @@ leaf = _view(
     (None,),
     lambda old, strides, offset: (strides, offset),
     samples.unary(),
+    oracle="detach",
 )
 
 # The same, and changes made through it do not count for the versions of others: what `x.data` is.
