@@ -14,8 +14,10 @@ shapes, and a program is used only if the Family's text for its n is the text of
 character.
 """
 
+import os
 import re
 import time
+import traceback
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -165,7 +167,7 @@ class Family:
         except Coincidence:
             self.exact.add(n)
         except Exception as error:  # whatever a pass does that only ints can do
-            self.refuse(n, str(error) if isinstance(error, Fixed) else f"{type(error).__name__}: {error}")
+            self.refuse(n, _reason(error))
         return None
 
     def refuse(self, n, reason):
@@ -173,6 +175,13 @@ class Family:
             self.exact.add(n)
         else:
             self.refusal = reason
+
+
+def _reason(error):
+    """What an error says, and where it comes from."""
+    places = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.endswith("extent.py")]
+    said = str(error) if isinstance(error, Fixed) else f"{type(error).__name__}: {error}"
+    return f"{said} (in {places[-1].name}, {os.path.basename(places[-1].filename)}:{places[-1].lineno})"
 
 
 def _instance(meta, code, n, began):
@@ -205,14 +214,14 @@ class _Affine(NamedTuple):
 class _OpenStretch(Stretch):
     """A stretch with extents in place of numbers."""
 
-    __slots__ = ("open_steps",)
+    __slots__ = ("open_steps", "makers")
 
     @property
     def steps(self):
         return self.open_steps
 
     def step_of(self, vid):
-        return next(s for s in self.open_steps if s.first <= vid < s.first + len(s.metas))
+        return self.makers[vid]
 
 
 def _family(first, second, describe):
@@ -277,11 +286,10 @@ def _opened(stretch, parts, scope):
     made = object.__new__(_OpenStretch)
     for name in Stretch.__slots__:
         setattr(made, name, getattr(stretch, name))
-    made.metas, made.strides, made.open_steps = metas, strides, []
-    for step, own in zip(stretch.steps, attributes):
-        step = copy(step)
+    made.metas, made.strides, made.open_steps = metas, strides, list(map(copy, stretch.steps))
+    for step, own in zip(made.open_steps, attributes):
         step.attributes = own
-        made.open_steps.append(step)
+    made.makers = {step.first + k: step for step in made.open_steps for k in range(len(step.metas))}
     return made
 
 
