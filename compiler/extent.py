@@ -48,6 +48,9 @@ class Scope:
     def affine(self, factor, constant):
         return self.n * factor + constant
 
+    def number_of(self, terms):
+        return sum(c * prod(self.numbers[u] for u in unknowns) for unknowns, c in terms.items())
+
     def grows(self, unknown):
         """Whether an unknown is never smaller for a larger n."""
         if unknown not in self.quotients:
@@ -59,9 +62,10 @@ class Scope:
         """The unknown for terms // divisor; its text."""
         text = f"(({_text(terms)})//{divisor})"
         if text not in self.numbers:
-            if _made(self, terms) < 0:
+            number = self.number_of(terms)
+            if _made(self, terms, number) < 0:
                 raise Fixed(f"⟦{_text(terms)}⟧ is divided by {divisor}, and less than 0")
-            self.numbers[text] = _number(self, terms) // divisor
+            self.numbers[text] = number // divisor
             self.quotients[text] = terms, divisor
         return text
 
@@ -100,9 +104,12 @@ class Extent:
         result = dict(self.terms)
         for unknowns, coefficient in terms.items():
             result[unknowns] = result.get(unknowns, 0) + sign * coefficient
-        return _made(self.scope, result)
+        return _made(self.scope, result, self.number + sign * estimated(other))
 
     def __mul__(self, other):
+        if isinstance(other, int) and other:
+            # Most products are of this kind.
+            return Extent(self.scope, {u: c * other for u, c in self.terms.items()}, self.number * other)
         terms = _terms(other)
         if terms is None:
             return NotImplemented
@@ -111,7 +118,7 @@ class Extent:
             for more, factor in terms.items():
                 product = tuple(sorted(unknowns + more))
                 result[product] = result.get(product, 0) + coefficient * factor
-        return _made(self.scope, result)
+        return _made(self.scope, result, self.number * estimated(other))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -141,7 +148,7 @@ class Extent:
         elif rest:
             text = self.scope.quotient(rest, factor)
             whole[(text,)] = whole.get((text,), 0) + 1
-        return _made(self.scope, whole)
+        return _made(self.scope, whole, self.number // estimated(other))
 
     def __rfloordiv__(self, other):
         raise Fixed(f"{other} is divided by {self!r}")
@@ -251,7 +258,8 @@ def upper(x, y):
         return max(x, y)
     mine, other = _terms(x), _terms(y)
     most = {unknowns: max(mine.get(unknowns, 0), other.get(unknowns, 0)) for unknowns in {**mine, **other}}
-    return _made((x if is_open(x) else y).scope, most)
+    scope = (x if is_open(x) else y).scope
+    return _made(scope, most, scope.number_of(most))
 
 
 def may_be_less(x, y):
@@ -327,15 +335,10 @@ def _terms(x):
     return {(): x} if isinstance(x, int) else None
 
 
-def _made(scope, terms):
+def _made(scope, terms, number):
+    """The int or extent of these terms, which is that number now."""
     terms = {unknowns: c for unknowns, c in terms.items() if c}
-    if not terms.keys() - {()}:
-        return terms.get((), 0)
-    return Extent(scope, terms, _number(scope, terms))
-
-
-def _number(scope, terms):
-    return sum(c * prod(scope.numbers[u] for u in unknowns) for unknowns, c in terms.items())
+    return Extent(scope, terms, number) if terms.keys() - {()} else terms.get((), 0)
 
 
 def _without(unknowns, others):
