@@ -63,9 +63,10 @@ MODELS = {
 RESNET = (lambda library: resnet18(library, 10), class_loss, (numbers(2, 3, 32, 32), np.array([3, 7])))
 
 
-def training(library, model, loss, decorate=lambda f: f):
-    """One step of SGD as the tutorials write it; gives the loss."""
-    optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+def training(library, model, loss, decorate=lambda f: f, momentum=0.9):
+    """One step of SGD as the tutorials write it; gives the loss. A first step with momentum is a program of its own,
+    which large models do without here: it takes as long to compile as the others."""
+    optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=momentum)
 
     @decorate
     def step(*batch):
@@ -125,7 +126,7 @@ def test_a_residual_network_trains_to_pytorchs_losses_and_gradients():
     ours = make(weft).double()
     ours.load_state_dict({k: weft.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
     batch = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in batch]
-    steps = training(weft, ours, loss, weft.compile), training(torch, theirs, loss)
+    steps = training(weft, ours, loss, weft.compile, 0), training(torch, theirs, loss, momentum=0)
     for _ in range(2):
         mine, other = (step(*map(lib.tensor, batch)).item() for step, lib in zip(steps, (weft, torch)))
         assert mine == pytest.approx(other, rel=1e-8)
@@ -155,8 +156,8 @@ def test_frozen_parameters_with_a_new_head():
             parameter.requires_grad_(False)
         model.fc = weft.nn.Linear(512, 3)
         before = model.layer4[1].conv2.weight.detach().clone()
-        step = training(weft, model, loss, decorate)
-        results.append([step(weft.tensor(batch[0]), weft.tensor([0, 2])).item() for _ in range(3)])
+        step = training(weft, model, loss, decorate, 0)
+        results.append([step(weft.tensor(batch[0]), weft.tensor([0, 2])).item() for _ in range(2)])
         assert np.array_equal(before.numpy(), model.layer4[1].conv2.weight.numpy())
         assert all(p.grad is None for n, p in model.named_parameters() if not n.startswith("fc"))
-    assert results[0] == results[1] and results[0][2] < results[0][0]
+    assert results[0] == results[1] and results[0][1] < results[0][0]
