@@ -313,3 +313,11 @@ def test_modules_have_pytorchs_paths():
     from weft.nn.modules.pooling import MaxPool2d, _MaxPoolNd
 
     assert issubclass(Conv2d, _ConvNd) and issubclass(MaxPool2d, _MaxPoolNd)
+
+
+@pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16])
+def test_small_types_have_eager_bits_too(dtype):
+    run = step(lambda x, weight: F.max_pool2d(F.conv2d(x, weight, padding=1), 2), {})
+    leaves = [weft.tensor(numbers(s, k)).to(dtype).requires_grad_() for k, s in enumerate(((2, 3, 6, 6), (4, 3, 3, 3)))]
+    for a, b in zip(weft.compile(run)(*leaves), run(*leaves)):
+        assert a.dtype is dtype and (a == b).all()
