@@ -24,7 +24,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 _NAMES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "F16": "float16",
-    "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
 }  # fmt: skip
 _WRITTEN = {name: code for code, name in _NAMES.items()}
 _LONGEST_HEADER = 100_000_000
@@ -82,7 +82,7 @@ def _array_of(name, x):
     if not isinstance(x, (Tensor, np.ndarray)):
         raise ValueError(f"safetensors: {name!r} is a {type(x).__name__}; only tensors can be saved, in one flat dict")
     array = np.asarray(x.detach().array if isinstance(x, Tensor) else x)
-    if array.dtype not in dtypes._BY_NUMPY:
+    if array.dtype not in dtypes._BY_NUMPY or dtypes.from_numpy(array.dtype).name not in _WRITTEN:
         raise ValueError(f"safetensors: {name!r} has element type {array.dtype}, which the format does not have")
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 

@@ -121,6 +121,14 @@ def test_modules_take_complex_parameters():
     assert weft.autograd.gradcheck(lambda x: (x * 1j).exp(), x)
 
 
+def test_safetensors_have_the_narrow_type_only(tmp_path):
+    x = weft.tensor([1 + 2j])
+    weft.save({"x": x}, tmp_path / "x.safetensors")
+    assert weft.load(tmp_path / "x.safetensors")["x"].tolist() == [1 + 2j]
+    with pytest.raises(ValueError, match="complex128, which the format does not have"):
+        weft.save({"x": x.to(weft.complex128)}, tmp_path / "y.safetensors")
+
+
 # --- gradients --------------------------------------------------------------------------------------------------------
 def test_gradients_follow_the_convention_of_pytorch():
     """Of a real loss: d/dx + i d/dy. |z|^2 has 2 z, Re(z^2) has 2 conj(z)."""
