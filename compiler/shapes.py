@@ -30,6 +30,8 @@ def broadcast_shapes(name, shapes):
 
 def normalize_axis(name, axis, ndim):
     """A dimension counted from 0; negative ones count from the end. IndexError outside, as in PyTorch."""
+    if axis.__class__ is int and 0 <= axis < ndim:
+        return axis
     axis, span = index(axis), max(ndim, 1)
     if not -span <= axis < span:
         raise IndexError(

@@ -280,11 +280,12 @@ def _stride(self, dim=None):
 
 
 def _is_contiguous(self, memory_format=None):
-    return layout_of(self)[1]
+    data = self._data
+    return layout_of(self)[1] if data is None else data.flags.c_contiguous
 
 
 def _contiguous(self, memory_format=None):
-    return self if layout_of(self)[1] else f.clone(self)
+    return self if _is_contiguous(self) else f.clone(self)
 
 
 def _format(self, spec):

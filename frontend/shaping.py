@@ -22,16 +22,20 @@ def sizes(shape, keyword=None):
     return tuple(map(int, shape))
 
 
+# Of tensors, whose shapes are ints: what was inferred is remembered.
+_reshaped = functools.lru_cache(4096)(infer_reshape)
+
+
 def reshape(input, *numbers, shape=None):
     """The same elements in another shape; one size may be -1. A view where strides allow it."""
-    return view.reshape(input, shape=infer_reshape("reshape", shape_of(input), sizes(numbers, shape)))
+    return view.reshape(input, shape=_reshaped("reshape", shape_of(input), sizes(numbers, shape)))
 
 
 def view_(input, *shape, size=None):
     """Like reshape, but never copies: RuntimeError if strides cannot say it."""
     if shape and isinstance(shape[0], dtypes.DType):
         raise NotImplementedError("view: another type for the same memory is not supported; convert with .to(dtype)")
-    target = infer_reshape("view", shape_of(input), sizes(shape, size))
+    target = _reshaped("view", shape_of(input), sizes(shape, size))
     result = view.reshape(input, shape=target)
     if result._base is None:
         array = input._data
