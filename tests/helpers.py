@@ -1,7 +1,7 @@
 """What the tests generated from the op table share: samples as tensors, PyTorch's spelling of an op, derivatives."""
 
 import numpy as np
-import recurrent_oracle
+import sequence_oracle
 
 import weft
 from weft.compiler import dtypes
@@ -143,7 +143,7 @@ def _torch_pairwise(name):
 
 # Where the attribute names alone do not give PyTorch's call: (torch, *operands, **attributes) -> tensor.
 SPELLINGS = {
-    **recurrent_oracle.SPELLINGS,
+    **sequence_oracle.SPELLINGS,
     "diagonal": lambda torch, x, shift, axis0, axis1: torch.diagonal(x, shift, axis0, axis1),
     "maximum": _torch_pairwise("maximum"),
     "minimum": _torch_pairwise("minimum"),

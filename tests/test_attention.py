@@ -39,6 +39,33 @@ def test_dot_products_like_pytorch(options):
     assert_alike(*found)
 
 
+@pytest.mark.oracle
+def test_many_positions_and_masks_with_gradients_like_pytorch():
+    """Blocks of rows, of which later ones see more keys; and a mask that is learned."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (weft, torch):
+        leaves = [library.tensor(numbers(k, 2, 150, 3)).requires_grad_() for k in range(3)]
+        added = library.tensor(numbers(4, 150, 150)).requires_grad_()
+        attend = library.nn.functional.scaled_dot_product_attention
+        values = [*derivatives(library, [attend(*leaves, is_causal=True)], leaves, twice=False)]
+        values += derivatives(library, [attend(*leaves, attn_mask=added)], [*leaves, added], twice=False)
+        found.append(arrays(values))
+    assert_alike(*found)
+
+
+def test_blocks_of_rows_have_the_bits_of_eager_mode():
+    def run(q, k, v):
+        found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return found, *weft.autograd.grad((found * found).sum(), (q, k, v))
+
+    compiled = weft.compile(run)
+    for k in range(4):
+        inputs = [weft.tensor(numbers(k + n, 2, 150, 3).astype("float32"), requires_grad=True) for n in range(3)]
+        assert [x.tolist() for x in compiled(*inputs)] == [x.tolist() for x in run(*inputs)]
+    assert "nothing ran outside the programs" in compiled.explain()
+
+
 def test_dropped_weights_scale_the_others():
     weft.manual_seed(0)
     x = weft.ones(3, 40, 2)

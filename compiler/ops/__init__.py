@@ -2,6 +2,7 @@
 
 from . import (
     arithmetic,
+    attention,
     bessel,
     comparison,
     complex_numbers,
@@ -40,6 +41,7 @@ __all__ = [
     "OpError",
     "Sample",
     "arithmetic",
+    "attention",
     "bessel",
     "comparison",
     "complex_numbers",

@@ -5,6 +5,7 @@ import warnings
 
 from ..compiler import dtypes
 from ..compiler.ops import arithmetic, contraction, reduction, statistics
+from ..compiler.ops.attention import attention, block_rows
 from ..compiler.ops.comparison import eq, where
 from ..compiler.ops.table import OpError
 from ..composed import repeat_interleave
@@ -37,6 +38,10 @@ def scaled_dot_product_attention(
         key, value = _for_every_head(query, key), _for_every_head(query, value)
     # Scaling rows of the query takes less than scaling all scores.
     query = query * (1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
+    if dropout_p == 0 and not (attn_mask is not None and attn_mask.requires_grad):
+        masks = () if attn_mask is None else (attn_mask,)
+        rows = block_rows(math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2], is_causal)
+        return attention(query, key, value, *masks, causal=is_causal, rows=rows)
     scores = contraction.matmul(query, contraction.swap_last(key))
     if is_causal:
         attn_mask = arange(scores.shape[-1]) <= arange(scores.shape[-2]).reshape((scores.shape[-2], 1))

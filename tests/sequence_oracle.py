@@ -1,6 +1,10 @@
-"""The recurrent ops of the table in PyTorch's words: its cells, with inputs multiplied by the identity. Not a test."""
+"""The recurrent ops of the table, and attention, in PyTorch's words. Not a test.
+
+Recurrent ones are its cells, with inputs multiplied by the identity.
+"""
 
 import functools
+import math
 
 
 def _walk(x, states, mask, reverse, step):
@@ -62,5 +66,27 @@ def _gradient(function, torch, g, x, *operands, reverse, **attributes):
     return torch.cat([found, row[None]])
 
 
+def attention(torch, q, k, v, *mask, causal, rows):
+    scores = q @ k.transpose(-1, -2)
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    if mask and mask[0].dtype is not torch.bool:
+        scores = scores + mask[0].detach()
+    weights = torch.softmax(scores, -1)
+    if mask and mask[0].dtype is torch.bool:
+        weights = torch.softmax(scores.masked_fill(~mask[0], -1e9), -1) * mask[0].any(-1, keepdim=True)
+    return weights @ v
+
+
+def attention_gradient(torch, g, out, q, k, v, *, causal, rows, of):
+    """The rule written out, so that the derivatives for `out` are those of an operand."""
+    weights = attention(torch, q, k, torch.eye(k.shape[-2], dtype=k.dtype), causal=causal, rows=rows)
+    of_scores = weights * (g @ v.transpose(-1, -2) - (g * out).sum(-1, keepdim=True))
+    if of == "value":
+        return weights.transpose(-1, -2) @ g
+    return of_scores @ k if of == "query" else of_scores.transpose(-1, -2) @ q
+
+
 SPELLINGS = {"rnn": rnn, "lstm": lstm, "gru": gru}
 SPELLINGS.update({f"{name}_gradient": functools.partial(_gradient, f) for name, f in SPELLINGS.items()})
+SPELLINGS.update(attention=attention, attention_gradient=attention_gradient)
