@@ -45,7 +45,6 @@ _KINDS_REFUSED = [
 # What to write instead, today.
 _INSTEAD = {
     "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
-    "profiler": "cProfile, or weft.visualize.kernel_times", "profile": "cProfile, or weft.visualize.kernel_times",
     "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
     "scalar_tensor": "weft.tensor(number)", "xlogy": "x * y.log()",
     "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",

@@ -245,6 +245,17 @@ def _complete(found, inputs, allow_unused, materialize_grads):
     return tuple(found)
 
 
+def _check_rows(outputs, cotangents):
+    for k, (out, c) in enumerate(zip(outputs, cotangents)):
+        if tuple(c.shape[1:]) != tuple(out.shape):
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                "dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
+                f"output, but a mismatch was detected: grad_output[{k}] has a shape of {c.shape} and output[{k}] has a "
+                f"shape of {out.shape}."
+            )
+
+
 def _shape_of(x):
     return f", shape {x.shape}" if isinstance(x, Tensor) else ""
 
@@ -281,6 +292,7 @@ def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):
             "grad: with is_grads_batched every one of grad_outputs must be a tensor whose first dimension counts "
             f"cotangents, the same number of them and at least one; they have {sizes}"
         )
+    _check_rows(outputs, cotangents)
     rows = []
     for k in range(sizes[0]):
         retain = True if k + 1 < sizes[0] else retain_graph

@@ -281,7 +281,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 
 # --- positions ------------------------------------------------------------------------------------------------------
-def gather(input, dim, index):
+def gather(input, dim, index, *, sparse_grad=False):
+    if sparse_grad:
+        raise NotImplementedError("gather: sparse_grad=True would make a sparse gradient, and tensors here are dense")
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 

@@ -239,7 +239,7 @@ def _numpy(self, *, force=False):
         raise TypeError("numpy: Got unsupported ScalarType BFloat16, which NumPy does not have; convert with .float()")
     if force:
         return self.detach().lend()
-    if self.requires_grad:
+    if self.requires_grad and state.grad_enabled:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     return self.lend()
 

@@ -21,6 +21,8 @@ _TABLE = [
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
     ("derivatives", "autograd.functional"),
     ("graph", "autograd.graph"),
+    ("profiler", "profiler autograd.profiler"),
+    ("autograd", "autograd.anomaly_mode"),
     ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
     ("devices:xpu", "xpu"),

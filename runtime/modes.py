@@ -1,8 +1,9 @@
 """What the current thread is doing: gradient mode, the open recording, the default floating type."""
 
 import threading
+import warnings
 from functools import wraps
-from inspect import isgeneratorfunction
+from inspect import isclass, isgeneratorfunction
 
 from ..compiler import dtypes
 
@@ -138,6 +139,16 @@ class grad_mode:
         self.before.pop()
 
     def __call__(self, function):
+        if isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated and will be disabled in future versions. You should only decorate "
+                "functions or methods. To preserve the current behavior of class decoration, you can directly decorate "
+                "the `__init__` method and nothing else.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            function.__init__ = self(function.__init__)
+            return function
         if isgeneratorfunction(function):
             return _generating(self.enabled, function)
         enabled = self.enabled

@@ -296,3 +296,44 @@ def test_anomaly_detection_in_the_backward_of_a_backward():
             with pytest.raises(RuntimeError, match="Function 'BadBackward' returned nan values"):
                 y.sum().backward()
     assert "Bad.apply(x * x)" in str(caught[-1].message)
+
+
+# --- small things -----------------------------------------------------------------------------------------------------
+def test_blocks_that_pytorch_measures_change_nothing():
+    from weft.autograd.profiler import record_function
+    from weft.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+
+    step = weft.compile(lambda x: (x * x).sum())
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as measured, record_function("part"):
+        assert step(leaf(3.0)).item() == 9
+        measured.step()
+    assert "cProfile" in measured.key_averages().table(sort_by="cpu_time_total", row_limit=5)
+    with pytest.raises(NotImplementedError, match="export_chrome_trace: weft measures nothing"):
+        measured.export_chrome_trace("trace.json")
+    names = [schedule(wait=1, warmup=1, active=2, repeat=1)(k).name for k in range(5)]
+    assert names == ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "NONE"] and ProfilerAction.NONE.value == 0
+
+
+def test_small_things_of_tensors_and_modes():
+    x = leaf(1.0, 2.0)
+    first, second = (x * 1).max(), x.clone()
+    assert first.output_nr == second.output_nr == 0
+    assert second.detach_() is second and second.is_leaf and not second.requires_grad
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        (x * 1)[0].detach_()
+    with weft.no_grad():
+        assert x.numpy().tolist() == [1, 2]
+    with weft.autograd.set_multithreading_enabled(False):
+        (x * 2).sum().backward()
+    with pytest.raises(RuntimeError, match="If `is_grads_batched=True`, we interpret the first dimension"):
+        weft.autograd.grad(x * 1, x, weft.ones(2, 3).double(), is_grads_batched=True)
+    with pytest.raises(NotImplementedError, match="gather: sparse_grad=True"):
+        x.gather(0, weft.tensor([0]), sparse_grad=True)
+    with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+
+        @weft.no_grad()
+        class Quiet:
+            def __init__(self):
+                self.enabled = weft.is_grad_enabled()
+
+    assert not Quiet().enabled
