@@ -14,7 +14,7 @@ from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
 from .iterables import listed
 from .runtime import engine
-from .runtime.modes import enable_grad, no_grad
+from .runtime.modes import enable_grad
 from .runtime.node import edge_of
 from .runtime.tensor import Tensor
 
@@ -50,6 +50,8 @@ def gradcheck(
     how much two backward passes may differ. check_forward_ad: check derivatives of the gradient for its cotangent too,
     which is what this library has in place of forward mode. fast_mode and the options about batches change nothing.
     """
+    if not (check_forward_ad or check_backward_ad):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
     inputs = tuple(listed(inputs))
     _check_inputs(inputs)
     try:
@@ -84,9 +86,10 @@ def gradgradcheck(
     inputs = tuple(listed(inputs))
     _check_inputs(inputs)
     if grad_outputs is None:
-        with no_grad():
+        # With gradients: the function may look whether its values require them.
+        with enable_grad():
             outputs = _outputs(func, inputs)
-        grad_outputs = [randn_like(out).requires_grad_() for out in outputs]
+        grad_outputs = [randn_like(out.detach()).requires_grad_() for out in outputs]
         if gen_non_contig_grad_outputs:
             grad_outputs = [_spread(g) for g in grad_outputs]
     grad_outputs = tuple(listed(grad_outputs))
@@ -191,10 +194,21 @@ def _differences(func, inputs, leaves, outputs, eps):
                 with enable_grad():
                     sides.append([out.detach().clone().numpy() for out in _outputs(func, inputs)])
                 memory[index] = start
+                _check_alike(sides[-1], outputs)
             for row, above, below in zip(rows, *sides):
                 row.append((above - below).reshape(-1) / (2 * eps))
         found.append([np.array(r).reshape(memory.size, out.numel()) for r, out in zip(rows, outputs)])
     return found
+
+
+def _check_alike(found, outputs):
+    for a, b in zip(found, outputs):
+        for word, now, before in (("shape", a.shape, tuple(b.shape)), ("dtype", a.dtype, b.detach().numpy().dtype)):
+            if now != before:
+                raise AssertionError(
+                    f"gradcheck: the function must return outputs with the same {word} when inputs are perturbed; it "
+                    f"returned {before}, and {now} where an element of an input is eps greater or smaller"
+                )
 
 
 def _check_output(number, out, leaves, differences, tolerances, nondet_tol):

@@ -105,3 +105,23 @@ def test_errors():
         gradcheck(lambda x: x * 2, (weft.ones(2, requires_grad=True),), eps=1e-2)
     with pytest.raises(RuntimeError, match="0th input has a dimension with stride 0"):
         gradcheck(weft.exp, (weft.ones(1, dtype=weft.float64).expand(3).requires_grad_(),))
+
+
+def test_functions_must_not_change_their_form():
+    x = weft.ones(1, dtype=weft.float64, requires_grad=True)
+    with pytest.raises(AssertionError, match="outputs with the same shape when inputs are perturbed"):
+        weft.autograd.gradcheck(lambda x: weft.cat([x, x]) if (x >= 1).all() else x, (x,))
+    with pytest.raises(AssertionError, match="Expected at least one of check_forward_ad or check_backward_ad"):
+        weft.autograd.gradcheck(lambda x: x * 2, (x,), check_backward_ad=False)
+
+
+def test_functions_may_look_whether_their_values_require_gradients():
+    def changed(r):
+        base = weft.ones(5, dtype=weft.float64)
+        part = base.select(0, 1)
+        base.add_(r)
+        assert part.requires_grad
+        return part
+
+    r = weft.ones(1, dtype=weft.float64, requires_grad=True)
+    assert weft.autograd.gradcheck(changed, (r,)) and weft.autograd.gradgradcheck(changed, (r,))
