@@ -29,7 +29,7 @@ from .references import held
 from .tensor import Tensor, pending_tensor
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work, owner_of
-from .usual_calls import EndedCall, OutsideBackward
+from .usual_calls import EndedCall, OutsideBackward, is_result
 from .usual_depart import recorded_so_far
 from .usual_end import Ending, picker
 from .usual_entries import End
@@ -217,9 +217,9 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
     def _is_usual(self, tensor, key):
         """Whether a tensor from outside is like the one that came in here last time."""
         array = tensor._data
-        if array is None or tensor._node is not None or tensor._frame is not None:
+        shape, dtype, flag, leaf, strides = key
+        if array is None or (tensor._node is not None or tensor._frame is not None if leaf else not is_result(tensor)):
             return False
-        shape, dtype, flag, _, strides = key
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
         owner = owner_of(array)

@@ -41,8 +41,9 @@ def words_of_argument(held, key, kind, is_read):
     if key is None:
         held.append(kind)
         return 0, id(kind)
-    shape, dtype, flag, _, strides = key
-    return *words_of(Place(shape, dtype, strides, False), held), id(flag), 0, is_read
+    shape, dtype, flag, leaf, strides = key
+    # What has a history, Python compares.
+    return *words_of(Place(shape, dtype, strides, False), held), id(flag) if leaf else 0, 0, is_read
 
 
 def words_of_entry(held, entry):

@@ -19,7 +19,7 @@ from .frame import Frame
 from .frame_changes import owner_of
 from .gate import apply_inplace
 from .modes import state
-from .node import leaf_edge, next_sequence
+from .node import edge_of, next_sequence
 from .recording import BACKWARD, GRADIENTS
 from .tensor import Storage, Tensor, register_reader
 from .usual_entries import NotReplayed
@@ -235,7 +235,7 @@ class ReplayedCall:
         frame.entered = [
             (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=_first)
         ]
-        frame.outer_edges = {v: leaf_edge(outside.leaf(self, k)) for k, v in enumerate(outside.reached)}
+        frame.outer_edges = {v: edge_of(outside.leaf(self, k)) for k, v in enumerate(outside.reached)}
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
@@ -286,7 +286,14 @@ def _stand_ins(frame, numbers, storages):
     return tensors
 
 
+def is_result(tensor):
+    """Whether a tensor has a history, and none that an open call knows."""
+    return tensor.has_history and (tensor._frame is None or tensor._frame.closed)
+
+
 def _has_no_hooks(leaf):
+    if leaf.has_history:
+        return False
     accumulator = leaf._accumulator and leaf._accumulator()
     return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks)
 

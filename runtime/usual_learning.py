@@ -6,6 +6,7 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 
 from . import frame_usual
 from .expectation import Expectation
+from .recording import BACKWARD, GRADIENTS
 from .tensor import Tensor
 from .usual_arguments import arguments_of
 from .usual_entries import NotReplayed, entries_of, is_leaf
@@ -85,9 +86,10 @@ def _reason_against(frame):
     for reason, fails in _CONDITIONS:
         if fails(frame):
             return reason, frame.step.line
-    for step in frame.start.path():
-        if not is_leaf(step.attributes):
-            return "an argument has a history", step.line
+    given = {step.first for step in frame.start.path() if not is_leaf(step.attributes)}
+    for step in frame.steps:
+        if step.op in (BACKWARD, GRADIENTS) and not given.isdisjoint(step.detail.wanted):
+            return "a backward inside the call goes on to the history of an argument", step.line
     return None
 
 

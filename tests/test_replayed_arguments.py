@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from compiled_twin import assert_same, leaf, twin
+from compiled_twin import assert_same, error_of, leaf, twin
 
 import weft
 
@@ -212,4 +212,63 @@ def test_what_is_new_in_every_call_lies_anyhow(compile):
         table = weft.randn(3, 8)
         given[0] = table[:, ::2] if k != 9 else table[:, :4]
         seen.append(f(weft.randn(3, 4)))
+    return seen
+
+
+ODD_ENDS = {
+    "backward": lambda w, h, y: y.sum().backward(),
+    "twice": lambda w, h, y: (y.sum().backward(retain_graph=True), y.sum().backward())[0],
+    "a gradient of the argument": lambda w, h, y: weft.autograd.grad(y.sum(), h)[0],
+    "of both": lambda w, h, y: weft.autograd.grad(y.sum(), (h, w)),
+    "retained": lambda w, h, y: (h.retain_grad(), y.sum().backward(), h.grad)[2],
+    "a hook": lambda w, h, y: (h.register_hook(lambda g: g * 2), y.sum().backward())[1],
+    "used up": lambda w, h, y: ((h * 1).sum().backward(), error_of(y.sum().backward))[1],
+    "changed": lambda w, h, y: (quietly_doubled(w), error_of(y.sum().backward))[1],
+    "dropped": lambda w, h, y: None,
+}
+
+
+def quietly_doubled(w):
+    with weft.no_grad():
+        w.mul_(2)
+
+
+@pytest.mark.parametrize("end", ODD_ENDS.values(), ids=ODD_ENDS)
+@pytest.mark.parametrize("between", [lambda c: c, lambda c: lambda f: f], ids=["compiled", "eager"])
+def test_arguments_with_a_history(end, between):
+    """What another compiled function, or an eager op, has computed; its history goes on behind the call's."""
+
+    def scenario(compile):
+        w, v = leaf(3), leaf(3)
+        first, second = between(compile)(lambda x: (x * w).exp()), compile(lambda h: (h * v).tanh() * h)
+        seen = []
+        for k in range(12):
+            h = first(weft.randn(3)) if k != 9 else leaf(3) * 1
+            y = second(h if k != 10 else h.detach())
+            seen += [y.detach(), ODD_ENDS["backward"](w, h, y) if k < 7 else error_of(end, w, h, y), w.grad, v.grad]
+        return seen
+
+    assert_same(scenario)
+
+
+def test_arguments_with_a_history_are_replayed():
+    w = leaf(3)
+    first, second = weft.compile(lambda x: x * w), weft.compile(lambda h: h.exp())
+    for _ in range(8):
+        second(first(weft.randn(3))).sum().backward()
+    assert second.recordings[0].usual is not None and second.recordings[0].not_replayed is None
+
+
+@twin
+def test_a_backward_inside_that_goes_on_behind_an_argument(compile):
+    w, v = leaf(3), leaf(3)
+
+    def f(h):
+        y = (h * v).sum()
+        y.backward()
+        return y.detach()
+
+    f, seen = compile(f), []
+    for _ in range(N_CALLS):
+        seen += [f((w * 2).exp()), w.grad, v.grad]
     return seen
