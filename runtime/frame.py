@@ -72,7 +72,7 @@ class Frame(Watched):
         self.updates = {}  # step -> its UsualUpdate
         self.walked = None  # the nodes that the backward pass going on has run (frame_walks.py)
         self.walks = []  # the passes that were done, None for one that cannot be said
-        self.uses_hooks = self.has_nodes_out = False  # whether the call has results with nodes of their own
+        self.uses_hooks = self.has_nodes_out = False  # the line where a hook was set; whether results have own nodes
         self.flushes = []  # where values were read before the end (recording.Flush)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what was computed at the end

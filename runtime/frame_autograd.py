@@ -16,7 +16,7 @@ from .gate import apply_inplace
 from .modes import state
 from .node import BaseNode, Node, Saved, listed, named, needs_of, shown
 from .node import edge_of as edge_of_tensor
-from .recording import BACKWARD, TooManyPaths, ValueMeta
+from .recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from .tensor import Tensor
 
 SECOND_BACKWARD = (
@@ -251,7 +251,7 @@ def use_nodes(frame, tensor):
     if frame.closed:
         _closed_node(frame).use_nodes(tensor)
         return
-    frame.hooked = frame.uses_hooks = True
+    frame.hooked, frame.uses_hooks = True, user_line()
     if frame.metas[tensor._vid].history:
         tensor._node = node_for(frame, tensor._vid)
 

@@ -85,7 +85,7 @@ def _reason_against(frame):
     """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
     for reason, fails in _CONDITIONS:
         if fails(frame):
-            return reason, frame.step.line
+            return reason, frame.uses_hooks or frame.step.line
     given = {step.first for step in frame.start.path() if not is_leaf(step.attributes)}
     for step in frame.steps:
         if step.op in (BACKWARD, GRADIENTS) and not given.isdisjoint(step.detail.wanted):

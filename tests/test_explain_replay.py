@@ -57,6 +57,10 @@ def test_why_calls_are_not_replayed(function, reason):
     assert reason in line and "test_explain_replay.py:" in line
 
 
+def test_the_line_of_the_hook_is_named():
+    assert f"test_explain_replay.py:{hooked.__code__.co_firstlineno + 2}]" in explained(hooked, weft.ones(3))
+
+
 def test_an_argument_with_a_history():
     assert "calls are replayed" in explained(lambda x: x * 2, W * 2)
     text = explained(lambda x: (x * 2).sum().backward(retain_graph=True), (W * 2).exp())
