@@ -12,19 +12,26 @@ from .target import WIDEST
 _CHUNK = 8
 
 
-def elementwise_text(op, dtypes, attributes, target=WIDEST):
+ELEMENT, NUMBER = "element", "number"
+
+
+def elementwise_text(op, dtypes, attributes, target=WIDEST, single=()):
     """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
 
-    The table holds the addresses of the operands, which have the types `dtypes`, then of the result."""
+    The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
+    each operand, if for any, whether it is one ELEMENT of its type for all, or one NUMBER, an f64 that is converted to
+    its type, or None."""
     module = Module(target)
     elements = [element_of(d) for d in dtypes]
     lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
     pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
+    single = single or [None] * len(elements)
+    for_all = [one and _load_single(b, p, e, lanes, one) for p, e, one in zip(pointers, elements, single)]
 
     def body(j, mask):
-        operands = [_load(b, p, j, e, lanes, mask) for p, e in zip(pointers, elements)]
+        operands = [one or _load(b, p, j, e, lanes, mask) for p, e, one in zip(pointers, elements, for_all)]
         _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
         return []
 
@@ -52,6 +59,11 @@ def _memory(element):
 def _load(b, pointer, j, element, lanes, mask):
     t = Type(_memory(element), lanes)
     return b.convert(b.load(b.offset(pointer, j, t.element_bytes), t, mask), element)
+
+
+def _load_single(b, pointer, element, lanes, one):
+    t = Type("f64") if one == NUMBER else Type(_memory(element))
+    return b.splat(b.convert(b.load(pointer, t), element), lanes)
 
 
 def _store(b, x, pointer, j, mask):

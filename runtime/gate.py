@@ -15,7 +15,7 @@ from .evaluate import evaluate
 from .halves import in_float32
 from .modes import state
 from .node import Node, Saved, edge_of, record
-from .plan import add_attributes, find, is_view_op, plan_for
+from .plan import add_attributes, find, is_view_op, plan_for, take_over
 from .tensor import Tensor, _apply, set_eager, show, tensor_of
 
 apply = _apply
@@ -55,6 +55,12 @@ def apply_eagerly(op, operands, attributes):
             out._data = _own_memory(out._data, operands)
     if requires and plan.is_floating and state.grad_enabled:
         record(plan, operands, attributes, out, requires)
+    else:
+        requires = 0
+    if plan.left:
+        plan.left -= 1
+        if not plan.left:
+            take_over(plan, requires)
     return out
 
 

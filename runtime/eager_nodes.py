@@ -1,0 +1,121 @@
+"""Nodes of ops that were called natively (eager_call.py): what node.py: record does, of the subset (docs/native.md)."""
+
+from weakref import ref
+
+from ..compiler.translate.kinds import Object, Tuple
+from ..compiler.translate.language import cast, native, require
+from .eager_words import (
+    KEPT_AS_SHAPE,
+    SAVED,
+    NodeObject,
+    NodeRow,
+    Routine,
+    SavedObject,
+    StorageObject,
+    Words,
+    is_subtype,
+    new_object,
+    new_tuple,
+    next_of,
+    set_tuple_item,
+    weak_target,
+)
+from .native_kinds import TensorObject, call_with
+from .node import Node, Saved, edge_of
+from .tensor import Storage, Tensor
+
+
+@native()
+def record(words: Words, routine: Routine, row: NodeRow, operands: Tuple, out: TensorObject):
+    node = cast(NodeObject, new_object(row.kind, 0))
+    node.edges = new_edges(words, row, operands)
+    node.operands = new_kept(words, row, operands)
+    node.sequence = next_of(words.sequence)
+    node.hooks = None
+    node.pre_hooks = None
+    node.retained = None
+    node.op = routine.op
+    node.attributes = routine.node_attributes
+    node.meta = row.meta
+    node.released = False
+    node.recording = row.recording
+    if row.reads_out:
+        node.out = new_saved_output(words, out)
+    else:
+        node.out = None
+    out._requires_grad = True
+    out._node = node
+
+
+@native()
+def new_edges(words: Words, row: NodeRow, operands: Tuple) -> Tuple:
+    edges = new_tuple(len(operands))
+    for k in range(len(operands)):
+        if row.differentiated[k] != 0:
+            set_tuple_item(edges, k, new_edge(words, cast(TensorObject, operands[k])))
+        else:
+            set_tuple_item(edges, k, None)
+    return edges
+
+
+@native()
+def new_edge(words: Words, x: TensorObject) -> Object:
+    before = x._node
+    if is_subtype(type(before), Node) != 0:
+        return (before, words.zero)
+    accumulator = x._accumulator
+    # With hooks it is something else, which keeps the end of the graph alive.
+    if before is None and type(accumulator) is ref and x._frame is None:
+        leaf = weak_target(accumulator)
+        if leaf is not None:
+            return (leaf, words.zero)
+    return call_with(edge_of, (x,), None)
+
+
+@native()
+def new_kept(words: Words, row: NodeRow, operands: Tuple) -> Tuple:
+    kept = new_tuple(len(operands))
+    for k in range(len(operands)):
+        if row.kept[k] == SAVED:
+            set_tuple_item(kept, k, new_saved(words, cast(TensorObject, operands[k])))
+        elif row.kept[k] == KEPT_AS_SHAPE:
+            set_tuple_item(kept, k, row.shapes[k])
+        else:
+            set_tuple_item(kept, k, operands[k])
+    return kept
+
+
+@native()
+def new_saved(words: Words, x: TensorObject) -> Object:
+    made = cast(SavedObject, new_object(Saved, 0))
+    made.tensor = x
+    storage = x._storage
+    if storage is None:
+        require(x._base is None)
+        made.version = words.zero
+    else:
+        made.version = cast(StorageObject, storage).version
+    return made
+
+
+@native()
+def new_saved_output(words: Words, out: TensorObject) -> Object:
+    """Of a tensor that nobody has seen: another one that shares its memory and its version."""
+    storage = cast(StorageObject, new_object(Storage, 0))
+    storage.version = words.zero
+    storage.sharers = None
+    storage.changes = None
+    storage.exposed = None
+    out._storage = storage
+    alias = cast(TensorObject, new_object(Tensor, 0))
+    alias._data = out._data
+    alias._frame = None
+    alias._vid = words.minus_one
+    alias._requires_grad = False
+    alias._grad = None
+    alias._node = None
+    alias._accumulator = None
+    alias._storage = storage
+    alias._base = None
+    alias._meta = None
+    return new_saved(words, alias)
