@@ -56,7 +56,7 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
     out = new_tensor(WORDS, array)
     if row.makes_node:
         record(WORDS, routine, row, operands, out)
-    WORDS.taken += 1
+    WORDS.calls_taken += 1
     return out
 
 
@@ -113,12 +113,20 @@ def fits(x: Object, wanted: Operand) -> Bool:
     if not is_tensor(x):
         return False
     data = cast(TensorObject, x)._data
-    if data is None:
-        return False
-    array = cast(ArrayObject, data)
-    if array.dtype is not wanted.kind or array.ndim != len(wanted.shape) or array.flags & 1 == 0:
+    return data is not None and is_array(cast(ArrayObject, data), wanted) and is_contiguous(cast(ArrayObject, data))
+
+
+@native()
+def is_array(array: ArrayObject, wanted: Operand) -> Bool:
+    """Whether type and shape are those that are wanted."""
+    if array.dtype is not wanted.kind or array.ndim != len(wanted.shape):
         return False
     return has_shape(array.shape, wanted)
+
+
+@native(inline=True)
+def is_contiguous(array: ArrayObject) -> Bool:
+    return array.flags & 1 != 0
 
 
 @native(inline=True)
@@ -206,18 +214,26 @@ def put_number(words: Words, i: I64, x: Object):
 @native()
 def run(words: Words, routine: Routine):
     for step in routine.steps:
-        if step.kind == ELEMENTWISE:
-            run_elementwise(words, step)
-        elif step.kind == REDUCTION:
-            x = place_of(words, step.places[0])
-            out = place_of(words, step.places[1])
-            step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
-        else:
-            run_product(words, step)
+        run_step(words, step)
+
+
+@native()
+def run_step(words: Words, step: Step):
+    if step.kind == ELEMENTWISE:
+        run_elementwise(words, step)
+    elif step.kind == REDUCTION:
+        x = place_of(words, step.places[0])
+        out = place_of(words, step.places[1])
+        step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
+    else:
+        run_product(words, step)
 
 
 @native()
 def run_elementwise(words: Words, step: Step):
+    n = len(step.places)
+    for k in range(len(step.strides)):
+        words.table[n + k] = step.strides[k]
     for i in range(step.rounds):
         for k in range(len(step.places)):
             words.table[k] = place_of(words, step.places[k]) + i * step.places[k].stride

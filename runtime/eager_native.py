@@ -12,17 +12,23 @@ import numpy as np
 
 from ..compiler.ops.table import Op
 from ..compiler.translate.kinds import offset_of, struct_bytes
-from . import eager_call, native, native_text, node, translated
-from .eager_steps import NoSteps, steps_of
+from . import eager_backward, eager_call, engine, native, native_text, node, translated
+from .eager_steps import NoSteps, derivative_of, steps_of
 from .eager_words import (
+    COTANGENT,
     HASH_MASK,
     KEPT_AS_IT_IS,
     KEPT_AS_SHAPE,
+    LEAF_FIELDS,
     MOST_OPERANDS,
     N_PLANS,
+    NO_RESULT,
     NODE_FIELDS,
     SAVED,
     Attribute,
+    Derivative,
+    Given,
+    Made,
     NodeRow,
     Operand,
     Routine,
@@ -49,7 +55,10 @@ def _layout():
     if found is None:
         return None
     places = found._asdict() | _places(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
-    places |= _places(node.Saved, ("tensor", "version"), "saved")
+    places |= _places(node.AccumulateGrad, LEAF_FIELDS, "leaf") | _places(node.Recording, ("native",), "recording")
+    places |= {"refcount": 0, "array_strides": found.array_shape + 8} | _places(
+        node.Saved, ("tensor", "version"), "saved"
+    )
     places |= _places(Storage, ("version", "sharers", "changes", "exposed"), "storage")
     return namedtuple("EagerLayout", places)(**places)
 
@@ -80,19 +89,29 @@ def _install():
     if Op.__call__ is not native._wrappers.get("call_op"):
         return None
     eager_call.call_op = native._callable_classes["call_op"][1]
-    code = translated.load("eager", [eager_call.call], layout)
+    code = translated.load("eager", [eager_call.call, eager_backward.sweep], layout)
     address = code.struct_address("weft.runtime.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
     words[:] = packed.words.tolist()
     _held.extend((code, packed))
     _note_thread()
+    engine.set_native_sweep(_builtin("sweep", code.address("weft_eager_sweep"), words))
     Op.__call__ = native._new_wrapper(Op, native._wrapper_base(), code.address("weft_eager_call"))
     return code
 
 
+def _builtin(name, address, words):
+    """A function that has the words for `self`."""
+    definition = native._MethodDef(name.encode(), address, native._METH_FASTCALL, None)
+    array = np.ctypeslib.as_array(words)
+    _held.append((definition, array))
+    return native._new_builtin(ctypes.byref(definition), array, None)
+
+
 def _first_words(address, replaying):
     return Words(
+        slow_sweep=engine.sweep_in_python,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
@@ -133,9 +152,9 @@ def _note_thread():
     _put_word(offset_of(Words, "thread"), this_thread())
 
 
-def calls_taken():
-    """How many calls of ops native code has done so far."""
-    return ctypes.c_int64.from_address(_words_address() + offset_of(Words, "taken")).value if _held else 0
+def taken(name):
+    """How many calls of ops, or nodes, native code has done so far: "calls_taken" or "nodes_taken"."""
+    return ctypes.c_int64.from_address(_words_address() + offset_of(Words, name)).value if _held else 0
 
 
 def _put_word(offset, value):
@@ -202,6 +221,45 @@ def _row(plan, recording):
         shapes=list(recording.released),
         reads_out=recording.reads_out,
     )
+
+
+def take_over_derivative(recording):
+    """Native code runs the nodes of a recording from now on, if it can."""
+    if install() is None:
+        return
+    try:
+        builder, (steps, fixed), new = derivative_of(recording)
+        spread, spread_at = builder.spread(recording.plan.meta)
+    except NoSteps:
+        return
+    plan, results = recording.plan, recording.derivative[0].results
+    metas = plan.meta, plan.meta, *plan.metas
+    made = [_made(builder, builder.values[number]) for number in new]
+    packed = Packed(
+        Derivative(
+            given=[_given(builder, k, m, kind) for k, (m, kind) in enumerate(zip(metas, (None, None, *plan.kinds)))],
+            steps=steps,
+            fixed=fixed,
+            made=made,
+            results=[NO_RESULT if r is None else COTANGENT if r == 0 else new.index(r) for r in results],
+            has_saved=recording.has_saved,
+            released=list(recording.released),
+            spread=spread,
+            spread_at=spread_at,
+        )
+    )
+    recording.held, recording.native = (packed, builder), packed.words
+
+
+def _given(builder, k, meta, kind):
+    is_read = k == 0 or builder.reads(k)
+    return Given(is_read=is_read, what=_operand(meta, kind))
+
+
+def _made(builder, value):
+    shape = np.array(value.shape, np.int64)
+    builder.held.append(shape)
+    return Made(dtype=value.dtype.numpy, ndim=len(shape), shape=shape.ctypes.data)
 
 
 def take_over(plan, requires):

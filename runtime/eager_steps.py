@@ -15,11 +15,13 @@ from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import Meta
 from . import kernels
 from .array_program import Recorder
-from .eager_words import ELEMENTWISE, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
+from .eager_words import ELEMENTWISE, MOST_GIVEN, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
 from .evaluate import contiguous, runs
 
 SCRATCH_BYTES = 1 << 18
 MOST_ROUNDS_OF_FEW = 1 << 10  # of rounds of less than 16 elements, for which NumPy has better ways
+STRIDED = eager_kernels.STRIDED
+_SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 _TYPES = (float32, float64, bool_)
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
@@ -46,8 +48,8 @@ class Value(NamedTuple):
 class Builder:
     """The steps of one program. Slots: the operands, then the results, then what has a fixed address."""
 
-    def __init__(self, metas, n_results):
-        if len(metas) > MOST_OPERANDS:
+    def __init__(self, metas, n_results, most=MOST_OPERANDS):
+        if len(metas) > most:
             raise NoSteps("more operands than native code takes")
         self.values = {k: _operand(k, m) for k, m in enumerate(metas)}
         self.n_given, self.n_results = len(metas), n_results
@@ -83,24 +85,50 @@ class Builder:
 
     def finish(self, numbers):
         """(steps, fixed addresses) of a program with these results, whose slots become those of new arrays."""
-        results = [self.values[number] for number in numbers]
-        if any(r.slot not in self.fixed or not r.is_whole or r.offset for r in results):
-            raise NoSteps("a result that is no new memory")
-        if len({r.slot for r in results}) < len(results) or any(r.slot in self._constants() for r in results):
-            raise NoSteps("a result that is another's memory")
-        moved = {r.slot: self.n_given + k for k, r in enumerate(results)}
+        moved = {}
+        for k, number in enumerate(numbers):
+            value = self.values[number]
+            if not self._is_new(value) or value.slot in moved:
+                value = self.copied(value)
+            self.values[number] = value
+            moved[value.slot] = self.n_given + k
         for step in self.steps:
             step.places = [Place(slot=moved.get(p.slot, p.slot), offset=p.offset, stride=p.stride) for p in step.places]
         return self.steps, list(self.fixed.values())
 
-    def _constants(self):
-        first, last = kernels.address_of(scratch), kernels.address_of(scratch) + scratch.nbytes
-        return {slot for slot, address in self.fixed.items() if not first <= address < last}
+    def _is_new(self, value):
+        """Whether the value is all of what a step has made."""
+        first = kernels.address_of(scratch)
+        address = self.fixed.get(value.slot, 0)
+        return first <= address < first + scratch.nbytes and value.is_whole and value.offset == 0
+
+    def copied(self, value):
+        out = self.new_value(value.shape, value.dtype)
+        self._elementwise(cast, {"dtype": value.dtype}, (value.dtype,), [value], out)
+        return out
+
+    def spread(self, meta):
+        """(steps that write what is one number everywhere into memory, the address of that)."""
+        slot, out = 1, self._reserve(prod(meta.shape) * meta.dtype.size_bytes)
+        shape = tuple(meta.shape)
+        steps, self.steps = self.steps, []
+        given = Value(meta.dtype, shape, (0,) * len(shape), 0)
+        self._elementwise(
+            cast, {"dtype": meta.dtype}, (meta.dtype,), [given], Value(meta.dtype, shape, _row_major(shape), slot)
+        )
+        steps, self.steps = self.steps, steps
+        return steps, out
+
+    def reads(self, k):
+        """Whether a step reads what is given in a slot."""
+        return any(place.slot == k for step in self.steps for place in step.places)
 
     # --- steps ------------------------------------------------------------------------------------------------------
     def add(self, op, attributes, types, meta, take, into):
         """The steps of one op. `take` are the numbers of its operands, `into` that of its result."""
         operands = [self.values[k] for k in take]
+        if None in operands:
+            raise NoSteps("an operand of another type than floats and bools")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
             raise NoSteps("no elements")
         if op.kind == "view" or "view" in op.extra:
@@ -119,7 +147,7 @@ class Builder:
             raise NoSteps(f"{op.name} has no steps")
 
     def _elementwise(self, op, attributes, types, operands, out):
-        if op.lower is None or op.checks or op is cast or "eager_only" in op.extra:
+        if op.lower is None or op.checks or "eager_only" in op.extra or op is cast and types != (out.dtype,):
             raise NoSteps(f"{op.name} is computed by NumPy")
         for x, dtype in zip(operands, types):
             if dtype not in _TYPES or not (x.is_number and dtype is not bool_ or x.dtype is dtype):
@@ -127,20 +155,22 @@ class Builder:
         loops = _loops(operands, out)
         rounds, steps_apart = (1, [0] * (len(operands) + 1)) if len(loops) == 1 else loops[0]
         size, inner = loops[-1]
-        if len(loops) > 2 or any(s not in (0, 1) for s in inner) or inner[-1] != 1:
+        if len(loops) > 2 or inner[-1] != 1:
             raise NoSteps(f"{op.name} of operands whose elements lie in more than two loops")
         if size < 16 and rounds > MOST_ROUNDS_OF_FEW:
             raise NoSteps(f"{op.name} of many short rows")
         single = tuple(
-            eager_kernels.NUMBER if x.is_number else eager_kernels.ELEMENT if s == 0 else None
-            for x, s in zip(operands, inner)
+            eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
         )
+        strides = list(inner[:-1]) if STRIDED in single else []
         address = kernels.elementwise_address(op, types, attributes, single)
         places = [
             Place(slot=x.slot, offset=x.offset, stride=0 if x.is_number else s * x.dtype.size_bytes)
             for x, s in zip([*operands, out], steps_apart)
         ]
-        self.steps.append(Step(kind=ELEMENTWISE, elementwise=address, places=places, rounds=rounds, size=size))
+        self.steps.append(
+            Step(kind=ELEMENTWISE, elementwise=address, places=places, strides=strides, rounds=rounds, size=size)
+        )
 
     def _reduction(self, op, attributes, dtype, x, out):
         if x.dtype is not dtype or not x.is_whole:
@@ -174,7 +204,7 @@ def _operand(slot, meta):
     if meta.weak:
         return Value(meta.dtype, (), (), slot, is_number=True)
     if meta.dtype not in _TYPES:
-        raise NoSteps(f"an operand of type {meta.dtype.name}")
+        return None
     return Value(meta.dtype, tuple(meta.shape), _row_major(meta.shape), slot)
 
 
@@ -232,17 +262,37 @@ def _spread(x, shape):
 
 def steps_of(plan):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
-    builder = Builder(plan.metas, 1)
+    if plan.shows == "operand":
+        raise NoSteps("a view")
+    builder, into = Builder(plan.metas, 1), len(plan.metas)
     if plan.program is None:
-        into = len(plan.metas)
         types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
         builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)
-        return builder, builder.finish([into])
-    return builder, add_program(builder, plan.program)
+    else:
+        add_program(builder, plan.program)
+        (into,) = plan.program.results
+    found = builder.finish([into])
+    if None in builder.values.values():
+        raise NoSteps("an operand of another type than floats and bools")
+    return builder, found
+
+
+def derivative_of(recording):
+    """A Builder with the steps of a derivative, (steps, fixed addresses), and the results that are new arrays."""
+    plan, (program, roots) = recording.plan, recording.derivative
+    given = (plan.meta, plan.meta, *plan.metas)
+    if any(
+        r is not None and (r < len(given) or root is not None) and r != 0 for r, root in zip(program.results, roots)
+    ):
+        raise NoSteps("a result that is a view, or what was given")
+    new = list(dict.fromkeys(r for r in program.results if r))
+    builder = Builder(given, len(new), MOST_GIVEN)
+    add_program(builder, program)
+    return builder, builder.finish(new), new
 
 
 def add_program(builder, program):
-    """(steps, fixed addresses) of an ArrayProgram."""
+    """The steps of an ArrayProgram."""
     if program.fused is not None:
         raise NoSteps("large operands, for which a program is compiled")
     for k, x in enumerate(program.rest):
@@ -254,7 +304,6 @@ def add_program(builder, program):
             continue
         op, attributes, types, meta = program.notes[into]
         builder.add(op, attributes, types, meta, take, into)
-    return builder.finish([number for number in program.results if number is not None])
 
 
 def _whole(value):

@@ -21,6 +21,7 @@ from ..compiler.translate.kinds import (
     Dict,
     Function,
     Inline,
+    List,
     Maybe,
     Object,
     ObjectKind,
@@ -30,12 +31,12 @@ from ..compiler.translate.kinds import (
     Tuple,
 )
 from ..compiler.translate.language import External
-from .node import Node, Saved
+from .node import AccumulateGrad, Node, Recording, Saved
 from .tensor import Storage
 
 N_PLANS = 2048  # a power of 2
 HASH_MASK = (1 << 40) - 1
-MOST_SLOTS, MOST_OPERANDS = 64, 6
+MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 8
 ELEMENTWISE, REDUCTION, PRODUCT = range(3)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
@@ -46,6 +47,7 @@ ArrayObject = ObjectKind(
         "data": ("array_data", I64),
         "ndim": ("array_ndim", I32),
         "shape": ("array_shape", Address),
+        "strides": ("array_strides", Address),
         "dtype": ("array_dtype", Object),
         "flags": ("array_flags", I32),
     },
@@ -54,7 +56,13 @@ NODE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
     "recording",
 )  # fmt: skip
+LEAF_FIELDS = ("sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
 NodeObject = ObjectKind("Node", Node, {name: (f"node_{name}", Object) for name in NODE_FIELDS})
+LeafObject = ObjectKind("Leaf", AccumulateGrad, {name: (f"leaf_{name}", Object) for name in LEAF_FIELDS})
+RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_native", Object)})
+WordsObject = ObjectKind("ArrayOfWords", np.ndarray, {"data": ("array_data", Address)})
+# Of any object: how often it is referred to.
+CountedObject = ObjectKind("Counted", None, {"count": ("refcount", I32)})
 SavedObject = ObjectKind("Saved", Saved, {name: (f"saved_{name}", Object) for name in ("tensor", "version")})
 StorageObject = ObjectKind(
     "Storage", Storage, {name: (f"storage_{name}", Object) for name in ("version", "sharers", "changes", "exposed")}
@@ -83,13 +91,15 @@ class Place(Struct):
 
 
 class Step(Struct):
-    """A kernel that runs in `rounds`. The last place is the result's. numbers: what else the kernel is told."""
+    """A kernel that runs in `rounds`. The last place is the result's. strides: what the table says after the addresses.
+    numbers: what else the kernel is told."""
 
     kind: I64
     elementwise: Function((Address, I64))
     reduction: Function((I64,) * 5)
     product: Function((I64,) * 12)
     places: Rows(Place)
+    strides: Rows(I64)
     rounds: I64
     size: I64
     numbers: Inline(I64, 9)
@@ -127,10 +137,45 @@ class Routine(Struct):
     nodes: Inline(Address, 1 << MOST_OPERANDS)
 
 
+class Given(Struct):
+    """What a derivative is given: the cotangent, the output, an operand. is_read: whether its elements are."""
+
+    is_read: Bool
+    what: Inline(Operand)
+
+
+class Made(Struct):
+    """An array that a derivative makes."""
+
+    dtype: Object
+    ndim: I64
+    shape: Address
+
+
+class Derivative(Struct):
+    """The steps from a cotangent to those of the operands. results: of each edge which of the arrays it gets, or one of
+    the codes below. released: what stands for the operands of a node that has let go of them. spread: steps that write
+    a cotangent that is one number everywhere, as that of a sum is, into memory; spread_at: where that is."""
+
+    given: Rows(Given)
+    steps: Rows(Step)
+    fixed: Rows(I64)
+    made: Rows(Made)
+    results: Rows(I64)
+    has_saved: Bool
+    released: Rows(Object)
+    spread: Rows(Step)
+    spread_at: I64
+
+
+NO_RESULT, COTANGENT = -1, -2
+
+
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     thread: the number of the one whose modes these are."""
 
+    slow_sweep: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64
@@ -143,11 +188,12 @@ class Words(Struct):
     null: Address
     array_class: Object
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
-    numbers: Inline(F64, MOST_OPERANDS)
+    numbers: Inline(F64, MOST_GIVEN)
     numbers_at: I64
     slots: Inline(I64, MOST_SLOTS)
-    table: Inline(I64, 16)
-    taken: I64  # how many calls went this way
+    table: Inline(I64, 2 * MOST_GIVEN + 2)
+    calls_taken: I64
+    nodes_taken: I64
     plans: Inline(Address, N_PLANS)
 
 
@@ -164,6 +210,10 @@ new_tuple = External("PyTuple_New", (I64,), Tuple, fails="null", python=lambda n
 set_tuple_item = External(
     "PyTuple_SetItem", (Tuple, I64, Steals(Object)), I32, fails="nonzero", quiet=True, python=_set_item
 )
+delete_item = External("PyDict_DelItem", (Dict, Object), I32, fails="nonzero", quiet=True)
+insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero", quiet=True)
+replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")
+next_item = External("PyDict_Next", (Dict, Address, Address, Address), I32, quiet=True)
 next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, python=next)
 weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()

@@ -108,6 +108,13 @@ def take_over(plan, requires):
     plan.left = take_over_natively(plan, requires)
 
 
+def take_over_derivative(recording):
+    """Let native code have the derivative if it can take it."""
+    from .eager_native import take_over_derivative as take_over_natively
+
+    take_over_natively(recording)
+
+
 def _make(op, arrays, attributes, default_dtype):
     metas = tuple([_meta(x) for x in arrays])
     meta = op.infer(metas, attributes, default_dtype)
