@@ -10,7 +10,8 @@ goes on after it.
 
 from ..compiler.translate.kinds import I64, Address, Bool, Dict, List, Object, Tuple
 from ..compiler.translate.language import METHOD, address_of, cast, keep, load_at, local_array, native, require
-from .eager_call import fits, is_array, is_contiguous, new_tensor, put_number, run_step
+from .eager_call import fits, is_array, is_contiguous, put_number, run_step
+from .eager_nodes import new_tensor
 from .eager_words import (
     COTANGENT,
     NO_RESULT,

@@ -7,7 +7,8 @@ Everything else departs to Python, which can do all of it. The sources are of th
 
 from ..compiler.translate.kinds import I64, Address, Bool, Dict, Maybe, Object, Tuple
 from ..compiler.translate.language import SLOT, address_of, cast, keep, load_at, native, require
-from .eager_nodes import record
+from .eager_nodes import new_tensor, record
+from .eager_views import new_view
 from .eager_words import (
     ELEMENTWISE,
     HASH_MASK,
@@ -21,7 +22,6 @@ from .eager_words import (
     Step,
     Words,
     is_subtype,
-    new_object,
     thread_number,
     thread_state,
 )
@@ -48,12 +48,10 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
         required = which_require(operands)
     row = cast(NodeRow, routine.nodes[required])
     require(row.is_known)
-    null = WORDS.null
-    array = WORDS.new_array(WORDS.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
-    require(array is not None)
-    fill_slots(WORDS, routine, operands, array)
-    run(WORDS, routine)
-    out = new_tensor(WORDS, array)
+    if routine.is_view:
+        out = new_view(WORDS, routine, cast(TensorObject, operands[0]))
+    else:
+        out = computed(WORDS, routine, operands)
     if row.makes_node:
         record(WORDS, routine, row, operands, out)
     WORDS.calls_taken += 1
@@ -160,20 +158,20 @@ def are_alike(x: Object, y: Object) -> Bool:
     if type(x) is not type(y):
         return False
     if type(x) is tuple or type(x) is Size:
-        return are_same_integers(cast(Tuple, x), cast(Tuple, y))
+        return are_alike_in_order(cast(Tuple, x), cast(Tuple, y))
     if type(x) is float:
         return as_double(x) == as_double(y) and as_double(x) != 0.0
     return (type(x) is int or type(x) is str) and compare(x, y, 2) == 1
 
 
 @native()
-def are_same_integers(x: Tuple, y: Tuple) -> Bool:
+def are_alike_in_order(x: Tuple, y: Tuple) -> Bool:
     if len(x) != len(y):
         return False
+    same = True
     for i in range(len(x)):
-        if type(x[i]) is not int or type(y[i]) is not int or compare(x[i], y[i], 2) != 1:
-            return False
-    return True
+        same = same and are_alike(x[i], y[i])
+    return same
 
 
 @native()
@@ -189,6 +187,16 @@ def which_require(operands: Tuple) -> I64:
 
 
 # --- computing --------------------------------------------------------------------------------------------------------
+@native()
+def computed(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+    null = words.null
+    array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
+    require(array is not None)
+    fill_slots(words, routine, operands, array)
+    run(words, routine)
+    return new_tensor(words, array)
+
+
 @native()
 def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObject):
     n = len(operands)
@@ -253,19 +261,3 @@ def run_product(words: Words, step: Step):
 @native(inline=True)
 def place_of(words: Words, place: Place) -> I64:
     return words.slots[place.slot] + place.offset
-
-
-@native()
-def new_tensor(words: Words, array: Object) -> TensorObject:
-    made = cast(TensorObject, new_object(Tensor, 0))
-    made._data = array
-    made._frame = None
-    made._vid = words.minus_one
-    made._requires_grad = False
-    made._grad = None
-    made._node = None
-    made._accumulator = None
-    made._storage = None
-    made._base = None
-    made._meta = None
-    return made

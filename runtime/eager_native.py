@@ -13,7 +13,7 @@ import numpy as np
 from ..compiler.ops.table import Op
 from ..compiler.translate.kinds import offset_of, struct_bytes
 from . import eager_backward, eager_call, engine, native, native_text, node, translated
-from .eager_steps import NoSteps, derivative_of, steps_of
+from .eager_steps import NoSteps, derivative_of, steps_of, view_of
 from .eager_words import (
     COTANGENT,
     HASH_MASK,
@@ -121,9 +121,20 @@ def _first_words(address, replaying):
         sequence=node._sequence,
         array_class=np.ndarray,
         new_array=native._new_array_address(),
+        new_view=native._new_array_address(),
+        set_base=_set_base_address(),
         numbers_at=address + offset_of(Words, "numbers"),
         plans=[_nothing().address] * N_PLANS,
     )
+
+
+def _set_base_address():
+    """PyArray_SetBaseObject has place 282 in NumPy's table, where native.py finds what makes arrays."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
+    return (ctypes.c_size_t * 283).from_address(get(core.multiarray._ARRAY_API, None))[282]
 
 
 @functools.cache
@@ -170,8 +181,12 @@ class _Native:
     """What native code knows of a plan. `rows` are those of nodes, by which operands require gradients."""
 
     def __init__(self, plan):
-        self.builder, (steps, fixed) = steps_of(plan)
-        shape = np.array(plan.meta.shape, np.int64)
+        self.builder, (steps, fixed), (strides, offset, flags) = None, ((), ()), (None, 0, 0)
+        if plan.shows == "operand":
+            strides, offset, flags = view_of(plan)
+        else:
+            self.builder, (steps, fixed) = steps_of(plan)
+        shape, self.strides = np.array(plan.meta.shape, np.int64), np.array(strides or (), np.int64)
         routine = Routine(
             op=plan.op,
             default_dtype=plan.default_dtype,
@@ -183,6 +198,10 @@ class _Native:
             dtype=plan.meta.dtype.numpy,
             ndim=len(shape),
             shape=shape.ctypes.data,
+            is_view=strides is not None,
+            strides=self.strides.ctypes.data,
+            offset=offset,
+            kept_flags=flags,
             is_floating=plan.is_floating,
             nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_OPERANDS) - 1),
         )

@@ -3,7 +3,7 @@
 from weakref import ref
 
 from ..compiler.translate.kinds import Object, Tuple
-from ..compiler.translate.language import cast, native, require
+from ..compiler.translate.language import cast, keep, native, require
 from .eager_words import (
     KEPT_AS_SHAPE,
     SAVED,
@@ -101,21 +101,35 @@ def new_saved(words: Words, x: TensorObject) -> Object:
 @native()
 def new_saved_output(words: Words, out: TensorObject) -> Object:
     """Of a tensor that nobody has seen: another one that shares its memory and its version."""
-    storage = cast(StorageObject, new_object(Storage, 0))
-    storage.version = words.zero
-    storage.sharers = None
-    storage.changes = None
-    storage.exposed = None
+    storage = new_storage(words)
     out._storage = storage
-    alias = cast(TensorObject, new_object(Tensor, 0))
-    alias._data = out._data
-    alias._frame = None
-    alias._vid = words.minus_one
-    alias._requires_grad = False
-    alias._grad = None
-    alias._node = None
-    alias._accumulator = None
+    alias = new_tensor(words, keep(out._data))
     alias._storage = storage
-    alias._base = None
-    alias._meta = None
     return new_saved(words, alias)
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+@native()
+def new_tensor(words: Words, array: Object) -> TensorObject:
+    made = cast(TensorObject, new_object(Tensor, 0))
+    made._data = array
+    made._frame = None
+    made._vid = words.minus_one
+    made._requires_grad = False
+    made._grad = None
+    made._node = None
+    made._accumulator = None
+    made._storage = None
+    made._base = None
+    made._meta = None
+    return made
+
+
+@native()
+def new_storage(words: Words) -> StorageObject:
+    made = cast(StorageObject, new_object(Storage, 0))
+    made.version = words.zero
+    made.sharers = None
+    made.changes = None
+    made.exposed = None
+    return made

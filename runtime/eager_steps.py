@@ -22,6 +22,7 @@ SCRATCH_BYTES = 1 << 18
 MOST_ROUNDS_OF_FEW = 1 << 10  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
+WRITEABLE = 0x400  # NumPy's flag of arrays
 _TYPES = (float32, float64, bool_)
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
@@ -262,8 +263,6 @@ def _spread(x, shape):
 
 def steps_of(plan):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
-    if plan.shows == "operand":
-        raise NoSteps("a view")
     builder, into = Builder(plan.metas, 1), len(plan.metas)
     if plan.program is None:
         types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
@@ -275,6 +274,19 @@ def steps_of(plan):
     if None in builder.values.values():
         raise NoSteps("an operand of another type than floats and bools")
     return builder, found
+
+
+def view_of(plan):
+    """(strides, offset in bytes, flags that it takes over) of a view of a contiguous array."""
+    meta = plan.metas[0]
+    if len(plan.metas) > 1 or 0 in plan.meta.shape:
+        raise NoSteps("a view of no elements, or at computed places")
+    shown = np.empty(meta.shape, meta.dtype.numpy)
+    found = plan.op.evaluate(shown, **plan.attributes)
+    if not np.may_share_memory(found, shown) or found.shape != plan.meta.shape:
+        raise NoSteps("a view that copies")
+    offset = kernels.address_of(found) - kernels.address_of(shown)
+    return found.strides, offset, WRITEABLE if found.flags.writeable else 0
 
 
 def derivative_of(recording):

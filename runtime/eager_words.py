@@ -121,7 +121,8 @@ class NodeRow(Struct):
 
 
 class Routine(Struct):
-    """A plan. fixed: the addresses in the slots after those of the operands and of the result."""
+    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps, but
+    strides, and an offset in bytes; kept_flags are those of its array that it takes over."""
 
     op: Object
     default_dtype: Object
@@ -133,6 +134,10 @@ class Routine(Struct):
     dtype: Object
     ndim: I64
     shape: Address
+    is_view: Bool
+    strides: Address
+    offset: I64
+    kept_flags: I64
     is_floating: Bool
     nodes: Inline(Address, 1 << MOST_OPERANDS)
 
@@ -188,6 +193,8 @@ class Words(Struct):
     null: Address
     array_class: Object
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
+    new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))
+    set_base: Function((Object, Steals(Object)), I32)
     numbers: Inline(F64, MOST_GIVEN)
     numbers_at: I64
     slots: Inline(I64, MOST_SLOTS)
@@ -218,6 +225,7 @@ next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, p
 weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()
 )
+new_weak_reference = External("PyWeakref_NewRef", (Object, Address), Object, fails="null", quiet=True)
 thread_state = External("PyThreadState_Get", (), Address, quiet=True)
 thread_number = External("PyThreadState_GetID", (Address,), I64, quiet=True)
 

@@ -221,3 +221,53 @@ def test_without_native_code():
     environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+VIEWS = {
+    "t": lambda x: x.t(),
+    "row": lambda x: x[1],
+    "column": lambda x: x[:, 1],
+    "element": lambda x: x[1, 2],
+    "rows": lambda x: x[1:],
+    "reshape": lambda x: x.reshape(2, 10),
+    "view": lambda x: x.view(-1),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "expand": lambda x: x.unsqueeze(0).expand(3, 4, 5),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_those_of_python(name):
+    def seen(x):
+        before = x._version
+        out = VIEWS[name](x)
+        array = out._data
+        found = array.strides, array.shape, array.flags.writeable, array.base is x._data, out._base is x
+        if name != "expand":
+            with weft.no_grad():
+                out.add_(1.0)
+        return *found, out.storage_offset(), x._version - before, out._version - before, x.detach().numpy().tobytes()
+
+    for requires_grad in (False, True):
+        plan.forget()
+        found = [seen(numbers(4, 5).requires_grad_(requires_grad)) for _ in range(TIMES + 2)]
+        assert all(one == found[0] for one in found)
+    x = numbers(4, 5)
+    assert native_calls(lambda: VIEWS[name](x)) >= 1
+
+
+def test_views_are_known_to_what_they_show():
+    x = numbers(4, 5)
+    native_calls(lambda: x[1])
+    views = [x[1] for _ in range(100)]
+    assert {id(t) for t in x._storage.living_sharers()} >= {id(x), *map(id, views)}
+    del views
+    for _ in range(100):
+        x[1].reshape(5)
+    assert len(x._storage.sharers) < 80
+    memory = np.ones(3, np.float32)
+    memory.flags.writeable = False
+    y = weft.from_numpy(memory)
+    for _ in range(TIMES):
+        with pytest.raises(RuntimeError, match="read-only"):
+            y.reshape(1, 3).add_(1.0)
