@@ -12,8 +12,8 @@ import numpy as np
 
 from ..compiler.ops.table import Op
 from ..compiler.translate.kinds import offset_of, struct_bytes
-from . import eager_backward, eager_call, engine, native, native_text, node, translated
-from .eager_steps import NoSteps, derivative_of, steps_of, view_of
+from . import eager_backward, eager_call, eager_updates, engine, native, native_text, node, translated
+from .eager_steps import NoSteps, derivative_of, steps_of, update_of, view_of
 from .eager_words import (
     COTANGENT,
     HASH_MASK,
@@ -32,6 +32,7 @@ from .eager_words import (
     NodeRow,
     Operand,
     Routine,
+    Update,
     Words,
     this_thread,
 )
@@ -43,6 +44,7 @@ CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 _RETIRED = 256
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
+_update = None  # the builtin that updates a row
 _modes = []  # those that native code knows
 _in_table = {}  # place in the table -> what stands there
 _retired = deque(maxlen=_RETIRED)  # a call may be in a routine that something takes out of the table meanwhile
@@ -89,7 +91,7 @@ def _install():
     if Op.__call__ is not native._wrappers.get("call_op"):
         return None
     eager_call.call_op = native._callable_classes["call_op"][1]
-    code = translated.load("eager", [eager_call.call, eager_backward.sweep], layout)
+    code = translated.load("eager", [eager_call.call, eager_backward.sweep, eager_updates.update], layout)
     address = code.struct_address("weft.runtime.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
@@ -97,6 +99,8 @@ def _install():
     _held.extend((code, packed))
     _note_thread()
     engine.set_native_sweep(_builtin("sweep", code.address("weft_eager_sweep"), words))
+    global _update
+    _update = _builtin("update", code.address("weft_eager_update"), words)
     Op.__call__ = native._new_wrapper(Op, native._wrapper_base(), code.address("weft_eager_call"))
     return code
 
@@ -112,6 +116,7 @@ def _builtin(name, address, words):
 def _first_words(address, replaying):
     return Words(
         slow_sweep=engine.sweep_in_python,
+        slow_update=eager_updates.not_updated,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
@@ -119,6 +124,7 @@ def _first_words(address, replaying):
         zero=0,
         minus_one=-1,
         sequence=node._sequence,
+        no_edges=(),
         array_class=np.ndarray,
         new_array=native._new_array_address(),
         new_view=native._new_array_address(),
@@ -279,6 +285,30 @@ def _made(builder, value):
     shape = np.array(value.shape, np.int64)
     builder.held.append(shape)
     return Made(dtype=value.dtype.numpy, ndim=len(shape), shape=shape.ctypes.data)
+
+
+def take_over_update(program, metas):
+    """A function (row, numbers) that updates a row of tensors by a rule, and says whether it did; None if native code
+    cannot."""
+    if install() is None:
+        return None
+    try:
+        builder, steps, fixed, written = update_of(program, metas)
+    except NoSteps:
+        return None
+    given = [_operand(m, None) for m in metas if not m.weak]
+    packed = Packed(Update(given=given, written=written, steps=steps, fixed=fixed))
+    # Both hold the memory.
+    return _Update(packed, builder)
+
+
+class _Update:
+    def __init__(self, packed, builder):
+        self.packed, self.builder = packed, builder
+        self.words = packed.words
+
+    def __call__(self, row, numbers):
+        return _update(self.words, row, numbers)
 
 
 def take_over(plan, requires):

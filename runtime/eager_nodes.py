@@ -7,6 +7,7 @@ from ..compiler.translate.language import cast, keep, native, require
 from .eager_words import (
     KEPT_AS_SHAPE,
     SAVED,
+    LeafObject,
     NodeObject,
     NodeRow,
     Routine,
@@ -16,12 +17,13 @@ from .eager_words import (
     is_subtype,
     new_object,
     new_tuple,
+    new_weak_reference,
     next_of,
     set_tuple_item,
     weak_target,
 )
 from .native_kinds import TensorObject, call_with
-from .node import Node, Saved, edge_of
+from .node import AccumulateGrad, Node, Saved, edge_of
 from .tensor import Storage, Tensor
 
 
@@ -63,13 +65,34 @@ def new_edge(words: Words, x: TensorObject) -> Object:
     before = x._node
     if is_subtype(type(before), Node) != 0:
         return (before, words.zero)
-    accumulator = x._accumulator
-    # With hooks it is something else, which keeps the end of the graph alive.
-    if before is None and type(accumulator) is ref and x._frame is None:
-        leaf = weak_target(accumulator)
-        if leaf is not None:
-            return (leaf, words.zero)
+    accumulator = keep(x._accumulator)
+    if before is None and x._frame is None:
+        # With hooks it is something else, which keeps the end of the graph alive.
+        if type(accumulator) is ref:
+            leaf = weak_target(accumulator)
+            if leaf is not None:
+                return (leaf, words.zero)
+        if accumulator is None or type(accumulator) is ref:
+            end = new_leaf(words, x, accumulator)
+            return (end, words.zero)
     return call_with(edge_of, (x,), None)
+
+
+@native()
+def new_leaf(words: Words, x: TensorObject, accumulator: Object) -> Object:
+    """The end of the graph at a leaf. `accumulator` is what the leaf knew of one before."""
+    end = cast(LeafObject, new_object(AccumulateGrad, 0))
+    # Making it may have run code that has made one.
+    require(x._accumulator is accumulator)
+    end.edges = words.no_edges
+    end.sequence = words.minus_one
+    end.hooks = None
+    end.pre_hooks = None
+    end.retained = None
+    end.post_hooks = None
+    end.variable = x
+    x._accumulator = new_weak_reference(end, words.null)
+    return end
 
 
 @native()

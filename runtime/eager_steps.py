@@ -13,6 +13,7 @@ from ..compiler import eager_kernels
 from ..compiler.dtypes import bool_, float32, float64
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import Meta
+from ..compiler.ops.view import cat
 from . import kernels
 from .array_program import Recorder
 from .eager_words import ELEMENTWISE, MOST_GIVEN, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
@@ -120,6 +121,11 @@ class Builder:
         steps, self.steps = self.steps, steps
         return steps, out
 
+    def write(self, value, target):
+        if value.dtype is not target.dtype or value.shape != target.shape:
+            raise NoSteps("a new value of another type or shape than its target")
+        self._elementwise(cast, {"dtype": value.dtype}, (value.dtype,), [value], target)
+
     def reads(self, k):
         """Whether a step reads what is given in a slot."""
         return any(place.slot == k for step in self.steps for place in step.places)
@@ -140,6 +146,8 @@ class Builder:
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         if op.kind == "elementwise":
             self._elementwise(op, attributes, types, operands, out)
+        elif op is cat:
+            self._join(attributes["axis"], operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
             self._reduction(op, attributes, types[0], operands[0], out)
         elif op.kind == "contraction" and meta.dtype.is_floating_point and len(meta.shape) == 2:
@@ -172,6 +180,13 @@ class Builder:
         self.steps.append(
             Step(kind=ELEMENTWISE, elementwise=address, places=places, strides=strides, rounds=rounds, size=size)
         )
+
+    def _join(self, axis, operands, out):
+        start = 0
+        for x in operands:
+            offset = out.offset + start * out.strides[axis] * out.dtype.size_bytes
+            self.write(x, Value(out.dtype, x.shape, out.strides, out.slot, offset))
+            start += x.shape[axis]
 
     def _reduction(self, op, attributes, dtype, x, out):
         if x.dtype is not dtype or not x.is_whole:
@@ -244,7 +259,7 @@ def _alias(op, attributes, x):
 
 def _loops(operands, out):
     """[(extent, strides of the operands and of the result)] of as few loops as there can be, the innermost last."""
-    strides = [_spread(x, out.shape) for x in operands] + [_row_major(out.shape)]
+    strides = [_spread(x, out.shape) for x in [*operands, out]]
     loops = []
     for n, steps in zip(reversed(out.shape), zip(*map(reversed, strides))):
         if n == 1:
@@ -253,7 +268,10 @@ def _loops(operands, out):
             loops[-1] = (loops[-1][0] * n, loops[-1][1])
         else:
             loops.append((n, steps))
-    return loops[::-1] or [(1, (*[0 if x.is_number else 1 for x in operands], 1))]
+    if not loops or len(loops) == 1 and loops[0][1][-1] != 1:
+        # Elements of the result that are not in a row are written one by one.
+        loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
+    return loops[::-1]
 
 
 def _spread(x, shape):
@@ -301,6 +319,19 @@ def derivative_of(recording):
     builder = Builder(given, len(new), MOST_GIVEN)
     add_program(builder, program)
     return builder, builder.finish(new), new
+
+
+def update_of(program, metas):
+    """(builder, steps, fixed addresses, what is written) of a rule whose results are written over what it is given."""
+    builder = Builder(metas, 0, MOST_GIVEN)
+    add_program(builder, program)
+    written = [k for k, number in enumerate(program.results) if number is not None]
+    # All new values are there before any is written.
+    new = [builder.values[program.results[k]] for k in written]
+    new = [value if value.slot in builder.fixed else builder.copied(value) for value in new]
+    for k, value in zip(written, new):
+        builder.write(value, builder.values[k])
+    return builder, builder.steps, list(builder.fixed.values()), written
 
 
 def add_program(builder, program):

@@ -36,7 +36,7 @@ from .tensor import Storage
 
 N_PLANS = 2048  # a power of 2
 HASH_MASK = (1 << 40) - 1
-MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 8
+MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
 ELEMENTWISE, REDUCTION, PRODUCT = range(3)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
@@ -56,7 +56,7 @@ NODE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
     "recording",
 )  # fmt: skip
-LEAF_FIELDS = ("sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
+LEAF_FIELDS = ("edges", "sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
 NodeObject = ObjectKind("Node", Node, {name: (f"node_{name}", Object) for name in NODE_FIELDS})
 LeafObject = ObjectKind("Leaf", AccumulateGrad, {name: (f"leaf_{name}", Object) for name in LEAF_FIELDS})
 RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_native", Object)})
@@ -176,11 +176,21 @@ class Derivative(Struct):
 NO_RESULT, COTANGENT = -1, -2
 
 
+class Update(Struct):
+    """The steps of an optimizer's rule for one row. given: what its tensors must be; written: which of them change."""
+
+    given: Rows(Operand)
+    written: Rows(I64)
+    steps: Rows(Step)
+    fixed: Rows(I64)
+
+
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     thread: the number of the one whose modes these are."""
 
     slow_sweep: Object
+    slow_update: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64
@@ -191,6 +201,7 @@ class Words(Struct):
     minus_one: Object
     sequence: Object  # of nodes: what counts
     null: Address
+    no_edges: Object
     array_class: Object
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
     new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))

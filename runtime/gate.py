@@ -136,8 +136,11 @@ def apply_inplace(op, target, operands, attributes):
 
 
 def inplace_eagerly(op, target, operands, attributes):
-    new = apply_eagerly(op, operands, attributes)
-    check_fits(op.name, target, new)
+    # Called by its own name, an op of tensors may be native code's.
+    is_native = state.frame is None and operands and operands[0].__class__ is Tensor
+    new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
+    if target._data is None or (target._data.shape, target._data.dtype) != (new._data.shape, new._data.dtype):
+        check_fits(op.name, target, new)
     check_writable(target)
     if new._node is not None:
         _keep_old_value(new._node, target)

@@ -53,6 +53,9 @@ CALLS = {
     "log_softmax": lambda x, y, v: functional.log_softmax(x, 0),
     "layer_norm": lambda x, y, v: functional.layer_norm(x, (5,)),
     "gelu": lambda x, y, v: functional.gelu(x),
+    "cat": lambda x, y, v: weft.cat([x, y, x], 1),
+    "columns": lambda x, y, v: weft.cat([x[:, 1:2].clone(), y[:, 2:3].clone()], 1),
+    "stack": lambda x, y, v: weft.stack([x, y]),
     "mse_loss": lambda x, y, v: functional.mse_loss(x, y),
 }
 
@@ -221,6 +224,22 @@ def test_without_native_code():
     environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_changes_in_place_have_the_bits_of_python():
+    found = []
+    plan.forget()
+    for _ in range(TIMES + 2):
+        x, y = numbers(3, 3), numbers(3, 3, seed=1)
+        x.add_(y).mul_(2.0).sub_(y[0]).exp_()
+        x[1].div_(3.0)
+        x += 1
+        y[2].zero_()
+        y.fill_(2.0)
+        found.append((x._version, x.numpy().tobytes()))
+    assert all(one == found[0] for one in found)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        y[0].add_(y)
 
 
 VIEWS = {
