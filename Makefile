@@ -1,10 +1,10 @@
-# make demo, make test, make test-interpreters, make bench, make lint, make clean. Needs CPython 3.10 to 3.13; everything
+# make demo, make test, make test-interpreters, make bench, make lint, make dist, make clean. Needs CPython 3.10 to 3.13; everything
 # else goes into .venv (and .venv-3.12, ... for other interpreters).
 PYTHON ?= python3
 VENV = .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-interpreters test-interpreter bench lint clean
+.PHONY: demo test test-interpreters test-interpreter bench lint dist clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/digits.py
@@ -40,8 +40,18 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
+# What would be uploaded, checked, and tried in an environment that has nothing else.
+dist: $(VENV)/dist
+	rm -rf dist build $(VENV)-dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd dist && ../$(VENV)-dist/bin/python -c "import weft; f = weft.compile(lambda x: (x * x).sum()); \
+		print(weft.weft_version, weft.value_and_grad(f)([1.0, 2.0])); import weft.nn, weft.optim, weft.distributions"
+
 clean:
-	rm -rf $(VENV) $(VENV)-3.* build weft.egg-info weft-demo.html weft_dump .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-dist build dist weft.egg-info weft-demo.html weft_dump .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A mark per set of extras: what is installed already is not asked of the network again.

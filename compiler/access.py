@@ -7,6 +7,7 @@ one `Access`. `collapsed` is its shortest form, in which two maps over the same 
 from dataclasses import dataclass
 from math import prod
 
+from .extent import divides
 from .kernels.loop import reduction_shape
 from .ops.table import TABLE
 from .rewrite import Rewriter
@@ -132,7 +133,7 @@ def _reads_well(access, reduction):
     _, n, inner = reduction_shape(reduction)
     length = n if inner == 1 else inner
     collapsed = access.collapsed
-    if not all(c % length == 0 for c in cuts(collapsed)):
+    if not all(divides(length, c) for c in cuts(collapsed)):
         return False
     return not goes_across(collapsed)
 

@@ -8,6 +8,7 @@ same order, so both give the same bits.
 from .dtypes import float32
 from .ops.arithmetic import add
 from .ops.comparison import cast
+from .ops.complex_numbers import conjugate
 from .ops.reduction import sum_
 from .ops.view import reshape
 
@@ -35,22 +36,25 @@ def has_rule(op, index):
 
 def vjp(op, index, cotangent, out, operands, attributes):
     """The cotangent of one operand, conformed; None if the op has no derivative there."""
-    if "view" not in op.extra and op.kind != "view" and _has_halves((cotangent, out, *operands)):
+    if "view" not in op.extra and op.kind != "view" and (cotangent.dtype.is_half or out.dtype.is_half):
         wide = [_in_float32(x) for x in (cotangent, out, *operands)]
         result = vjp(op, index, wide[0], wide[1], wide[2:], attributes)
         return None if result is None else cast(result, dtype=operands[index].dtype)
     if op.vjp == () and op.kind == "composite":
         result = _derived(op, index, cotangent, operands, attributes)
     else:
-        rule = op.vjp_rule(index)
-        result = None if rule is None else rule(cotangent, out, *operands, **attributes)
+        result = _by_rule(op, index, cotangent, out, operands, attributes)
     if result is None:
         return None
     return conform(result, operands[index].shape, operands[index].dtype)
 
 
-def _has_halves(values):
-    return True in [hasattr(x, "dtype") and x.dtype.is_half for x in values]
+def _by_rule(op, index, cotangent, out, operands, attributes):
+    rule = op.vjp_rule(index)
+    if rule is None or not cotangent.dtype.is_complex or "conjugate" in op.traits:
+        return None if rule is None else rule(cotangent, out, *operands, **attributes)
+    # Rules say g f'(z); what is passed on is g conj(f'(z)) (ops/complex_numbers.py).
+    return conjugate(rule(conjugate(cotangent), out, *operands, **attributes))
 
 
 def _in_float32(x):
@@ -139,7 +143,7 @@ def _derived(op, index, cotangent, operands, attributes):
             continue
         inner = [o.value if isinstance(o, _Traced) else o for o in entry.operands]
         for k, o in enumerate(entry.operands):
-            if id(o) in reached and o.dtype.is_floating_point:
+            if id(o) in reached and o.dtype.is_differentiable:
                 part = vjp(entry.op, k, collected[id(entry)], entry.value, inner, entry.attributes)
                 if part is not None:
                     before = collected.get(id(o))

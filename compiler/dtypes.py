@@ -1,7 +1,8 @@
 """Element types and PyTorch's promotion rules.
 
-Promotion looks at three categories (bool < integer < floating) and at how an operand came in: tensors with dimensions
-outrank zero-dimensional tensors, which outrank Python numbers; a lower rank only decides if its category is higher.
+Promotion looks at four categories (bool < integer < floating < complex) and at how an operand came in: tensors with
+dimensions outrank zero-dimensional tensors, which outrank Python numbers; a lower rank only decides if its category is
+higher.
 Source: the "Type Promotion Doc" section of PyTorch's `tensor_attributes` page.
 """
 
@@ -9,7 +10,8 @@ import numpy as np
 
 
 class DType:
-    """One element type. `category` is 0 for bool, 1 for integers, 2 for floating point; `size_bytes` per element.
+    """One element type. `category` is 0 for bool, 1 for integers, 2 for floating point, 3 for complex; `size_bytes` per
+    element.
     `numpy` is what arrays of it are (storage.py).
 
     `element` is the code generator's name of it, None for types that no generated code knows: eager mode computes these
@@ -41,7 +43,19 @@ class DType:
 
     @property
     def is_complex(self):
-        return False
+        return self.category == 3
+
+    @property
+    def is_differentiable(self):
+        return self.category >= 2
+
+    def to_real(self):
+        """The type of the parts of a complex number; itself for other types."""
+        return _BY_NAME[f"float{self.size_bytes * 4}"] if self.category == 3 else self
+
+    def to_complex(self):
+        """The complex type whose parts have this type, or hold it."""
+        return self if self.category == 3 else complex128 if self.size_bytes == 8 and self.category == 2 else complex64
 
     @property
     def is_signed(self):
@@ -70,7 +84,10 @@ float16 = DType("float16", 2, wide=float32)
 # NumPy has no such type. Bytes without meaning: what NumPy is asked to compute with them is an error, not a number.
 bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2")
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+complex64 = DType("complex64", 3)
+complex128 = DType("complex128", 3)
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NUMPY = {d.numpy: d for d in ALL}
 _HOLDING_BOTH = {1: int16, 2: float32}
@@ -104,7 +121,8 @@ def promote(a, b):
     if a is b:
         return a
     if a.category != b.category:
-        return a if a.category > b.category else b
+        high, low = (a, b) if a.category > b.category else (b, a)
+        return promote(high, low.to_complex()) if high.category == 3 and low.category == 2 else high
     if a.size_bytes == b.size_bytes:
         # Neither holds all of the other: uint8 and int8, float16 and bfloat16.
         return _HOLDING_BOTH[a.category]
@@ -117,13 +135,14 @@ def result_type(operands, default_float):
     for operand in operands:
         rank = 2 if operand.weak else (0 if operand.shape else 1)
         d = operand.dtype
-        if rank == 2 and d.category == 2:
-            d = default_float
+        if rank == 2 and d.category >= 2:
+            d = default_float if d.category == 2 else default_float.to_complex()
         ranks[rank] = d if ranks[rank] is None else promote(ranks[rank], d)
     result = None
     for d in ranks:
         if d is not None and (result is None or d.category > result.category):
-            result = d
+            # Of a number and a tensor with dimensions the width is the tensor's.
+            result = result.to_complex() if result is not None and result.category == 2 else d
     return result
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from .access import cuts, goes_across, is_contiguous
 from .dtypes import bool_
+from .extent import divides, estimated, identical
 from .precedence import Precedence
 from .reads import analyse
 
@@ -105,7 +106,11 @@ def _edges_by_size(state):
         bases = [base for base, _ in producers(state.reads, value)]
         is_mask = value.dtype is bool_ and len(bases) == 1 and bases[0].number in state.reads.exists
         for base in bases:
-            edges[base, value] = is_mask, -max(group.size, state.group_of[base.number].size), value.number
+            edges[base, value] = (
+                is_mask,
+                -max(estimated(group.size), estimated(state.group_of[base.number].size)),
+                value.number,
+            )
     return sorted(edges, key=edges.get)
 
 
@@ -184,13 +189,13 @@ def _obstacle(state, x, y):
 def _joined(state, x, y):
     """(the group of both, None), or (None, why not). x may feed y, not the other way."""
     merged = Group(x.number, "loop", sorted(x.values + y.values, key=lambda v: v.number))
-    big, small = (x, y) if x.size >= y.size else (y, x)
+    big, small = (x, y) if estimated(x.size) >= estimated(y.size) else (y, x)
     edges = _edges(state, x, y)
     merged.size, merged.row, merged.outer = big.size, big.row, big.outer
     merged.level = big.level | small.level
     merged.across = big.across or small.across
     merged.cuts = {k: big.cuts[k] | small.cuts[k] for k in big.cuts}
-    if big.size == small.size:
+    if identical(big.size, small.size):
         reason = _unify_equal(merged, big, small)
     else:
         reason = _place_small(merged, big, small, edges, small is x)
@@ -208,9 +213,9 @@ def _edges(state, x, y):
 
 
 def _unify_equal(merged, x, y):
-    if x.row and y.row and x.row != y.row:
+    if x.row and y.row and not identical(x.row, y.row):
         return f"rows of {x.row} and of {y.row} elements"
-    if x.outer and y.outer and x.outer != y.outer:
+    if x.outer and y.outer and not identical(x.outer, y.outer):
         return "column sums over different axes"
     merged.row, merged.outer = x.row or y.row, x.outer or y.outer
     return None
@@ -226,11 +231,11 @@ def _place_small(merged, big, small, edges, small_feeds):
         level, expected = "column", big.outer * big.row
     else:
         level = "row"
-        if not big.row and (small.size < 2 or big.size % small.size):
+        if not big.row and (small.size < 2 or not divides(small.size, big.size)):
             return f"{small.size} elements against {big.size}"
         merged.row = big.row or big.size // small.size
         expected = big.size // merged.row
-    if small.size != expected:
+    if not identical(small.size, expected):
         return f"{small.size} elements against {expected} rows" if level == "row" else "not one element per column"
     merged.level |= dict.fromkeys(small.level, level)
     merged.cuts = {k: set(v) for k, v in big.cuts.items()}
@@ -260,12 +265,14 @@ def _edge_obstacle(merged, base, read, consumer):
     if source == "row" and target == "full" and access.offset == 0:
         rows = access.size
         for d in base.shape or (1,):
+            if not divides(d, rows):
+                return "its rows are read in another order"
             rows //= d
         if _is_row_broadcast(access.collapsed, access.size // rows, rows):
             merged.row = merged.row or rows
             return None if merged.row == rows else f"it is repeated {rows} times, rows have {merged.row} elements"
         return "its rows are read in another order"
-    if source == "full" and target == "full" and not merged.row and merged.size == access.size and not whole:
+    if source == "full" and target == "full" and not merged.row and identical(merged.size, access.size) and not whole:
         return "it is read in another order"
     return f"a {source} value is read by a {target} value"
 
@@ -286,13 +293,13 @@ def _cut_obstacle(merged):
         boundaries |= {c * row for c in merged.cuts["row"]} | {row}
     if merged.outer > 1:
         boundaries.add(merged.size // merged.outer)
-    if any(c != row for c in merged.cuts["column"]):
+    if any(not identical(c, row) for c in merged.cuts["column"]):
         return "a strided read beside column sums"
     last = 1
-    for c in sorted(boundaries):
-        if c % last or merged.size % c:
+    for c in sorted(boundaries, key=estimated):
+        if not (divides(last, c) and divides(c, merged.size)):
             return f"strides change after {last} and after {c} elements"
-        if row and c % row:
+        if row and not divides(row, c):
             return f"a stride changes after {c} elements, inside a row of {row}"
         last = c
     return None
@@ -308,7 +315,12 @@ def _join_siblings(state):
         for value in group.values:
             for read in state.reads.by_value[value.number]:
                 base = read.access.base
-                if read.fusable and is_contiguous(read.access.collapsed) and read.access.size == group.size > 1:
+                if (
+                    read.fusable
+                    and is_contiguous(read.access.collapsed)
+                    and identical(read.access.size, group.size)
+                    and group.size > 1
+                ):
                     readers.setdefault(base.number, {})[value.number] = value
     for values in readers.values():
         first, *rest = values.values()

@@ -16,6 +16,7 @@ import ast
 import re
 
 from . import dtypes
+from .extent import Extent, Ratio, is_open
 from .kernels.kernel import Source
 from .ops.table import TABLE, Op
 
@@ -94,7 +95,14 @@ class Graph:
 
     def constant(self, number):
         """A Python number written in a rule or decomposition."""
-        kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+        kinds = {
+            bool: dtypes.bool_,
+            int: dtypes.int64,
+            float: dtypes.float64,
+            complex: dtypes.complex128,
+            Extent: dtypes.int64,
+            Ratio: dtypes.float64,
+        }
         dtype = kinds[type(number)]
         return Value(self, TABLE["constant"], (), {"value": number}, (), dtype, weak=True)
 
@@ -152,7 +160,7 @@ class Graph:
             assert v.graph is self and v.number == k, f"{v!r} stands at {k}"
             for operand in v.operands:
                 assert operand.graph is self and operand.number < k, f"{_line(v)}: operand {operand!r} is not earlier"
-            assert all(isinstance(d, int) and d >= 0 for d in v.shape), _line(v)
+            assert all((isinstance(d, int) or is_open(d)) and d >= 0 for d in v.shape), _line(v)
             if not v.is_source and v.op.infer is not None:
                 meta = v.op.infer(v.operands, v.attributes, self.default_float)
                 given = (meta.shape, meta.dtype)

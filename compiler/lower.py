@@ -15,6 +15,7 @@ from functools import partial
 from math import prod
 
 from .dtypes import element_of
+from .extent import is_open
 from .loopnest import Accumulate, Apply, At, Column, Kernel, Load, Loop, Reduce, Store, Sweep
 from .lowered import Loops
 from .reads import can_fail, is_expensive
@@ -67,7 +68,9 @@ class _Nest(Registers):
 
     def is_transposing(self):
         """Whether something is read along the last prefix loop while its rows are walked across."""
-        if self.group.row or not self.dims or self.dims[-1] % _TILE or self.inner < self.lanes:
+        if self.group.row or not self.dims or is_open(self.dims[-1]) or is_open(self.inner):
+            return False
+        if self.dims[-1] % _TILE or self.inner < self.lanes:
             return False
         for value in self.group.values:
             for read in self.reads.by_value[value.number]:
@@ -95,7 +98,7 @@ class _Nest(Registers):
 
     def row_body(self, columns=(), unrolled=None):
         """All passes over one row, with the row's own values between them."""
-        short = -(-self.width // self.lanes) <= self.target.short_row if unrolled is None else unrolled
+        short = self.is_short(self.width) if unrolled is None else unrolled
         self.row_block, self.lane_block = Block(), Block()
         passes = self.passes(columns)
         if not short:
@@ -110,6 +113,10 @@ class _Nest(Registers):
             if self.group.level[value.number] == "row":
                 self.finish_row_value(value)
         return self.take_row()
+
+    def is_short(self, width):
+        """Whether a row may be unrolled."""
+        return not is_open(width) and -(-width // self.lanes) <= self.target.short_row
 
     def single_body(self):
         """A domain of one element: no loops, no vectors."""
@@ -162,7 +169,8 @@ class _Nest(Registers):
             if first == self.now and value not in self.stored:
                 block.stores.append(Store(parameter, self.kept_at(value), self.value(value)))
         body = tuple(block.statements + block.stores)
-        self.row_block.statements.append(Sweep(self.width, body, short, not short and _shares_body(body)))
+        rotated = not short and not is_open(self.width) and _shares_body(body)
+        self.row_block.statements.append(Sweep(self.width, body, short, rotated))
 
     def reduce(self, value, operand):
         result = self.fresh()
@@ -207,8 +215,8 @@ class _Nest(Registers):
 
     # --- column sums --------------------------------------------------------------------------------------------------
     def column_nest(self):
-        if self.row_sums or self.inner <= WHOLE_ROWS:
-            return self.column_body(in_memory=self.vectors > self.target.short_row)
+        if self.row_sums or is_open(self.inner) or self.inner <= WHOLE_ROWS:
+            return self.column_body(in_memory=not self.is_short(self.inner))
         return self.column_chunks()
 
     def column_chunks(self):

@@ -14,6 +14,7 @@ from math import prod
 
 from .dtypes import element_of
 from .emit.gemm import scratch_bytes
+from .extent import estimated
 from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import CALLER, Part, Touch, kernel_parts, product_parts
@@ -137,8 +138,9 @@ class Product:
         if prod(batch) > 1:
             return [Cut("matrices", 1, prod(batch))]
         # In the gradient of a weight the rows are features.
-        is_transposed = self.left.strides[-1] != 1 and m >= target.few_columns
-        if n >= target.few_columns and m <= target.many_rows and not is_transposed:
+        many, wide = estimated(m), estimated(n)
+        is_transposed = self.left.strides[-1] != 1 and many >= target.few_columns
+        if wide >= target.few_columns and many <= target.many_rows and not is_transposed:
             return [Cut("columns", COLUMNS, -(-n // COLUMNS))]
         unit = COLUMNS if is_transposed else target.tile_heights[0]
         return [Cut("rows", unit, -(-m // unit))]

@@ -8,8 +8,10 @@ other before they write those.
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
+from .extent import estimated, identical, is_open, upper
 from .schedule import reads_in_step
 from .target import LINE_BYTES
 
@@ -38,47 +40,70 @@ class _Arena:
 
         | reserved | taken | gap | taken | taken | end ...
 
-    `gaps`: (size, start) in rising order; `gap_at`, `gap_before`: their sizes by start and by end.
+    `gaps`: (size, about where, start) in rising order; `gap_at`, `gap_before`: their sizes by start and by end.
+    Gaps of a size known at run time are in `open_gaps`: they are taken by what has the very same size.
     """
 
     def __init__(self, reserved):
         self.end = self.size = reserved
-        self.gaps, self.gap_at, self.gap_before = [], {}, {}
+        self.gaps, self.open_gaps, self.gap_at, self.gap_before = [], [], {}, {}
 
     def take(self, size):
-        size = max(_round_up(size), _ALIGNMENT)
-        k = bisect_left(self.gaps, (size,))
-        if k < len(self.gaps):
-            gap, start = self.gaps[k]
+        size = upper(_round_up(size), _ALIGNMENT)
+        found = self._fitting(size)
+        if found is not None:
+            gap, _, start = found
             self._close(gap, start)
-            if gap > size:
+            if not identical(gap, size):
                 self._open(gap - size, start + size)
         else:
             start = self.end
             self.end += size
-            self.size = max(self.size, self.end)
+            self.size = upper(self.size, self.end)
         return start, start + size
+
+    def _fitting(self, size):
+        if is_open(size):
+            return next((gap for gap in self.open_gaps if identical(gap[0], size)), None)
+        k = bisect_left(self.gaps, (size,))
+        return self.gaps[k] if k < len(self.gaps) else None
 
     def give_back(self, stretch):
         start, stop = stretch
-        if start in self.gap_before:
-            start -= self._close(self.gap_before[start], start - self.gap_before[start])
-        if stop in self.gap_at:
-            stop += self._close(self.gap_at[stop], stop)
-        if stop == self.end:
+        before, after = self.gap_before.get(_key(start)), self.gap_at.get(_key(stop))
+        if before is not None:
+            start -= self._close(before, start - before)
+        if after is not None:
+            stop += self._close(after, stop)
+        if identical(stop, self.end):
             self.end = start
         else:
             self._open(stop - start, start)
 
     def _open(self, size, start):
-        insort(self.gaps, (size, start))
-        self.gap_at[start] = self.gap_before[start + size] = size
+        gap = size, estimated(start), start
+        if is_open(size):
+            self.open_gaps.append(gap)
+        else:
+            insort(self.gaps, gap)
+        self.gap_at[_key(start)] = self.gap_before[_key(start + size)] = size
 
     def _close(self, size, start):
         """A gap is none any more; its size."""
-        del self.gaps[bisect_left(self.gaps, (size, start))]
-        del self.gap_at[start], self.gap_before[start + size]
+        if is_open(size):
+            self.open_gaps = [gap for gap in self.open_gaps if not identical(gap[2], start)]
+        else:
+            k = bisect_left(self.gaps, (size, estimated(start)))
+            while not identical(self.gaps[k][2], start):
+                k += 1
+            del self.gaps[k]
+        del self.gap_at[_key(start)], self.gap_before[_key(start + size)]
         return size
+
+
+def _key(position):
+    """What tells positions apart that are not the same for every n."""
+    return str(position) if is_open(position) else position
 
 
 def _round_up(size):
@@ -97,7 +122,7 @@ def plan_memory(schedule, steps):
     last_use = {}
     for k, (_, _, read, _) in enumerate(steps):
         last_use.update((v.number, k) for v in read)
-    most_scratch = max((worker_bytes(sizes) for *_, sizes in steps), default=0)
+    most_scratch = reduce(upper, (worker_bytes(sizes) for *_, sizes in steps), 0)
     arena, scratch, ending = _Arena(most_scratch), {}, {}
     for k, (group, written, read, sizes) in enumerate(steps):
         at = 0
@@ -133,7 +158,7 @@ def _replaced(schedule, group, value, candidates):
         return None
     reads, stored = schedule.fusion.reads, schedule.stored
     for old in candidates:
-        same_size = (prod(old.shape), old.dtype.size_bytes) == (prod(value.shape), value.dtype.size_bytes)
+        same_size = identical(prod(old.shape), prod(value.shape)) and old.dtype.size_bytes == value.dtype.size_bytes
         if same_size and reads_in_step(reads, group, value, old, stored):
             return old
     return None

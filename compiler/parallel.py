@@ -22,6 +22,7 @@ from math import prod
 
 from .dtypes import element_of
 from .emit.pool_memory import MOST_WAITS
+from .extent import estimated
 from .loopnest import (
     Accumulate,
     Apply,
@@ -38,7 +39,7 @@ from .loopnest import (
     Update,
     statements,
 )
-from .regions import Part, Touched
+from .regions import Part, Touched, walk
 from .target import LINE_BYTES
 
 # Columns that threads get at once: a cache line of f32.
@@ -92,6 +93,12 @@ def share(works, target):
     return Team(tuple(cuts), tuple(waits), most, int(shared_ns))
 
 
+def note_large(works, scope, target):
+    """Ask from which extent on sharing pays, so that another program does for extents on the other side of that."""
+    most = max((w.cost for w in works if w.cuts({})), default=0)
+    return most > 0 and scope.n >= int(scope.n.number * target.large_ns / most) + (most < target.large_ns)
+
+
 def _choose(work, since_wait, owners, target):
     """(cut or None, touches) of the next step: the way that takes the least time in two threads."""
     ways = [(work.cost, None)] + [(work.cost / 2, cut) for cut in work.cuts(owners)]
@@ -108,7 +115,7 @@ def _choose(work, since_wait, owners, target):
 def _moving_ns(touches, owners, target):
     """The time it takes to fetch from other threads' caches what they own of what is touched, half of it."""
     owned = [(t, owners.get(t.place)) for t in touches]
-    moved = sum(t.n_bytes for t, owner in owned if isinstance(owner, Part) and owner != t.by)
+    moved = sum(estimated(t.n_bytes) for t, owner in owned if isinstance(owner, Part) and owner != t.by)
     return moved / 2 * target.move_ns_per_byte
 
 
@@ -116,8 +123,9 @@ def _moving_ns(touches, owners, target):
 def product_cost_ns(value, target):
     left, right = value.operands
     element, size = element_of(value.dtype), value.dtype.size_bytes
-    n_bytes = size * sum(prod(v.shape) for v in (value, left, right))
-    return max(2 * prod(value.shape) * left.shape[-1] / target.flops_per_ns[element], n_bytes / target.bytes_per_ns)
+    n_bytes = estimated(size * sum(prod(v.shape) for v in (value, left, right)))
+    n_flops = estimated(2 * prod(value.shape) * left.shape[-1])
+    return max(n_flops / target.flops_per_ns[element], n_bytes / target.bytes_per_ns)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -129,11 +137,13 @@ def kernel_cuts(kernel, aliases, wished, target):
     """The Cuts of a kernel, best first. `aliases`: for parameters that point to the memory of another one, that other;
     `wished`: (element bytes, Part) of what it touches and other steps have cut."""
     every = list(statements(kernel.body))
-    if kernel.checks or any(isinstance(s, Update) for s in every) or not _is_in_step(every, aliases):
+    if kernel.checks or any(isinstance(s, Update) for s in every):
         return []
+    if not _is_in_step(every, aliases):
+        return _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
     rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
-    n_rows = prod(s.extent for s in every if isinstance(s, Loop))
+    n_rows = estimated(prod(s.extent for s in every if isinstance(s, Loop)))
     return columns + flat + rows if not rows or n_rows <= target.many_rows else rows + columns + flat
 
 
@@ -149,12 +159,49 @@ def _is_in_step(every, aliases):
     return all(len(found) == 1 for found in positions.values())
 
 
+def _stays_in_rows(body, aliases):
+    """Whether every iteration of the outermost loop reads and writes of what is stored a stretch of its own."""
+    outermost, found = body[-1], {}
+    if not isinstance(outermost, Loop):
+        return False
+    uses = [
+        (aliases.get(s.parameter, s.parameter), s, loops, sweep)
+        for s, loops, sweep in walk(body, (), None)
+        if isinstance(s, (Load, Store, Extreme))
+    ]
+    stored = {name for name, s, _, _ in uses if isinstance(s, Store)}
+    for name, s, loops, sweep in uses:
+        if name in stored:
+            found.setdefault(name, []).append(_stretch(s, outermost, loops, sweep))
+    return all(_fit(stretches) for stretches in found.values())
+
+
+def _fit(stretches):
+    steps = {None if s is None else s[0] for s in stretches}
+    return len(steps) == 1 and None not in steps and all(0 <= first <= last < step for step, first, last in stretches)
+
+
+def _stretch(s, outermost, loops, sweep):
+    """(step of the outermost loop, first and last element from there) of a statement; None if it cannot be told."""
+    if isinstance(s, Extreme) or getattr(s, "indices", ()) or any(loop.split for loop in loops):
+        return None
+    extents, step = {loop.index: loop.extent for loop in loops}, 0
+    first = last = s.at.constant
+    for name, c in (*s.at.terms, ("", s.at.lane)):
+        if name == outermost.index:
+            step += c
+            continue
+        reach = c * ((extents[name] if name else sweep.extent if sweep else 1) - 1)
+        first, last = first + min(reach, 0), last + max(reach, 0)
+    return step, first, last
+
+
 def _rows(body, target):
     """The cuts of a kernel that is one nest of loops, by its outermost loop."""
     *before, nest = body
     if not all(isinstance(s, _PURE) for s in before) or not isinstance(nest, Loop) or nest.columns:
         return []
-    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if nest.extent >= target.few_columns]
+    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if estimated(nest.extent) >= target.few_columns]
     return [Cut("rows", u, -(-nest.extent // u)) for u in units]
 
 
@@ -163,7 +210,12 @@ def _columns(kernel, every, target):
     columns = [c for s in every if isinstance(s, Loop) for c in s.columns]
     extents = {s.extent for s in kernel.sweeps} | {c.extent for c in columns}
     across = any(isinstance(s, (Reduce, Extreme)) for s in every) or _stores_numbers(kernel.body)
-    if len(extents) != 1 or across or min(extents) < target.few_columns or len({s.unrolled for s in kernel.sweeps}) > 1:
+    if (
+        len(extents) != 1
+        or across
+        or min(map(estimated, extents)) < target.few_columns
+        or len({s.unrolled for s in kernel.sweeps}) > 1
+    ):
         return []
     (extent,) = extents
     return [Cut("columns", COLUMNS, -(-extent // COLUMNS))]
@@ -195,9 +247,9 @@ def _cost_ns(body, lanes, target):
     total = 0.0
     for s in body:
         if isinstance(s, Loop):
-            total += s.extent * _cost_ns(s.body, lanes, target)
+            total += estimated(s.extent) * _cost_ns(s.body, lanes, target)
         elif isinstance(s, Sweep):
-            total += -(-s.extent // lanes) * _cost_ns(s.body, lanes, target)
+            total += -(-estimated(s.extent) // lanes) * _cost_ns(s.body, lanes, target)
         else:
             total += _statement_ns(s, target)
     return total
@@ -209,5 +261,5 @@ def _statement_ns(s, target):
     if isinstance(s, Accumulate):
         return 2 * target.memory_ns
     if isinstance(s, Extreme):
-        return s.count * target.memory_ns
+        return estimated(s.count) * target.memory_ns
     return target.costs_ns[s.op.cost if isinstance(s, Apply) else "cheap"]

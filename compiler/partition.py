@@ -9,6 +9,7 @@ scattered reads are never computed twice. Method: networkx.minimum_cut with Boyk
 from dataclasses import dataclass
 from math import inf, prod
 
+from .extent import estimated
 from .graph import INPUT, SCALAR, Graph
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
@@ -18,7 +19,8 @@ _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 class Split:
     """Two graphs. `forward.outputs` ends with the saved values. `sources` says where the backward's inputs come from,
     in order: ("saved", k), ("output", k), ("input", number of the joint input) or ("cotangent", k); `scalars` likewise
-    gives the joint graph's scalar for each of the backward's. `given`: the first two kinds by the joint's values."""
+    gives the joint graph's scalar for each of the backward's. `given`: the first two kinds by the joint's values.
+    `cut`: the numbers of the joint's values that are in memory in between."""
 
     forward: Graph
     backward: Graph
@@ -26,13 +28,14 @@ class Split:
     sources: tuple
     scalars: tuple
     given: dict
+    cut: tuple
 
 
-def split(joint, n_forward, n_cotangents, readable, kept=()):
+def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None):
     """joint.outputs: the forward's results, then gradients. Its last n_cotangents inputs are the cotangents.
 
     readable: positions, among joint.inputs(), of the inputs that still hold their value when the backward runs.
-    kept: positions, among the forward's results, of those that do.
+    kept: positions, among the forward's results, of those that do. cut: what was decided before, if it was.
     """
     inputs = joint.inputs()
     cotangents = inputs[len(inputs) - n_cotangents :]
@@ -41,7 +44,8 @@ def split(joint, n_forward, n_cotangents, readable, kept=()):
     boundary = _boundary(joint, gradients, dependent)
     free = {v.number for k, v in enumerate(inputs) if k in readable}
     results = {joint.outputs[k].number: k for k in reversed(kept) if joint.outputs[k].op is not INPUT}
-    cut = _minimum_cut(joint, boundary, free | results.keys())
+    if cut is None:
+        cut = _minimum_cut(joint, boundary, free | results.keys())
     saved = [v for v in joint.values if v.number in cut and v.number not in free and v.number not in results]
     given = {v.number: ("saved", k) for k, v in enumerate(saved)}
     given.update((number, ("output", k)) for number, k in results.items() if number in cut)
@@ -49,7 +53,7 @@ def split(joint, n_forward, n_cotangents, readable, kept=()):
     ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
     ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
     backward, sources, scalars = _backward(joint, gradients, {**given, **ends})
-    return Split(forward, backward, len(saved), sources, scalars, given)
+    return Split(forward, backward, len(saved), sources, scalars, given, tuple(sorted(cut)))
 
 
 def backward_from(joint, n_forward, n_cotangents, readable, given):
@@ -103,7 +107,7 @@ def _boundary(graph, gradients, dependent):
 
 
 def _cost(value, free):
-    size = prod(value.shape) * value.dtype.size_bytes
+    size = estimated(prod(value.shape)) * value.dtype.size_bytes
     if value.number in free:
         return size + 1
     return (3 if value.op is INPUT else 2) * size + 8

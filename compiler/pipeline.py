@@ -1,26 +1,29 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory -> share -> emit
+    graph -> decompose -> join parts -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory
+    -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
 
 import json
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
+from .extent import scope_of, upper
 from .fuse import fuse
+from .join_parts import join_parts
 from .legalize import legalize, settle
 from .likeness import likeness
 from .lower import lower
 from .lowered import Loops, Product
 from .memory import plan_memory, worker_bytes
-from .parallel import share
+from .parallel import note_large, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
@@ -52,6 +55,7 @@ class Plan:
     """What the runtime and `explain` need to know about a program; kept in the disk cache beside its object code.
 
     `has_team`: whether threads share it; `worker_bytes`: scratch memory that each of them needs, beside the arena.
+    `extents`: texts of the extents known at run time, in the order of @extents.
     `symbols`: names of the routines it calls, in the order of their words in the table (emit/program.py).
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
@@ -63,6 +67,7 @@ class Plan:
     n_outputs: int
     n_scalars: int
     symbols: tuple
+    extents: tuple
     kernels: tuple
     refusals: tuple
     groups: dict
@@ -74,7 +79,7 @@ class Plan:
         """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         groups = {str(k): v for k, v in self.groups.items()}
-        own["symbols"] = list(self.symbols)
+        own["symbols"], own["extents"] = list(self.symbols), list(self.extents)
         return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
 
     @classmethod
@@ -84,7 +89,7 @@ class Plan:
             KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in given.pop("kernels")
         ]
         groups = {int(k): v for k, v in given.pop("groups").items()}
-        given["symbols"] = tuple(given["symbols"])
+        given["symbols"], given["extents"] = tuple(given["symbols"]), tuple(given["extents"])
         return cls(**{**given, "kernels": tuple(kernels), "refusals": tuple(given["refusals"]), "groups": groups})
 
 
@@ -108,19 +113,24 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     graph.verify_results()
     primitive, first = decompose(graph)
     show("decomposed", primitive)
-    legal, second = legalize(primitive)
+    # Before legalizing, which cuts joins of very many parts.
+    joined, joining = join_parts(primitive)
+    legal, second = legalize(joined)
     simple, third = simplify(legal)
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
     settled, fourth = settle(simple)
     show("simplified", settled)
-    trace = follow(follow(follow(first, second), third), fourth)
+    trace = follow(follow(follow(follow(first, joining), second), third), fourth)
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)
     steps = _lower_all(order, target)
     memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
-    team = share(works(order, steps, memory, target), target)
+    work = works(order, steps, memory, target)
+    team = share(work, target)
+    if (scope := scope_of(settled.inputs())) is not None:
+        note_large(work, scope, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
     text, plan = _emit(trace, order, steps, memory, team, target, in_one)
@@ -241,19 +251,21 @@ def _emit(trace, order, steps, memory, team, target, in_one):
     for old, new in enumerate(trace):
         if new is not None and accesses[new.number].base.number in numbers:
             groups[old] = numbers[accesses[new.number].base.number]
+    text = str(module)
     plan = Plan(
         memory.arena_bytes,
         team is not None,
-        max((worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), default=0),
+        reduce(upper, (worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), 0),
         len(settled.inputs()),
         len(settled.outputs),
         len(settled.scalars()),
         tuple(program.symbols),
+        tuple(module.extents),
         tuple(kernels),
         tuple(str(r) for r in fusion.refusals),
         groups,
     )
-    return str(module), plan
+    return text, plan
 
 
 def _info(name, step):

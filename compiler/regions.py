@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .access import collapse
+from .extent import is_open, may_be_less
 from .loopnest import SIZES, Extreme, Load, Loop, Store, Sweep
 
 CALLER, ALL = "caller", "all"
@@ -63,7 +64,12 @@ class Touch:
         if self.place.kind != "arena":
             return self.place.index == other.place.index
         starts = self.place.index, other.place.index
-        return starts[0] < starts[1] + other.n_bytes and starts[1] < starts[0] + self.n_bytes
+        return may_be_less(starts[0], starts[1] + other.n_bytes) and may_be_less(starts[1], starts[0] + self.n_bytes)
+
+    @property
+    def is_open(self):
+        """Whether only the call will tell where it is."""
+        return is_open(self.place.index) or is_open(self.n_bytes)
 
     def conflicts(self, other):
         """Whether one thread's touch may come too early or too late for another's."""
@@ -74,10 +80,11 @@ class Touch:
 
 
 class Touched:
-    """Touches, found by where they are: those of arrays by the array, those of the arena by where they start."""
+    """Touches, found by where they are: those of arrays by the array, those of the arena by where they start, if that
+    is known."""
 
     def __init__(self):
-        self.known, self.arrays = set(), {}
+        self.known, self.arrays, self.open = set(), {}, []
         self.starts, self.arena, self.longest = [], [], 0
 
     def add(self, touches):
@@ -87,6 +94,9 @@ class Touched:
             self.known.add(touch)
             if touch.place.kind != "arena":
                 self.arrays.setdefault(touch.place, []).append(touch)
+                continue
+            if touch.is_open:
+                self.open.append(touch)
                 continue
             k = bisect_left(self.starts, touch.place.index)
             self.starts.insert(k, touch.place.index)
@@ -100,8 +110,10 @@ class Touched:
     def near(self, touch):
         if touch.place.kind != "arena":
             return self.arrays.get(touch.place, ())
+        if touch.is_open:
+            return self.arena + self.open
         first = bisect_left(self.starts, touch.place.index - self.longest)
-        return self.arena[first : bisect_left(self.starts, touch.place.index + touch.n_bytes)]
+        return self.open + self.arena[first : bisect_left(self.starts, touch.place.index + touch.n_bytes)]
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -144,7 +156,7 @@ def _owned(start, step, cut, extent, others, size):
 def kernel_parts(kernel, cut):
     """{(parameter's name, whether it is written): who touches it} for a kernel with this cut."""
     elements, found = {p.name: p.element for p in kernel.parameters}, {}
-    for statement, loops, sweep in _walk(kernel.body, (), None):
+    for statement, loops, sweep in walk(kernel.body, (), None):
         for name, writes, at, extra in _uses(statement):
             size = SIZES[elements[name]]
             owner = _owner(cut, at, loops, sweep, extra, size)
@@ -153,12 +165,12 @@ def kernel_parts(kernel, cut):
     return found
 
 
-def _walk(body, loops, sweep):
+def walk(body, loops, sweep):
     for s in body:
         if isinstance(s, Loop):
-            yield from _walk(s.body, (*loops, s), sweep)
+            yield from walk(s.body, (*loops, s), sweep)
         elif isinstance(s, Sweep):
-            yield from _walk(s.body, loops, s)
+            yield from walk(s.body, loops, s)
         else:
             yield s, loops, sweep
 

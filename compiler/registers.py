@@ -9,6 +9,7 @@ import numpy as np
 
 from .access import own_access
 from .dtypes import element_of, memory_element
+from .extent import divides, estimated, is_open
 from .graph import INPUT, SCALAR
 from .kernels.kernel import Read
 from .loopnest import Apply, At, Constant, Index, Load, Parameter, Position, Scalar
@@ -50,8 +51,8 @@ class Registers:
         boundaries = set(g.cuts["full"]) | {c * g.row for c in g.cuts["row"]}
         if g.outer > 1:
             boundaries.add(g.size // g.outer)
-        self.inner = g.row or min(boundaries, default=g.size)
-        steps = sorted(boundaries | {self.inner, g.size})
+        self.inner = g.row or min(boundaries, key=estimated, default=g.size)
+        steps = sorted(boundaries | {self.inner, g.size}, key=estimated)
         extents = [b // a for a, b in zip(steps, steps[1:])]
         self.dims = tuple(reversed(extents))
         self.outer_dims = 0
@@ -158,6 +159,8 @@ class Registers:
         is_fill = "fill" in value.op.traits
         if is_fill and value.operands[0].op.is_number:
             number = value.operands[0].attributes["value"]
+            if is_open(number):
+                return self.constant(number, element_of(value.dtype))
             with np.errstate(all="ignore"):
                 typed = np.asarray(number).astype(value.dtype.numpy).item()
             return self.constant(typed, element_of(value.dtype))
@@ -243,7 +246,7 @@ def strides_over(collapsed, dims):
             continue
         size, stride = entries[-1]
         result.append(stride)
-        assert size % extent == 0, (collapsed, dims)
+        assert divides(extent, size), (collapsed, dims)
         if size == extent:
             entries.pop()
         else:

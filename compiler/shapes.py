@@ -3,6 +3,7 @@
 from math import prod
 from operator import index
 
+from .extent import whole
 from .ops.table import OpError
 
 
@@ -62,8 +63,8 @@ def reduced_shape(shape, axes, keepdim):
 def infer_reshape(name, shape, target):
     """The target with its one -1 filled in; OpError if the element counts differ."""
     count = prod(shape)
-    target = tuple(map(int, target))
-    if prod(target) == count and min(target, default=0) >= 0:
+    target = tuple(map(whole, target))
+    if prod(target) == count and all(d >= 0 for d in target):
         return target
     if target.count(-1) == 1:
         k, rest = target.index(-1), -prod(target)

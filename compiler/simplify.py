@@ -10,9 +10,10 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
     neg(neg(x))                      -> x                        only the sign bit changes
     f(full(c) : f32[2, 3], x)        -> f(full(c) : f32[], x)    elementwise f: the shape comes from x
     f(expand(x : f32[]), y)          -> f(x, y)                  likewise
+    f(permute(x), permute(y))        -> permute(f(x, y))         elementwise f, the same axes: one is read across
     reshape(reshape(x))              -> reshape(x)               likewise permute, expand
     reshape, permute, expand, slice that change nothing -> x
-    class_index(x), in_range(x)      -> x                        the check stays, beside the uses
+    class_index(x), in_range(x), one_hot_class(x) -> x           the check stays, beside the uses
     the same op on the same operands -> one of them
     a value nothing needs            -> nothing                  but ops that check their operands stay: they can fail
 """
@@ -20,14 +21,14 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
 import math
 import struct
 
-import numpy as np
-
 from . import dtypes
 from .conversions import full
+from .extent import is_open
 from .graph import INPUT, SCALAR, Graph, Value
 from .ops.table import TABLE
 from .reads import can_fail
 from .rewrite import Rewriter, follow
+from .shapes import broadcast_shapes
 
 
 def simplify(graph):
@@ -46,6 +47,8 @@ def fold(graph):
             operands = _without_broadcasts(rewriter.graph, value, operands)
         rule = _RULES.get(value.op.name)
         new = rule(rewriter.graph, value, operands) if rule else None
+        if new is None and value.op.kind == "elementwise":
+            new = _permuted(rewriter.graph, value, operands)
         rewriter[value] = rewriter.graph.copy_value(value, operands) if new is None else new
     return rewriter.finish()
 
@@ -106,7 +109,7 @@ def _without_broadcasts(graph, value, operands):
         # Where types still differ, one without dimensions counts less than one with dimensions.
         return operands
     small = [_one_element(graph, o) for o in operands]
-    same_shape = np.broadcast_shapes(*(s.shape for s in small)) == value.shape
+    same_shape = broadcast_shapes(value.op.name, [s.shape for s in small]) == value.shape
     return tuple(small) if same_shape else operands
 
 
@@ -118,6 +121,18 @@ def _one_element(graph, value):
     if value.op.name == "expand" and value.operands[0].shape == ():
         return value.operands[0]
     return value
+
+
+def _permuted(graph, value, operands):
+    """The op before the view, where that makes several transposed reads one: gradients of a weight from many steps."""
+    views = [o for o in operands if o.shape]
+    if len({o.number for o in views}) < 2 or any(o.op.name != "permute" or o.shape != value.shape for o in views):
+        return None
+    axes = views[0].attributes["axes"]
+    if any(o.attributes["axes"] != axes for o in views):
+        return None
+    before = graph.apply(value.op, tuple(o.operands[0] if o.shape else o for o in operands), value.attributes)
+    return graph.apply(views[0].op, (before,), {"axes": axes})
 
 
 def constant_of(value):
@@ -143,7 +158,7 @@ def _cast(graph, value, operands):
     if x.dtype is value.dtype and not x.weak:
         return x
     number = constant_of(x)
-    if number is None or not value.dtype.is_floating_point:
+    if number is None or is_open(number) or not value.dtype.is_floating_point:
         return None
     if x.dtype is dtypes.float32:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if abs(number) < 3.4e38 else None
@@ -164,7 +179,7 @@ def _div(graph, value, operands):
     if _is_number(divisor, 1):
         return x
     number = constant_of(divisor)
-    if number and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100:
+    if number and not is_open(number) and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 < abs(number) < 2.0**100:
         return graph.apply(TABLE["mul"], (x, full(graph, 1.0 / number, (), value.dtype)), {})
     return None
 
@@ -215,6 +230,7 @@ _RULES = {
     "cast": _cast,
     "class_index": _checked,
     "in_range": _checked,
+    "one_hot_class": _checked,
     "mul": _mul,
     "div": _div,
     "sub": _sub,

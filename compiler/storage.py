@@ -7,6 +7,7 @@ halves of float32 numbers, in arrays of two bytes each. Whoever computes with Nu
 import numpy as np
 
 from .dtypes import bfloat16, float16, float32, from_numpy
+from .ops.table import OpError
 
 
 def convert(array, dtype):
@@ -14,6 +15,8 @@ def convert(array, dtype):
     if array.dtype == dtype.numpy:
         return array
     source, array = from_numpy(array.dtype), readable(array)
+    if source.is_complex and dtype.category in (1, 2):
+        return convert(array.real, dtype)
     with np.errstate(all="ignore"):
         if dtype is bfloat16:
             return _upper_halves(array.astype(np.float32, copy=False))
@@ -35,11 +38,31 @@ def readable(array):
 
 def number(value, dtype):
     """A Python number as a NumPy scalar of the type, or of the type that it is computed in."""
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise OpError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
     if dtype.is_half:
         return float32.numpy.type(value)
     if dtype.is_compiled:
         return dtype.numpy.type(value)
     return convert(np.asarray(value), dtype)[()]
+
+
+def fitting(value, dtype):
+    """The same for numbers that must fit into integers below 32 bits; those of arithmetic wrap around."""
+    if dtype.category == 1 and not dtype.is_compiled and not isinstance(value, complex):
+        check_fits(value, value, dtype)
+    return number(value, dtype)
+
+
+def check_fits(lowest, highest, dtype):
+    """RuntimeError if an integer type does not hold numbers between these; unsigned ones wrap around from below."""
+    limits = np.iinfo(dtype.numpy)
+    # NaN is not between any two numbers.
+    if not (lowest >= (-limits.max if limits.min == 0 else limits.min) and highest <= limits.max):
+        raise OpError(
+            f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
+            f"{limits.min} to {limits.max}"
+        )
 
 
 def rounded(value, dtype):

@@ -33,6 +33,7 @@ from . import amp as amp
 from . import autograd as autograd
 from . import compiler as compiler
 from . import distributions as distributions
+from . import fft as fft
 from . import func as func
 from . import jit as jit
 from . import linalg as linalg
@@ -50,7 +51,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _P = ParamSpec("_P")
 _R = TypeVar("_R", covariant=True)
 _Array = numpy.ndarray[Any, Any]
-_Number = builtins.float | builtins.int | builtins.bool
+_Number = builtins.complex | builtins.float | builtins.int | builtins.bool
 _TensorLike = Tensor | _Number
 _Dims = builtins.int | Sequence[builtins.int] | None
 _DType = dtype

@@ -12,7 +12,19 @@ from math import e, inf, nan, pi
 
 from . import absent, inplace, methods
 from .compiler.dtypes import DType as dtype
-from .compiler.dtypes import bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8
+from .compiler.dtypes import (
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
@@ -31,13 +43,13 @@ for _name in absent.taking_out(""):
     if _name in globals():
         globals()[_name] = taking_out(_name, globals()[_name])
 
-from . import autograd, compiler, func, linalg, nn, optim, special, utils  # noqa: E402
+from . import autograd, compiler, fft, func, linalg, nn, optim, special, utils  # noqa: E402
 
 for _name in nn.TOP_LEVEL:
     globals()[_name] = getattr(nn.functional, _name)
 for _name in inplace.FUNCTIONS:
     globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
-for _module, _path in ((linalg, "linalg"), (special, "special")):
+for _module, _path in ((linalg, "linalg"), (special, "special"), (fft, "fft")):
     for _name in absent.taking_out(_path):
         if hasattr(_module, _name):
             setattr(_module, _name, taking_out(_name, getattr(_module, _name)))
@@ -48,12 +60,14 @@ from .importing import as_torch  # noqa: E402
 from .on_arrays import grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
+from .runtime.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
 from .runtime.cache import clear_cache  # noqa: E402
 from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
 from .vmapping import vmap  # noqa: E402
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
+cfloat, cdouble = complex64, complex128
 newaxis = None
 
 absent.mark_absent(Tensor, "Tensor")

@@ -4,10 +4,13 @@ from .absent import attribute_of
 from .compiler.ops import view
 from .creation import ones_like, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .graph import GradientEdge
 from .runtime import engine
+from .runtime.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.function import Function, FunctionContext, once_differentiable
 from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
 from .runtime.node import edge_of
+from .runtime.saved_hooks import SavedTensor
 from .runtime.tensor import Tensor
 
 __all__ = [
@@ -15,8 +18,10 @@ __all__ = [
     "FunctionContext",
     "FunctionCtx",
     "GradcheckError",
+    "SavedTensor",
     "Variable",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "gradcheck",
@@ -24,15 +29,38 @@ __all__ = [
     "inference_mode",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]
 
 FunctionCtx = FunctionContext
 __getattr__ = attribute_of(__name__)
 
 
+class set_multithreading_enabled:
+    """Accepted: a backward pass runs in the thread that asks for it. A `with` block, or at once."""
+
+    def __init__(self, mode):
+        self.mode = bool(mode)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+class _ExecutionEngine:
+    """PyTorch's object that runs backward passes, for what programs ask of it."""
+
+    queue_callback = staticmethod(engine.queue_callback)
+
+
 class _Variable:
     """PyTorch's old name for a tensor: Variable(x) is x, and every tensor is an instance of it."""
+
+    _execution_engine = _ExecutionEngine()
 
     def __call__(self, data=None, requires_grad=False, volatile=None):
         result = tensor([]) if data is None else data.detach()
@@ -78,10 +106,15 @@ def _check_cotangent(out, gradient):
             f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
             "pass a gradient of that shape, or reduce it first, for example with .sum()"
         )
+    if gradient is None and out.dtype.is_complex:
+        raise RuntimeError(
+            f"grad can be implicitly created only for real scalar outputs but got {out.dtype!r}; pass a gradient, or "
+            "make it real, for example with .abs()"
+        )
     if gradient is not None and gradient.shape != out.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has a shape of "
-            f"{out.shape}"
+            f"{out.shape}."
         )
 
 
@@ -112,12 +145,25 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         return
     roots = _roots(outputs, gradients)()
     _check_inputs(inputs)
-    wanted = [edge_of(x) for x in inputs]
-    found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
-    for x, g in zip(inputs, found):
-        # Where it is retained, the engine has added it as the cotangent came by.
-        if g is not None and not x.retains_grad:
-            x.grad = g if x.grad is None else x.grad + g
+    _retain(inputs)
+    within = engine.accumulating_into(roots, [_edge(x) for x in inputs])
+    engine.run(roots, retain_graph=retain, create_graph=create_graph, within=within)
+
+
+def _retain(inputs):
+    """Those of the inputs of a backward pass that are no leaves get their .grad from their nodes."""
+    for x in inputs:
+        if isinstance(x, Tensor) and not x.is_leaf:
+            x.retain_grad()
+
+
+def _edge(x):
+    """Where the gradient of a tensor goes, or of an edge that was asked for before."""
+    return (x.node, x.output_nr) if isinstance(x, GradientEdge) else edge_of(x)
+
+
+def _are_edges(*groups):
+    return any(isinstance(x, GradientEdge) for group in groups for x in group)
 
 
 def _roots(outputs, gradients):
@@ -139,7 +185,7 @@ def _not_empty(inputs, function):
 
 def _check_inputs(inputs):
     for x in inputs:
-        if not x.requires_grad:
+        if not isinstance(x, GradientEdge) and not x.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
 
 
@@ -165,6 +211,8 @@ def grad(
     outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
     gradients = None if grad_outputs is None else _as_tuple(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
+    if _are_edges(outputs, inputs):
+        return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
     frame = state.frame
     found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
     if found is not None:
@@ -178,15 +226,49 @@ def grad(
     if found is None:
         wanted = [edge_of(x) for x in inputs]
         found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
+    return _complete(found, inputs, allow_unused, materialize_grads)
+
+
+def _complete(found, inputs, allow_unused, materialize_grads):
     for k, g in enumerate(found):
         if g is None and materialize_grads:
+            if isinstance(inputs[k], GradientEdge):
+                raise RuntimeError(
+                    "grad: materialize_grads cannot be used when an input is a GradientEdge, whose shape is unknown"
+                )
             found[k] = inputs[k].new_zeros(inputs[k].shape)
         elif g is None and not allow_unused:
             raise RuntimeError(
-                f"One of the differentiated Tensors (number {k}, shape {inputs[k].shape}) appears to not have been "
+                f"One of the differentiated Tensors (number {k}{_shape_of(inputs[k])}) appears to not have been "
                 "used in the graph. Set allow_unused=True if this is the desired behavior."
             )
     return tuple(found)
+
+
+def _shape_of(x):
+    return f", shape {x.shape}" if isinstance(x, Tensor) else ""
+
+
+def _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads):
+    """`grad` where an edge takes the place of a tensor."""
+    _check_inputs(inputs)
+    given = (None,) * len(outputs) if gradients is None else gradients
+    if len(given) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    roots = [(_edge(out), _cotangent_along(out, c)) for out, c in zip(outputs, given)]
+    if state.frame is not None:
+        state.frame.note("gradients of an edge")
+    wanted = [_edge(x) for x in inputs]
+    found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
+    return _complete(found, inputs, allow_unused, materialize_grads)
+
+
+def _cotangent_along(out, gradient):
+    if not isinstance(out, GradientEdge):
+        return _cotangents((out,), (gradient,))[0]
+    if gradient is None:
+        raise RuntimeError("grad: an output that is a GradientEdge needs its gradient in grad_outputs")
+    return gradient
 
 
 def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):

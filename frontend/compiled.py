@@ -13,8 +13,9 @@ from .runtime.frame import Frame
 from .runtime.frame_run import run
 from .runtime.frame_spans import remember_methods
 from .runtime.frame_usual import NOT_STARTED
-from .runtime.modes import state
+from .runtime.modes import state, watching
 from .runtime.recording import Recording
+from .runtime.sizes import Sizes
 from .runtime.tensor import Tensor
 from .runtime.usual_learning import usual_frame
 from .signatures import Recordings
@@ -39,32 +40,40 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
             return loss
 
     fullgraph: whatever cannot be compiled is a RuntimeError that names the line, at that line, and nothing runs
-    eagerly. There is one way to compile: of PyTorch's other options `disable` leaves the function as it is, and those
-    that choose among ways that weft does not have change nothing.
+    eagerly. dynamic: the first shapes are compiled for what they are; from the second ones on, numbers that differ are
+    known at run time where that is possible, so that one program serves all batch sizes. `False` compiles every shape
+    for itself; results are the same. Of PyTorch's other options `disable` leaves the function as it is, and those that
+    choose among ways that weft does not have change nothing.
     """
     if function is None:
-        return (lambda function: function) if disable else (lambda function: CompiledFunction(function, fullgraph))
+        return (
+            (lambda function: function) if disable else functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic)
+        )
     if disable:
         return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
-    return CompiledFunction(function, fullgraph)
+    return CompiledFunction(function, fullgraph, dynamic)
 
 
 class CompiledFunction:
     """A function whose calls are recorded once per signature and replayed."""
 
-    def __init__(self, function, fullgraph=False):
+    def __init__(self, function, fullgraph=False, dynamic=None):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._fullgraph = fullgraph
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
         self._recordings = Recordings()
+        # dynamic=True is like None: the first call does not tell which of its sizes will change.
+        self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes()
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
 
     def __call__(self, *args, **kwargs):
+        if watching and state.watchers:
+            return self._call_watched(args, kwargs)
         usual = self._next
         if usual is not None:
             if usual.structure is None and not kwargs:
@@ -81,6 +90,13 @@ class CompiledFunction:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
         return self._call(usual, args, kwargs)
+
+    def _call_watched(self, args, kwargs):
+        """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
+        recording = self._recording_of(args, kwargs, [])
+        if recording is not None:
+            recording.leaves("called in a block with saved tensor hooks, or with anomaly detection", "any line")
+        return self._function(*args, **kwargs)
 
     def _again(self, usual, args, kwargs):
         """The call as one like the last, or NOT_STARTED if it does not begin like that."""
@@ -129,7 +145,7 @@ class CompiledFunction:
         last, reason = self._recordings.last_signature(), None
         if last is not None:
             reason = _difference(last, signature, self._parameters())
-        recording = Recording(self._name, signature, self._fullgraph)
+        recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         self._recordings.add(recording, reason)
         return recording
 
@@ -147,7 +163,7 @@ class CompiledFunction:
         """
         if args or kwargs:
             self(*args, **kwargs)
-        return explain(self._name, self._recordings, verbose)
+        return explain(self._name, self._recordings, verbose, self._sizes)
 
     @property
     def breaks(self):
@@ -165,13 +181,13 @@ class CompiledFunction:
         return functools.partial(self, instance)
 
     def __deepcopy__(self, memo):
-        return CompiledFunction(copy.deepcopy(self._function, memo), self._fullgraph)
+        return CompiledFunction(copy.deepcopy(self._function, memo), self._fullgraph, self._dynamic)
 
     def __reduce__(self):
         # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
         module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
         if _at(module, name) is not self:
-            return CompiledFunction, (self._function, self._fullgraph)
+            return CompiledFunction, (self._function, self._fullgraph, self._dynamic)
         if module != "__main__":
             return name
         return _of_main, (name, _by_value(self._function))

@@ -70,8 +70,8 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
 
 
 def adjoint(input):
-    """The last two dimensions exchanged."""
-    return input.mT
+    """The last two dimensions exchanged, conjugated."""
+    return input.mH
 
 
 # --- tensors from sizes -----------------------------------------------------------------------------------------------

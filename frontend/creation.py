@@ -6,7 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
-from .compiler.storage import convert, readable
+from .compiler.storage import check_fits, convert, readable
 from .placement import check_placement
 from .runtime import random
 from .runtime.device import require_cpu
@@ -14,7 +14,13 @@ from .runtime.modes import state
 from .runtime.size import Size
 from .runtime.tensor import Tensor, _apply
 
-_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None}
+_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
+
+
+def _type_of_numbers(kind):
+    """The type of Python's numbers of a kind."""
+    default = state.default_dtype
+    return _KINDS[kind] or (default if kind is float else default.to_complex())
 
 
 def plain(number):
@@ -27,8 +33,8 @@ def _shape(sizes, size=None):
     size = sizes if size is None else (size,)
     if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
         size = tuple(size[0])
-    shape = tuple(int(d) for d in size)
-    if any(d < 0 for d in shape):
+    shape = tuple(map(int, size))
+    if shape and min(shape) < 0:
         raise RuntimeError(f"trying to create a tensor with negative dimension: {shape}")
     return shape
 
@@ -61,7 +67,7 @@ def _as_array(data, dtype):
 def _numbers(data):
     try:
         array = np.array(data)
-        if array.dtype.kind in "biuf":
+        if array.dtype.kind in "biufc":
             return array
     except ValueError:
         pass  # lists of different lengths
@@ -70,7 +76,7 @@ def _numbers(data):
 
 def _common_type(data, array):
     """The type of nested lists: that of NumPy's numbers in them, with the default type for Python floats."""
-    if array.dtype.kind != "f" and array.size:
+    if array.dtype.kind not in "fc" and array.size:
         return None
     found = _types_in(data)
     return functools.reduce(dtypes.promote, found) if found else state.default_dtype
@@ -80,10 +86,10 @@ def _types_in(data):
     if isinstance(data, (list, tuple)):
         kinds = set(map(type, data))
         if kinds <= _KINDS.keys():
-            return {_KINDS[kind] or state.default_dtype for kind in kinds}
+            return set(map(_type_of_numbers, kinds))
         return set().union(*map(_types_in, data))
     if type(data) in _KINDS:
-        return {_KINDS[type(data)] or state.default_dtype}
+        return {_type_of_numbers(type(data))}
     return {dtypes.from_numpy(_narrowed(np.asarray(data)).dtype)}
 
 
@@ -96,19 +102,11 @@ def _narrowed(array):
 
 def _fitted(array, dtype):
     """Python's numbers as elements of a type, which must hold them; unsigned ones wrap around."""
+    if array.dtype.kind == "c" and not dtype.is_complex and dtype.category:
+        raise TypeError(f"tensor: must be real numbers for {dtype.name}, not complex")
     if dtype.category == 1 and array.dtype.kind in "iuf" and array.size:
         check_fits(array.min(), array.max(), dtype)
     return convert(array, dtype)
-
-
-def check_fits(lowest, highest, dtype):
-    """RuntimeError if an integer type does not hold numbers between these."""
-    limits = np.iinfo(dtype.numpy)
-    if lowest < (-limits.max if limits.min == 0 else limits.min) or highest > limits.max:
-        raise RuntimeError(
-            f"value cannot be converted to type {dtype.name} without overflow: {lowest} to {highest} given, it holds "
-            f"{limits.min} to {limits.max}"
-        )
 
 
 def _clip(data):
@@ -224,23 +222,24 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
         dtype = fill_value.dtype
     fill_value = plain(fill_value)
     if dtype is None:
-        dtype = _KINDS[type(fill_value)] or state.default_dtype
-    if not dtype.is_compiled and dtype.category == 1:
-        check_fits(fill_value, fill_value, dtype)
-    out = _apply(source.full, (fill_value,), {"shape": _shape((size,)), "dtype": dtype})
-    return _finish(out, requires_grad)
+        dtype = _type_of_numbers(type(fill_value))
+    return _filled(_shape((size,)), fill_value, dtype, requires_grad)
+
+
+def _filled(shape, number, dtype, requires_grad):
+    return _finish(_apply(source.full, (number,), {"shape": shape, "dtype": dtype}), requires_grad)
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("zeros", placement)
-    return full(_shape(sizes, size), 0, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+    return _filled(_shape(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("ones", placement)
-    return full(_shape(sizes, size), 1, dtype=dtype or state.default_dtype, requires_grad=requires_grad)
+    return _filled(_shape(sizes, size), 1, dtype or state.default_dtype, requires_grad)
 
 
 def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):

@@ -49,7 +49,7 @@ def breaks(recordings):
     return tuple(Break(reason, line, count) for (reason, line), count in counts.items())
 
 
-def explain(name, recordings, verbose=False):
+def explain(name, recordings, verbose=False, sizes=None):
     lines = _head(name, recordings.values())
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording, verbose)
@@ -58,6 +58,8 @@ def explain(name, recordings, verbose=False):
         lines += [f"  {r}" for r in recordings.reasons]
     if recordings.n_dropped:
         lines.append(f"{recordings.n_dropped} signature(s) that were not used lately have made room for others")
+    for refusal in sizes.refusals if sizes is not None else ():
+        lines.append(f"compiled for every size anew: {refusal}")
     return "\n".join(lines)
 
 
@@ -117,6 +119,8 @@ def _program_lines(k, program, verbose):
     plan = program.meta["plan"]
     kernels = plan["kernels"]
     where = "from the disk cache" if program.meta["source"] == "disk" else "compiled"
+    if "n" in program.meta:
+        where += f", serves many sizes, here {program.meta['n']}"
     lines = [
         f"program {k} ({where} in {1e3 * program.meta['seconds']:.3g} ms): {len(kernels)} kernel(s), "
         f"arena {plan['arena_bytes']} bytes, {program.calls} run(s)"

@@ -3,6 +3,7 @@ names of its `METHODS` and of those with an in-place form (`INPLACE`)."""
 
 from . import (
     arranging,
+    complex_numbers,
     composed,
     copies,
     creation,
@@ -27,6 +28,6 @@ from . import (
 
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
-    *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, draws, copies, spectral_windows),
-    *(placement, settings, tensor_methods, tensor_types, interchange),
+    *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, complex_numbers),
+    *(draws, copies, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange),
 )

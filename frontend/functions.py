@@ -28,14 +28,14 @@ from .shaping import reshape
 
 def operand(x):
     """What an op takes: a tensor, or a plain Python number for a NumPy scalar or an enum. Arrays become tensors."""
-    if isinstance(x, Tensor) or type(x) in (float, int, bool):
+    if isinstance(x, Tensor) or type(x) in (float, int, bool, complex):
         return x
     if isinstance(x, np.generic):  # np.float64 is a float, too
         return x.item()
     if isinstance(x, np.ndarray):
         return as_tensor(x)
-    if isinstance(x, (int, float)):
-        return int(x) if isinstance(x, int) else float(x)
+    if isinstance(x, (int, float, complex)):
+        return int(x) if isinstance(x, int) else float(x) if isinstance(x, float) else complex(x)
     raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
 
 
@@ -160,7 +160,7 @@ def pow(input, exponent):
         return neural.power(_tensor("pow", input), exponent=rounded(exponent, input.dtype))
     if _is_whole(input) and _is_whole(exponent):
         return arithmetic.integer_pow(input, exponent)
-    if not isinstance(input, Tensor) and exponent.dtype.is_floating_point:
+    if isinstance(input, (int, float)) and exponent.dtype.is_floating_point:
         return spelling.rpow(exponent, base=rounded(float(input), exponent.dtype))
     return TABLE["pow"](_zero_dim(input, exponent), exponent)
 
@@ -173,6 +173,8 @@ def _zero_dim(number, like):
     """A number as a 0-d tensor of like's floating type."""
     if isinstance(number, Tensor):
         return number
+    if isinstance(number, complex) or like.dtype.is_complex:
+        return full((), number, dtype=like.dtype.to_complex())
     return full((), float(number), dtype=like.dtype if like.dtype.is_floating_point else state.default_dtype)
 
 
@@ -352,7 +354,13 @@ def triu(input, diagonal=0):
 
 # --- types and comparison -------------------------------------------------------------------------------------------
 def to_dtype(input, dtype):
-    return input if input.dtype is dtype else comparison.cast(input, dtype=dtype)
+    """The tensor as dtype. NotImplementedError where that would drop imaginary parts: what asks for it here has no
+    meaning for complex numbers, or none yet."""
+    if input.dtype is dtype:
+        return input
+    if input.dtype.is_complex and not dtype.is_complex and dtype.category:
+        raise NotImplementedError(f"not implemented for {input.dtype.name}; compute with x.real and x.imag")
+    return comparison.cast(input, dtype=dtype)
 
 
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from .compiler.dtypes import float64
+from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
 from .iterables import listed
 from .runtime import engine
@@ -123,6 +124,11 @@ def _check_inputs(inputs):
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         )
     for k, x in leaves:
+        if x.dtype.is_complex:
+            raise NotImplementedError(
+                f"gradcheck: input #{k} is {x.dtype.name}, and only derivatives for real inputs are checked; let the "
+                "function take weft.view_as_real(x) and begin with weft.view_as_complex"
+            )
         if x.dtype is not float64:
             warnings.warn(
                 f"Input #{k} requires gradient and is not a double precision floating point. This check will likely "
@@ -141,6 +147,8 @@ def _outputs(func, inputs):
     """The outputs that can have derivatives."""
     result = func(*inputs)
     found = [result] if isinstance(result, Tensor) else list(result)
+    # The parts of a complex output are outputs.
+    found = [view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex else x for x in found]
     return [x for x in found if isinstance(x, Tensor) and x.dtype.is_floating_point]
 
 

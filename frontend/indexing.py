@@ -4,6 +4,7 @@ Keys are applied one dimension after the other, as PyTorch does, so graphs have 
 slice cuts, None adds a dimension. Index tensors come last, all at once.
 """
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from .runtime.tensor import Tensor, shape_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
+_INT_OR_NONE = (int, type(None))
 _SURELY_FITS = 2**31
 
 
@@ -157,24 +159,39 @@ def getitem(x, key):
 
 def _part(x, shape, key):
     """The part of a tensor of this shape that ints, slices and None, one for each dimension, pick."""
-    result, axis, whole = x, 0, [(0, 1, d) for d in shape]
+    result, axis = x, 0
     for k, entry in enumerate(key):
-        if entry is None:
+        if entry.__class__ is slice:
+            if entry is not _FULL and entry != _FULL:
+                spec, shape = _spec_of(shape, axis, entry)
+                result = view.slice_(result, spec=spec)
+            axis += 1
+        elif entry is None:
             result = view.unsqueeze(result, axis=axis)
-            whole.insert(axis, (0, 1, 1))
-        elif entry.__class__ is int:
-            dim = k - key[:k].count(None)
-            result = view.select(result, axis=axis, index=_in_range(entry, shape[dim], dim))
-            del whole[axis]
-            continue
-        elif entry is not _FULL and entry != _FULL:
-            start, step, length = _range(entry, whole[axis][2])
-            whole[axis] = (start, step, length)
-            result = view.slice_(result, spec=tuple(whole))
-            whole[axis] = (0, 1, length)
-        axis += 1
+            shape = (*shape[:axis], 1, *shape[axis:])
+            axis += 1
+        else:
+            result = view.select(result, axis=axis, index=_in_range(entry, shape[axis], k - key[:k].count(None)))
+            shape = (*shape[:axis], *shape[axis + 1 :])
     # Always a tensor of its own: x[:] is not x.
-    return view.slice_(result, spec=tuple(whole)) if result is x else result
+    return _cut(result, 0, None) if result is x else result
+
+
+def _spec_of(shape, axis, key):
+    """(what slice_ is to cut at an axis of a tensor of this shape, the shape then)."""
+    start, stop, step = key.start, key.stop, key.step
+    known = _INT_OR_NONE
+    if start.__class__ in known and stop.__class__ in known and step.__class__ in known:
+        return _known_spec(shape, axis, start, stop, step)
+    return _known_spec.__wrapped__(shape, axis, start, stop, step)
+
+
+@lru_cache(4096)
+def _known_spec(shape, axis, start, stop, step):
+    part = _range(slice(start, stop, step), shape[axis])
+    spec = [(0, 1, d) for d in shape]
+    spec[axis] = part
+    return tuple(spec), (*shape[:axis], part[2], *shape[axis + 1 :])
 
 
 def _cut(x, axis, part):
@@ -231,9 +248,9 @@ def setitem(x, key, value):
             return
     spec, shape = _basic(sizes, entries)
     value = _fitted(value, shape)
-    lengths = tuple(length for _, _, length in spec)
-    if shape != lengths:
-        value = view.reshape(value, shape=lengths)
+    if len(shape) != len(spec) or None in entries:
+        lengths = tuple([length for _, _, length in spec])
+        value = value if shape == lengths else view.reshape(value, shape=lengths)
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
 
 
@@ -241,6 +258,8 @@ def _as_value(x, value):
     """What is written, as a tensor of x's type. A number that surely fits is made by an op: a compiled call then has no
     new tensor from outside."""
     kind, category = value.__class__, x.dtype.category
+    if not x.dtype.is_compiled:
+        return x.new_tensor(value)
     if category == 1 and (kind is float or kind is int):
         _require_fits(value, x.dtype)
     if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
@@ -263,11 +282,12 @@ def _basic(sizes, entries):
     for k in entries:
         if k is None:
             shape.append(1)
-        elif isinstance(k, int):
-            spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
+        elif k.__class__ is slice:
+            part = _range(k, sizes[len(spec)])
+            spec.append(part)
+            shape.append(part[2])
         else:
-            spec.append(_range(k, sizes[len(spec)]))
-            shape.append(spec[-1][2])
+            spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
     return tuple(spec), tuple(shape)
 
 

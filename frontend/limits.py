@@ -38,7 +38,7 @@ class finfo(_Limits):
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
 
     def __init__(self, type=None):
-        type = state.default_dtype if type is None else type
+        type = (state.default_dtype if type is None else type).to_real()
         if not type.is_floating_point:
             raise TypeError(f"finfo: requires a floating point type, got {type}; use iinfo for integers")
         limits = _Bfloat16 if type is bfloat16 else np.finfo(type.numpy)

@@ -10,10 +10,12 @@ from .compiler.ops import linear_algebra as algebra
 from .compiler.ops.linear_algebra import LinAlgError
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
+from .complex_numbers import conj
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
 from .functions import GENERATED, clamp_min, to_dtype, where
 from .functions import matmul as matmul
+from .limits import finfo
 from .norms import matrix_norm as matrix_norm
 from .norms import norm as norm
 from .norms import vector_norm as vector_norm
@@ -76,7 +78,7 @@ def _limits(name, A, atol, rtol):
         else:
             raise NotImplementedError(f"linalg.{name}: atol and rtol are numbers here, got a tensor of several")
     if rtol is None:
-        rtol = 0.0 if atol else max(A.shape[-2:]) * float(np.finfo(A.dtype.numpy).eps)
+        rtol = 0.0 if atol else max(A.shape[-2:]) * finfo(A.dtype).eps
     return {"atol": float(atol or 0.0), "rtol": float(rtol)}
 
 
@@ -104,7 +106,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     atol = tol if atol is None else atol
     absolute = 0.0 if atol is None else atol
     if rtol is None:
-        default = max(A.shape[-2:]) * float(np.finfo(A.dtype.numpy).eps)
+        default = max(A.shape[-2:]) * finfo(A.dtype).eps
         rtol = where(absolute > 0, 0.0, default) if isinstance(absolute, Tensor) else 0.0 if absolute > 0 else default
     limit = GENERATED["maximum"](values.amax(-1) * rtol, absolute)
     return sum(values > unsqueeze(limit, -1), -1)
@@ -113,7 +115,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
 # --- solvers ----------------------------------------------------------------------------------------------------------
 def solve(A, B, *, left=True):
     """X with A X = B (X A = B if not left). B may be a vector, or a batch of as many vectors as A has matrices."""
-    algebra.require_matrices("linalg.solve", A, square=True)
+    algebra.require_matrices("linalg.solve", A, square=True, complex_too=True)
     as_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
     if as_vector:
         if not left:
@@ -277,7 +279,7 @@ def householder_product(A, tau):
 # --- powers -----------------------------------------------------------------------------------------------------------
 def matrix_power(A, n):
     """A multiplied with itself n times; of the inverse, if n is negative."""
-    algebra.require_matrices("linalg.matrix_power", A, square=True)
+    algebra.require_matrices("linalg.matrix_power", A, square=True, complex_too=True)
     if n < 0:
         return matrix_power(inv(A), -n)
     if n == 0:
@@ -307,8 +309,8 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 
 def vecdot(x, y, *, dim=-1):
-    """The dot product along dim."""
-    return sum(x * y, dim)
+    """The dot product along dim, x conjugated."""
+    return sum(conj(x) * y, dim)
 
 
 def vander(x, N=None):

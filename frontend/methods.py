@@ -20,7 +20,7 @@ from .runtime.frame_views import layout_of
 from .runtime.gate import apply_inplace, check_fits
 from .runtime.modes import state
 from .runtime.node import Handle, edge_of, keep_output
-from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory
+from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
@@ -134,7 +134,7 @@ def _div_(self, other, *, rounding_mode=None):
 
 def _copy_(self, source_tensor):
     source_tensor = as_tensor(source_tensor)
-    if source_tensor.shape != self.shape:
+    if shape_of(source_tensor) != shape_of(self):
         source_tensor = shaping.expand(source_tensor, self.shape)
     if source_tensor.dtype is not self.dtype:
         source_tensor = comparison.cast(source_tensor, dtype=self.dtype)
@@ -212,6 +212,15 @@ def _item(self):
     if array.size != 1:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
     return array.item()
+
+
+def _real_item(self):
+    value = _item(self)
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to a real number without overflow: {value}; take .real")
+        return value.real
+    return value
 
 
 def _bool(self):
@@ -304,8 +313,9 @@ def _numel(self):
 def _attach_reading():
     Tensor.item, Tensor.numpy, Tensor.__array__ = _item, _numpy, _array
     Tensor.__bool__, Tensor.__len__, Tensor.__iter__ = _bool, _len, _iter
-    Tensor.__int__ = lambda self: int(_item(self))
-    Tensor.__float__ = lambda self: float(_item(self))
+    Tensor.__int__ = lambda self: int(_real_item(self))
+    Tensor.__float__ = lambda self: float(_real_item(self))
+    Tensor.__complex__ = lambda self: complex(_item(self))
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
     Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
@@ -325,7 +335,9 @@ def _index(self):
 # --- types, autograd ------------------------------------------------------------------------------------------------
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
-    return _apply(view.detach, (self,), {})
+    out = _apply(view.detach, (self,), {})
+    out._is_apart = True
+    return out
 
 
 def _data(self):
@@ -337,11 +349,14 @@ def _set_data(self, value):
     """Take over the memory of another tensor; shape and dtype may change. Autograd does not see it."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}; use weft.tensor(...)")
-    if self._requires_grad and not value.dtype.is_floating_point:
+    if self._requires_grad and not value.dtype.is_differentiable:
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point, "
             f"but got {value.dtype.name}; convert it with .float() or .double() first"
         )
+    if state.frame is not None and value._data is None and state.frame.shows_whole(value, self):
+        # What `x.data += 1` ends with.
+        return
     if not is_same_memory(value.array, self._data):
         if state.frame is not None:
             state.frame.before_new_memory(self)
@@ -361,14 +376,13 @@ def _register_hook(self, hook):
     node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
-    def on_node(cotangents):
-        replaced = hook(cotangents[index])
-        if replaced is None:
-            return None
-        _check_replacement(hook, cotangents[index], replaced)
-        return [replaced if k == index else c for k, c in enumerate(cotangents)]
+    def checked(cotangent):
+        replaced = hook(cotangent)
+        if replaced is not None:
+            _check_replacement(hook, cotangent, replaced)
+        return replaced
 
-    return node.register_prehook(on_node)
+    return node.register_tensor_hook(index, checked)
 
 
 def _check_replacement(hook, cotangent, replaced):
@@ -413,6 +427,21 @@ def _retain_grad(self):
     node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
 
 
+def _output_nr(self):
+    """Which output of its node the tensor is."""
+    node = None if self.is_leaf else self.grad_fn
+    return node.output_index(self) if node is not None and node.n_outputs > 1 else 0
+
+
+def _detach_inplace(self):
+    """Cut this tensor from the graph: from now on it is a leaf that requires no gradients."""
+    if self._base is not None and self._requires_grad:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    self.leave_call()
+    self._node, self._requires_grad = None, False
+    return self
+
+
 def _retains_grad(self):
     """Whether retain_grad() was called on a tensor that is not a leaf."""
     node = None if self.is_leaf else self.grad_fn
@@ -428,10 +457,9 @@ def _attach_autograd():
     Tensor.detach, Tensor.backward = _detach, _backward
     Tensor.data = property(_data, _set_data)
     Tensor.retains_grad = property(_retains_grad)
+    Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
-    Tensor.mT = Tensor.mH = property(lambda self: shaping.transpose(self, -1, -2))
-    Tensor.H = property(shaping.t)
-    Tensor.adjoint = lambda self: self.mT
+    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)

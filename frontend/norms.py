@@ -12,10 +12,10 @@ from .shaping import movedim, unsqueeze
 
 
 def _converted(name, x, dtype):
-    if dtype is not None and not dtype.is_floating_point:
-        raise OpError(f"{name}: dtype should be floating point, but got {dtype.name}")
+    if dtype is not None and not dtype.is_differentiable:
+        raise OpError(f"{name}: dtype should be floating point or complex, but got {dtype.name}")
     x = x if dtype is None else to_dtype(x, dtype)
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         raise OpError(f"{name}: Expected a floating point or complex tensor as input, got {x.dtype.name}")
     return x
 

@@ -7,8 +7,11 @@ taking_out   a function that has no such keyword, with it
 import warnings
 from functools import wraps
 
-from .runtime.modes import no_grad, state
-from .runtime.tensor import Tensor
+from .compiler.ops.comparison import cast
+from .compiler.ops.view import clone
+from .runtime.gate import apply_inplace
+from .runtime.modes import state
+from .runtime.tensor import Tensor, shape_of
 
 
 def write(function, out, result):
@@ -23,16 +26,19 @@ def write(function, out, result):
         return type(result)(out)
     if not isinstance(out, Tensor):
         raise TypeError(f"{function}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    _check_gradient(function, out, result)
-    if result.dtype.category > out.dtype.category:
+    if state.grad_enabled and (result._requires_grad or out._requires_grad):
         raise RuntimeError(
-            f"{function}: result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
+            f"{function}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad. Use the result instead, or weft.no_grad()"
         )
-    if result.shape != out.shape:
+    kind, own = result.dtype, out.dtype
+    if kind is not own and kind.category > own.category:
+        raise RuntimeError(f"{function}: result type {kind.name} can't be cast to the desired output type {own.name}")
+    if shape_of(result) != shape_of(out):
         _resize(out, result)
     else:
-        with no_grad():
-            out.copy_(result)
+        # Where gradients are recorded, neither has one.
+        apply_inplace(clone, out, (result if kind is own else cast(result, dtype=own),), {})
     return out
 
 
@@ -40,14 +46,6 @@ def _one_each(function, out, result):
     if not isinstance(out, (tuple, list)) or len(out) != len(result):
         raise TypeError(f"{function}(): argument 'out' must be a tuple of {len(result)} Tensors, got {out!r}")
     return out
-
-
-def _check_gradient(function, out, result):
-    if state.grad_enabled and (result.requires_grad or out.requires_grad):
-        raise RuntimeError(
-            f"{function}(): functions with out=... arguments don't support automatic differentiation, but one of the "
-            "arguments requires grad. Use the result instead, or weft.no_grad()"
-        )
 
 
 def _resize(out, result):

@@ -20,6 +20,7 @@ _TABLE = [
     ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
     ("derivatives", "autograd.functional"),
+    ("graph", "autograd.graph"),
     ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
     ("devices:xpu", "xpu"),
@@ -37,15 +38,19 @@ _TABLE = [
     ("multiprocessing", "multiprocessing"),
     (
         "nn",
-        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle nn.modules.conv "
-        "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold nn.modules.instancenorm "
+        "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle "
+        "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold "
         "nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
-        "nn.modules.pixelshuffle nn.modules.pooling nn.modules.rnn nn.modules.sparse nn.modules.transformer "
+        "nn.modules.pixelshuffle nn.modules.rnn nn.modules.sparse nn.modules.transformer "
         "nn.modules.upsampling",
     ),
     ("nn nn.containers", "nn.modules.container"),
+    ("nn nn.convolution", "nn.modules.conv"),
+    ("nn nn.group_normalization", "nn.modules.instancenorm"),
     ("nn nn.loss", "nn.modules.loss"),
     ("nn nn.normalization", "nn.modules.batchnorm"),
+    ("nn nn.pooling_layers", "nn.modules.pooling"),
+    ("nn.gradients", "nn.grad"),
     ("nn.parallel", "nn.parallel.data_parallel nn.parallel.distributed"),
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),

@@ -128,11 +128,6 @@ def isneginf(input):
     return comparison.eq(input, -math.inf) if input.dtype.is_floating_point else comparison.ne(input, input)
 
 
-def isreal(input):
-    """True: there are no complex numbers."""
-    return comparison.eq(input, input) | True
-
-
 def heaviside(input, values):
     """0 below 0, 1 above, and `values` at 0."""
     require_tensors("heaviside", input, values)
@@ -215,9 +210,9 @@ METHODS = [
     *(name for name in GENERATED_HERE if name not in ("xlog1py", "zeta")),
     *str.split("""
         arccosh arcsinh arctanh fix greater greater_equal less less_equal not_equal sign sgn signbit positive isposinf
-        isneginf isreal heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma mvlgamma
+        isneginf heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma mvlgamma
     """),
 ]
-_NOT_INPLACE = str.split("fmax fmin positive isposinf isneginf isreal signbit frexp")
+_NOT_INPLACE = str.split("fmax fmin positive isposinf isneginf signbit frexp")
 INPLACE = [name for name in METHODS if name not in _NOT_INPLACE]
 PUBLIC = [*(name for name in METHODS), "rsub"]

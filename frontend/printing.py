@@ -93,7 +93,8 @@ def _suffixes(array, default_dtype):
         # No element tells the dtype, and brackets alone do not tell the shape.
         implied, sized = (default_dtype,), array.ndim != 1
     else:
-        implied, sized = (default_dtype, dtypes.int64, dtypes.bool_), not _OPTIONS.edgeitems
+        implied = (default_dtype, default_dtype.to_complex(), dtypes.int64, dtypes.bool_)
+        sized = not _OPTIONS.edgeitems
     suffixes = [f"size={array.shape}"] if sized else []
     return suffixes if dtype in implied else [*suffixes, f"dtype={dtype!r}"]
 
@@ -175,8 +176,26 @@ class NumberFormat:
         return text + "." if self.point and math.isfinite(value) else text
 
 
+@dataclass(frozen=True, slots=True)
+class ComplexFormat:
+    """The same for both parts of complex numbers."""
+
+    real: NumberFormat
+    imag: NumberFormat
+
+    @property
+    def width(self):
+        return self.real.width + self.imag.width + 1
+
+    def __call__(self, value):
+        imag = self.imag(value.imag).lstrip() + "j"
+        return self.real(value.real) + ("" if imag[0] in "+-" else "+") + imag
+
+
 def choose_format(array):
     """The format for all elements of an array, by PyTorch's rules."""
+    if array.dtype.kind == "c":
+        return ComplexFormat(choose_format(array.real), choose_format(array.imag))
     if array.dtype.kind != "f":
         return NumberFormat("", max((len(str(x)) for x in array.reshape(-1).tolist()), default=1))
     finite = array[np.isfinite(array) & (array != 0)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from .compiler.dtypes import bool_
 from .compiler.ops import contraction
+from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
@@ -181,15 +182,15 @@ def kron(input, other):
     return reshape(spread * other, tuple(m * n for m, n in zip(left, right)))
 
 
-def vdot(input, other):
-    """The dot product of two vectors."""
-    return _vectors("vdot", input, other)
-
-
 def _vectors(name, input, other):
     if input.ndim != 1 or other.ndim != 1:
         raise OpError(f"{name}: 1D tensors expected, but got {input.ndim}D and {other.ndim}D tensors")
     return matmul(input, other)
+
+
+def vdot(input, other):
+    """The dot product of two vectors, the first conjugated."""
+    return _vectors("vdot", conjugate(input), other)
 
 
 def ger(input, vec2):
@@ -241,7 +242,7 @@ def _chained(matrices):
 # --- a product added to a tensor --------------------------------------------------------------------------------------
 def _scaled_sum(input, product, beta, alpha):
     """beta * input + alpha * product; where beta is 0, whatever input holds is dropped."""
-    if not input.dtype.is_floating_point:
+    if not input.dtype.is_differentiable:
         # PyTorch converts the two numbers to the type of the tensor.
         beta, alpha = (bool(n) if input.dtype is bool_ else int(n) for n in (beta, alpha))
     product = product if alpha == 1 else product * alpha
@@ -351,19 +352,19 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if input.ndim > 2:
         raise OpError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim}")
     x = reshape(input, 1, -1) if input.ndim < 2 else input
-    x = x if x.dtype.is_floating_point else x * 1.0
+    x = x if x.dtype.is_differentiable else x * 1.0
     weights = _observation_weights(x, fweights, aweights)
     if weights is None:
         total = x.shape[1]
         centre, divisor = mean(x, 1, True), max(total - correction, 0)
         centred = x - centre
-        result = mm(centred, centred.t()) / divisor
+        result = mm(centred, conjugate(centred.t())) / divisor
     else:
         total = sum(weights)
         centred = x - sum(x * weights, 1, True) / total
         spent = 1 if aweights is None else sum(weights * aweights) / total
         divisor = clamp_min(total - correction * spent, 0)
-        result = mm(centred, (centred * weights).t()) / divisor
+        result = mm(centred, conjugate((centred * weights).t())) / divisor
     return reshape(result, ()) if result.numel() == 1 else result
 
 

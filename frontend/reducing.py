@@ -12,8 +12,10 @@ from .creation import zeros
 from .functions import _tensor, to_dtype
 from .half_floats import in_float32
 from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
+
+_ALL = [tuple(range(ndim)) for ndim in range(65)]  # NumPy has no arrays of more dimensions
 
 
 def _axes(name, x, dim):
@@ -22,6 +24,8 @@ def _axes(name, x, dim):
 
 def _reduce(op, name):
     def function(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+        if dim is None and axis is None and dtype is None and input.__class__ is Tensor:
+            return op(input, axes=_ALL[len(shape_of(input))], keepdim=bool(keepdim or keepdims))
         if dtype is not None:
             input = to_dtype(input, dtype)
         dim = dim if axis is None else axis
@@ -71,7 +75,11 @@ def _deviation(op, name):
             correction = int(unbiased)
         correction = 1 if correction is None else correction
         dim, keepdim = dim if axis is None else axis, bool(keepdim or keepdims)
-        return op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=keepdim, correction=correction)
+        axes = _axes(name, _tensor(name, input), dim)
+        if not input.dtype.is_complex:
+            return op(input, axes=axes, keepdim=keepdim, correction=correction)
+        parts = [statistics.var(x, axes=axes, keepdim=keepdim, correction=correction) for x in (input.real, input.imag)]
+        return parts[0] + parts[1] if op is statistics.var else (parts[0] + parts[1]).sqrt()
 
     function.__name__ = name
     function.__doc__ = f"{name} over `dim`: the squared deviations are divided by their number less `correction`."
@@ -86,6 +94,7 @@ std = _deviation(statistics.std, "std")
 def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
     input = input if dtype is None else to_dtype(input, dtype)
+    input = arithmetic.abs_(input) if input.dtype.is_complex else input
     axes = _axes("norm", input, dim)
     if p in (2, 2.0, "fro", None):
         return statistics.norm(input, axes=axes, keepdim=keepdim)

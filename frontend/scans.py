@@ -16,7 +16,7 @@ _Cummax, _Cummin = (result_type(name, "values", "indices") for name in ("cummax"
 
 def _widened(input, dtype):
     """Integers and bools are summed as int64."""
-    return to_dtype(input, dtype or (input.dtype if input.dtype.is_floating_point else dtypes.int64))
+    return to_dtype(input, dtype or (input.dtype if input.dtype.is_differentiable else dtypes.int64))
 
 
 def cumsum(input, dim, *, dtype=None):

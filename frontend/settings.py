@@ -119,11 +119,18 @@ def _reset():
     """Nothing to reset: a compiled function holds its own programs."""
 
 
+def _mark(tensor, dim=None, **options):
+    """Nothing to mark: which sizes differ from call to call is seen when they do (runtime/sizes.py)."""
+
+
 compiling = ModuleType(
     "weft._dynamo", "PyTorch's names for its compiler's settings. They can be set, and change nothing."
 )
 compiling.__dict__.update(
     reset=_reset,
+    mark_dynamic=_mark,
+    maybe_mark_dynamic=_mark,
+    mark_static=_mark,
     suppress_errors=False,
     cache_size_limit=8,
     recompile_limit=8,

@@ -2,6 +2,7 @@
 
 from . import functions as f
 from .compiler.dtypes import DType
+from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_placement, strided
 from .runtime.device import CPU, require_cpu
@@ -32,7 +33,7 @@ def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_block
             require_cpu("to", a)
     # PyTorch takes non_blocking and copy by position too, last of all.
     copy = copy or len(flags) > 1 and flags[1]
-    result = self if dtype is None else f.to_dtype(self, dtype)
+    result = self if dtype is None else converted(self, dtype)
     return f.clone(self) if copy and result is self else result
 
 
@@ -53,7 +54,7 @@ def _elsewhere(name):
 # --- types ------------------------------------------------------------------------------------------------------------
 def _cast_method(dtype):
     def method(self, memory_format=None):
-        return f.to_dtype(self, dtype)
+        return converted(self, dtype)
 
     method.__doc__ = f"The tensor as {dtype.name}; itself if it is."
     return method
@@ -64,7 +65,7 @@ def _type(self, dtype=None, non_blocking=False):
     PyTorch's class for its own."""
     if dtype is None:
         return str(type_of(self.dtype))
-    return f.to_dtype(self, dtype if isinstance(dtype, DType) else type_named(dtype).dtype)
+    return converted(self, dtype if isinstance(dtype, DType) else type_named(dtype).dtype)
 
 
 # --- new tensors ------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def _no(self):
 
 _OTHER_DEVICES = str.split("cuda xpu mps meta ipu maia mtia vulkan hpu xla")
 _OTHER_LAYOUTS = str.split("sparse sparse_csr quantized mkldnn nested")
-_NEVER = str.split("pinned complex conj neg inference shared coalesced")
+_NEVER = str.split("pinned neg inference shared coalesced")
 _NOTHING_TO_DO = str.split("resolve_conj resolve_neg pin_memory share_memory_ to_dense")
 
 
@@ -130,6 +131,7 @@ def _attach_questions():
     Tensor.is_cpu, Tensor.device, Tensor.layout, Tensor.output_nr = True, CPU, strided, 0
     Tensor.get_device = lambda self: -1
     Tensor.is_signed = lambda self: self.dtype.is_signed
+    Tensor.is_complex = lambda self: self.dtype.is_complex
     Tensor.is_floating_point = lambda self: self.dtype.is_floating_point
     Tensor.is_nonzero, Tensor.is_same_size = _is_nonzero, _is_same_size
     Tensor.element_size = lambda self: self.dtype.size_bytes
@@ -157,10 +159,6 @@ def attach():
 # --- the same as functions --------------------------------------------------------------------------------------------
 def is_complex(input):
     return input.is_complex()
-
-
-def is_conj(input):
-    return input.is_conj()
 
 
 def is_neg(input):
@@ -197,5 +195,5 @@ def typename(obj):
 
 
 PUBLIC = str.split("""
-    is_complex is_conj is_neg is_inference is_signed is_storage is_nonzero is_same_size typename
+    is_complex is_neg is_inference is_signed is_storage is_nonzero is_same_size typename
 """)

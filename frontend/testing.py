@@ -12,6 +12,7 @@ import numpy as np
 
 from .absent import attribute_of
 from .compiler import dtypes
+from .compiler.storage import readable
 from .creation import as_tensor, bernoulli, full, rand, randint
 from .runtime.tensor import Tensor
 
@@ -151,7 +152,7 @@ def _difference_in_kind(x, y, options, numbers_only):
 
 def _values(x, y):
     """Both as arrays of one type, in which differences of bools and unsigned integers are numbers too."""
-    x, y = x.numpy(), y.numpy()
+    x, y = readable(x.detach().array), readable(y.detach().array)
     common = np.result_type(x, y)
     common = common if common.kind in "fc" else np.int64
     return x.astype(common), y.astype(common)

@@ -1,6 +1,7 @@
 """From recorded steps to graphs, and from graphs to IR text: what happens on a miss in the disk cache."""
 
 import gc
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from ..compiler import partition
 from ..compiler.autodiff import backward, vjp
 from ..compiler.decompose import decompose
 from ..compiler.dtypes import without_kernels
+from ..compiler.extent import Fixed
 from ..compiler.graph import Graph
 from ..compiler.ops.comparison import cast
 from ..compiler.ops.source import full
@@ -182,6 +184,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
         "symbols": list(compiled.plan.symbols),
         "plan": compiled.plan.fields(),
         "graph": str(graph),
+        "extents": list(compiled.plan.extents),
     }
     return {**meta, **(extra or {})}
 
@@ -257,8 +260,12 @@ def _joint(stretch, needed, present, continued):
     return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
 
 
-def _split(joint):
-    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept)
+def _split(joint, cut=None):
+    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept, cut)
+
+
+def _digest(joint):
+    return hashlib.sha256(str(joint.graph).encode()).hexdigest()
 
 
 def _build_joint(stretch, needed):
@@ -268,18 +275,22 @@ def _build_joint(stretch, needed):
     kept = sorted(readable_values(stretch, [*needed.live, *stretch.known]) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
+    extra["split"] = [_digest(joint), list(parts.cut)]
     return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 
 
 @_uncollected()
-def build_backward(stretch, needed, present, continued):
+def build_backward(stretch, needed, present, continued, split=None):
     """(meta, IR text) of the program from saved values and cotangents to gradients.
 
     present: the results that got a cotangent. continued: the leaves whose gradient goes on from a sum of what came
-    before. None if the values saved for all results are not enough.
+    before. split: what the forward's meta says of its own, if that is not decided by the stretch alone. None if the
+    values saved for all results are not enough.
     """
     joint = _joint(stretch, needed, needed.differentiable, ())
-    parts = _split(joint)
+    if split is not None and split[0] != _digest(joint):
+        raise Fixed("the forward was compiled in another form")
+    parts = _split(joint, split and frozenset(split[1]))
     graph, sources, scalars = parts.backward, parts.sources, parts.scalars
     if present != needed.differentiable or continued:
         other = _joint(stretch, needed, present, continued)

@@ -8,12 +8,11 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 import weakref
 
 from . import closed_again, engine, frame_autograd
-from .description import Stretch
 from .frame_changes import owner_of
 from .gate import apply_eagerly
 from .modes import frame_hidden, grad_mode, state
 from .node import BaseNode, Node, Saved, _check_version, edge_of
-from .program import load_program
+from .program import load_backward
 from .tensor import Tensor, register_reader, storage_of
 
 
@@ -96,7 +95,8 @@ class CallNode(BaseNode):
         self.externals, self.versions = frame.externals, frame.versions
         self.kept = {v: _kept(frame, v) for v in meta["kept"]}
         self.written = _written(frame, self.externals)
-        read = [*self.externals.items(), *((v, saved.tensor) for v, saved in self.kept.items())]
+        saved = {**self.kept, **self.written}
+        read = [*self.externals.items(), *((v, one.tensor) for v, one in saved.items())]
         self.changes = {v: n for v, t in read if (n := t.silent_changes())}
         roots = [frame.tensors[frame.roots[v]] for v in frame.versioned]
         self.watched = [t.watch() for t in roots if t is not None and t._data is not None]
@@ -201,9 +201,12 @@ class CallNode(BaseNode):
         frame, key = self.frame, ("backward", self.needed, self.present, continued)
         programs = frame.step.programs
         if key not in programs:
-            stretch, present = Stretch(frame), self.present
-            text = f"backward from {present}, sums {continued}, of\n{stretch.text(self.needed)}"
-            found = load_program(text, lambda: _build_backward(stretch, self.needed, present, continued))
+            present, needed = self.present, self.needed
+            found = load_backward(
+                frame,
+                lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
+                lambda s, split: _build_backward(s, needed, present, continued, split),
+            )
             programs[key] = found
             if found is not None:
                 frame.recording.programs.append(found)
@@ -284,7 +287,10 @@ class CallNode(BaseNode):
 
     def _free(self, values, indices):
         for index in indices:
-            values[self.frame.steps[index].first]._node.release()
+            node = values[self.frame.steps[index].first]._node
+            # Leaves may have stopped requiring gradients since.
+            if node is not None:
+                node.release()
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""
@@ -296,7 +302,7 @@ class CallNode(BaseNode):
         self.has_left = True
         # Eager nodes have saved the tensor itself, whose memory the user may replace.
         for saved in [s for x in values.values() if isinstance(x._node, Node) for s in x._node.operands]:
-            if isinstance(saved, Saved) and saved.tensor is stand_in:
+            if saved.__class__ is Saved and saved.tensor is stand_in:
                 saved.tensor = tensor
 
 

@@ -5,7 +5,7 @@ makes the result's array, runs the kernels, makes the tensor, and its node if on
 Everything else departs to Python, which can do all of it. The sources are of the subset (docs/native.md).
 """
 
-from ..compiler.translate.kinds import I64, Address, Bool, Dict, Maybe, Object, Tuple
+from ..compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
 from ..compiler.translate.language import SLOT, address_of, cast, keep, load_at, native, require
 from .eager_nodes import new_tensor, record
 from .eager_views import new_view
@@ -25,6 +25,7 @@ from .eager_words import (
     thread_number,
     thread_state,
 )
+from .modes import watching
 from .native_kinds import TensorObject, as_double, compare, has_error
 from .size import Size
 from .tensor import Tensor
@@ -39,6 +40,8 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
     if load_at(I64, WORDS.replaying, 0) != 0:
         return WORDS.replay(op, operands, attributes)
     require(thread_number(thread_state()) == WORDS.thread)
+    # Nobody is to be shown the nodes.
+    require(len(cast(List, watching)) == 0)
     modes = WORDS.modes
     require(modes.get("frame", None) is None)
     default_dtype = keep(modes.get("default_dtype", WORDS.default_dtype))

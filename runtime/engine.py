@@ -9,10 +9,11 @@ from functools import partial
 
 from ..compiler.ops.arithmetic import add
 from ..compiler.ops.view import clone
+from .anomaly import run_checked
 from .frame_walks import Walking
 from .gate import apply_inplace
-from .modes import state
-from .node import ACCUMULATE_SEQUENCE, AccumulateGrad
+from .modes import state, watching
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook
 from .references import is_held
 
 
@@ -25,16 +26,42 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     """
     captured = {} if wanted is None else {(id(node), index): None for node, index in wanted}
     relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
-    before = state.grad_enabled
-    state.grad_enabled = create_graph
+    before, around = state.grad_enabled, state.sweep
+    state.grad_enabled, state.sweep = create_graph, Sweep(roots, wanted, relevant, around)
     try:
         _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant)
+        for callback in state.sweep.callbacks:
+            callback()
     finally:
-        state.grad_enabled = before
+        state.grad_enabled, state.sweep = before, around
     if wanted is None:
         return None
     found = [captured[(id(node), index)] for node, index in wanted]
     return found if create_graph else _apart(found, [cotangent for _, cotangent in roots])
+
+
+class Sweep:
+    """A backward pass in flight: what hooks may ask about it. `around` is the pass in which it began."""
+
+    __slots__ = ("roots", "wanted", "relevant", "around", "callbacks", "reachable")
+
+    def __init__(self, roots, wanted, relevant, around):
+        self.roots, self.wanted, self.relevant, self.around = roots, wanted, relevant, around
+        self.callbacks, self.reachable = [], None
+
+    def will_reach(self, node):
+        """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
+        if self.reachable is None:
+            self.reachable = {id(n) for n in _behind(self.roots)}
+        wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
+        return id(node) in self.reachable and wanted
+
+
+def queue_callback(function):
+    """function() runs when the backward pass in flight has ended."""
+    if state.sweep is None:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    state.sweep.callbacks.append(function)
 
 
 def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
@@ -69,7 +96,7 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
         _contribute(pending, queue, node, index, cotangent)
     walked = None if state.frame is None or state.frame.working else state.frame.walked
     take_one = partial(_take_one, pending, queue, walked, retain_graph, create_graph, captured, relevant)
-    if captured is None and not create_graph and state.frame is None:
+    if captured is None and relevant is None and not create_graph and state.frame is None and not watching:
         add_up = partial(_add_up, pending, queue)
         _sweep_natively(pending, queue.waiting, queue.leaves, bool(retain_graph), take_one, add_up)
     else:
@@ -109,6 +136,8 @@ def _take_one(pending, queue, walked, retain_graph, create_graph, captured, rele
                 captured[(id(node), index)] = c
         if id(node) not in relevant:
             return
+    if node.pre_hooks:
+        cotangents = _with_hooks(node, cotangents, False)
     if isinstance(node, AccumulateGrad):
         if captured is None:
             accumulate(node, cotangents, create_graph)
@@ -133,11 +162,17 @@ def _pass_on(pending, queue, node, cotangents, relevant, captured):
     for edge, cotangent in zip(node.edges, cotangents):
         if edge is None or cotangent is None:
             continue
-        if relevant is None or id(edge[0]) in relevant or (id(edge[0]), edge[1]) in captured:
+        if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
             _contribute(pending, queue, *edge, cotangent)
 
 
-def _run_node(node, cotangents, sums, retain_graph, create_graph):
+def _run_node(node, *given):
+    if watching and state.anomaly is not None:
+        return run_checked(node, lambda: _run(node, *given))
+    return _run(node, *given)
+
+
+def _run(node, cotangents, sums, retain_graph, create_graph):
     if getattr(node, "released", False):
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -168,15 +203,23 @@ def _after(node, results, cotangents):
 
 
 def _before(node, cotangents):
-    """Tensor hooks and retained gradients see the complete cotangent."""
-    for hook in list((node.pre_hooks or {}).values()):
-        replaced = hook(tuple(cotangents))
-        if replaced is not None:
-            cotangents = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    """Hooks of tensors and retained gradients see the complete cotangent, also where the node itself will not run."""
+    if node.pre_hooks:
+        cotangents = _with_hooks(node, cotangents, True)
     for index, reference in (node.retained or {}).items():
         tensor = reference()
         if tensor is not None and cotangents[index] is not None:
             tensor._grad = cotangents[index] if tensor._grad is None else add(tensor._grad, cotangents[index])
+    return cotangents
+
+
+def _with_hooks(node, cotangents, of_tensors):
+    """The cotangents after the hooks of the node's tensors, or after its own."""
+    for hook in list(node.pre_hooks.values()):
+        if isinstance(hook, TensorHook) is of_tensors:
+            replaced = hook(tuple(cotangents))
+            if replaced is not None:
+                cotangents = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
     return cotangents
 
 
@@ -216,8 +259,24 @@ class Queue:
         return leaf
 
 
+def accumulating_into(roots, wanted):
+    """ids of the nodes that run where gradients are added to the .grad of what these edges belong to, and no other."""
+    return _leading_to(roots, wanted) | {id(node) for node, _ in wanted}
+
+
 def _leading_to(roots, wanted):
     """ids of the nodes from which a wanted edge can be reached (without those whose own output is wanted last)."""
+    order = _behind(roots)
+    targets = {id(node) for node, _ in wanted}
+    relevant = set()
+    for node in sorted(order, key=lambda n: n.sequence):
+        if any(e is not None and (id(e[0]) in relevant or id(e[0]) in targets) for e in node.edges):
+            relevant.add(id(node))
+    return relevant
+
+
+def _behind(roots):
+    """All nodes that can be reached from the roots."""
     order, seen, stack = [], set(), [node for (node, _), _ in roots]
     while stack:
         node = stack.pop()
@@ -226,12 +285,7 @@ def _leading_to(roots, wanted):
         seen.add(id(node))
         order.append(node)
         stack.extend(e[0] for e in node.edges if e is not None)
-    targets = {id(node) for node, _ in wanted}
-    relevant = set()
-    for node in sorted(order, key=lambda n: n.sequence):
-        if any(e is not None and (id(e[0]) in relevant or id(e[0]) in targets) for e in node.edges):
-            relevant.add(id(node))
-    return relevant
+    return order
 
 
 def accumulate(node, cotangents, create_graph):
@@ -246,7 +300,10 @@ def accumulate(node, cotangents, create_graph):
     else:
         apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
     for hook in list((node.post_hooks or {}).values()):
-        hook(leaf)
+        if hook(leaf) is not None:
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    for hook in list((node.hooks or {}).values()):
+        hook((), tuple(cotangents))
 
 
 def _owned(cotangents):

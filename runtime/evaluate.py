@@ -9,9 +9,10 @@ import numpy as np
 
 from ..compiler.dtypes import DType, from_numpy
 from ..compiler.ops.comparison import cast
+from ..compiler.ops.kinds import refuse_complex
 from ..compiler.ops.table import Meta
 from ..compiler.shapes import contiguous_strides
-from ..compiler.storage import convert, number
+from ..compiler.storage import convert, fitting, number
 from . import kernels
 
 try:
@@ -63,6 +64,7 @@ def _wider(op, operands, attributes, operand_types, meta):
     """The arguments of `evaluate` in types that can compute the op, where these cannot; else None."""
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     types = operand_types or [from_numpy(x.dtype) for x in arrays]
+    refuse_complex(op, types)
     given = [*types, meta.dtype, *(v for v in attributes.values() if v.__class__ is DType)]
     if not any(_computed_as(op, d) is not d for d in given):
         return None
@@ -95,17 +97,25 @@ def contiguous(array):
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def as_type(x, dtype):
+def as_type(x, dtype, scalar=number):
     """An array (or a NumPy scalar, for a Python number) of the type."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype.numpy else convert(x, dtype)
-    return quietly(number, x, dtype)
+    return quietly(scalar, x, dtype)
+
+
+def on_types(op, operand_types):
+    """The NumPy function that computes the op on operands of such types; None where a kernel does."""
+    has_own = op.on_complex is not None and op.on_complex is not True and any(d.is_complex for d in operand_types)
+    return op.on_complex if has_own else op.evaluate
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):
-    arrays = [as_type(x, d) for x, d in zip(operands, operand_types)]
-    if op.evaluate is not None:
-        return contiguous(quietly(op.evaluate, *arrays, **attributes))
+    scalar = fitting if "fits" in op.traits else number
+    arrays = [as_type(x, d, scalar) for x, d in zip(operands, operand_types)]
+    function = on_types(op, operand_types)
+    if function is not None:
+        return contiguous(quietly(function, *arrays, **attributes))
     if op is not cast and len(arrays) == 1:
         full = [np.ascontiguousarray(arrays[0])]
     else:
@@ -116,7 +126,7 @@ def _elementwise(op, operands, attributes, operand_types, meta):
 
 def _contraction(x, y, meta):
     if not meta.dtype.is_floating_point:
-        return contiguous(np.matmul(x, y))
+        return contiguous(quietly(np.matmul, x, y))
     out = np.empty(meta.shape, meta.dtype.numpy)
     if out.size:
         flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
@@ -131,8 +141,9 @@ def _one_batch(a):
 
 # --- reductions: run by run of neighbouring axes, the last run first -------------------------------------------------
 def _reduction(op, x, attributes, operand_types, meta):
-    if op.evaluate is not None:
-        return contiguous(op.evaluate(x, **attributes))
+    function = on_types(op, operand_types)
+    if function is not None:
+        return contiguous(quietly(function, as_type(x, operand_types[0]), **attributes))
     x = np.ascontiguousarray(as_type(x, operand_types[0]))
     dtype = operand_types[0]
     for first, count in reversed(runs(attributes["axes"])):

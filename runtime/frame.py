@@ -16,6 +16,8 @@ from . import (
     frame_flush,
     frame_gradients,
     frame_inputs,
+    frame_leaves,
+    frame_through,
     frame_views,
 )
 from .attributes import refusal, same_attributes
@@ -62,6 +64,7 @@ class Frame(Watched):
         self.n_unusual_updates = 0
         self.only_update = None  # the update that made all pending changes in place, if one did
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
+        self.changed_eagerly = False  # whether any was in the middle of the call, which no step says
         self.flushed = 0
         self.first_pending = 0
         self.lasting = ()  # (number, tensor) of what a call like this one may meet again
@@ -218,13 +221,13 @@ class Frame(Watched):
         return self.recording.grow(self.step, step)
 
     def _eager_reason(self, op, ids, operands, attributes):
-        if TOO_LARGE in ids:
-            return f"{op.name}: an integer does not fit into 64 bits"
         refused = refusal(attributes) if attributes else None
         if refused is not None:
             return f"{op.name}: {refused}"
         kinds = [x.dtype if isinstance(x, Tensor) else number_meta(x).dtype for x in operands]
         reason = without_kernels([*kinds, *attributes.values(), self.default_dtype])
+        if reason is None and TOO_LARGE in ids:
+            reason = "an integer does not fit into 64 bits"
         check = op.extra.get("eager_only")
         if reason is None and check is not None:
             reason = check(kinds, attributes)
@@ -332,8 +335,9 @@ class Frame(Watched):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
-    def shown_by(self, view):
-        return frame_views.shown_by(self, view)
+    make_leaf, shows_whole = door(frame_leaves.make_leaf), frame_through.shows_whole
+
+    shown_by = frame_views.shown_by
 
     @door
     def before_lending(self, tensor):
@@ -343,9 +347,7 @@ class Frame(Watched):
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 
-    @door
-    def living_views(self, target):
-        return frame_views.living_views(self, target)
+    living_views = door(frame_views.living_views)
 
     @door
     def update(self, rule, rows, numbers, flags):

@@ -20,6 +20,14 @@ class NothingAgain:
         """Whether target becomes op(*operands) here too, and has been changed."""
         return False
 
+    def shows_whole(self, view, tensor):
+        """Whether a pending view that the call has made is another name of the whole tensor."""
+        return False
+
+    def make_leaf(self, tensor):
+        """Whether a tensor that the call has made is a leaf that requires gradients from now on."""
+        return False
+
     def update_again(self, rule, params, states, names, numbers, flags):
         """The same for an update (runtime/update.py) with a row (param, its gradient, states[param][name] for every
         name) per param that has a gradient."""

@@ -311,6 +311,8 @@ def take_backward(frame, outputs, gradients, retain_graph):
     vids = tuple(t._vid for t in outputs)
     operands = (*outputs, *(read_now(frame, gradients) if gradients else (None,) * len(vids)))
     key = (len(vids), bool(retain_graph))
+    if frame.changed_eagerly:
+        BackwardDetail(frame, vids, len(vids), retain_graph)  # raises what it raises where it is recorded
     try:
         step = frame.take(BACKWARD, operands, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph))
     except TooManyPaths:
@@ -347,7 +349,8 @@ def backward(frame, outputs, gradients, retain_graph):
         if _is_plain(leaf):
             others.append((leaf, None, gradient))
         else:
-            others.append((leaf, edge_of_tensor(leaf) if leaf._frame is not frame else None, gradient))
+            has_edge = leaf._frame is not frame or leaf._accumulator is not None
+            others.append((leaf, edge_of_tensor(leaf) if has_edge else None, gradient))
     if all(edge is None or isinstance(edge[0], engine.AccumulateGrad) for _, edge, _ in others):
         for leaf, edge, gradient in others:
             accumulate(frame, leaf, gradient, edge)
@@ -370,10 +373,11 @@ def _is_plain(leaf):
 
 def accumulate(frame, leaf, gradient, edge=None):
     """leaf.grad += gradient, in an open call."""
-    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks):
+    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks or edge[0].hooks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
     elif leaf._grad is None:
-        frame.changed_gradients.append(((leaf,), (None,)))
+        if leaf._frame is not frame:
+            frame.changed_gradients.append(((leaf,), (None,)))
         leaf._grad = gradient
     else:
         enabled, state.grad_enabled = state.grad_enabled, False

@@ -17,12 +17,13 @@ from ..compiler.ops.comparison import cast
 from ..compiler.ops.table import OpError
 from ..compiler.ops.view import clone
 from ..compiler.storage import convert
-from . import frame_autograd
+from . import frame_autograd, frame_through
 from .attributes import refusal
 from .exposure import has_exposed, is_exposed
 from .frame_inputs import read_now
+from .frame_leaves import made_leaves
 from .frame_views import group, read_by_any_backward, same_version
-from .gate import check_fits, inplace_eagerly
+from .gate import adopt_history, check_fits, inplace_eagerly
 from .modes import state
 from .node import edge_of, needs
 from .recording import (
@@ -45,8 +46,12 @@ from .update import update_eagerly
 def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
     depth = frame.step.depth
-    vid = frame.identify(target)
+    vid, base, shown = frame.identify(target), target, ()
     reason = OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid)
+    if reason is not None and reason is not OTHER_DEFAULT:
+        whole = frame_through.base_of(frame, target, vid, operands)
+        if whole is not None and alias_reason(frame, whole, frame.roots[vid], vid) is None:
+            base, shown, reason = whole, (target,), None
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
     if has_exposed(operands):
@@ -62,12 +67,14 @@ def apply_inplace(frame, op, target, operands, attributes):
         new = frame.apply(cast, (new,), {"dtype": target.dtype}, inside=True)
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
-    shared = tuple(sorted(group(frame, vid)))
+    shared = tuple(sorted(group(frame, vid).difference([vid] if shown else ())))
     frame.take(
-        ASSIGN, (target, new), None, (),
-        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, target)),
+        ASSIGN, (base, new, *shown), None, (),
+        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, base)),
     )  # fmt: skip
-    assign(frame, target, new._vid, new._meta)
+    assign(frame, base, new._vid, new._meta, bool(shown) and frame_through.is_silent(frame, vid))
+    if shown:
+        frame_through.show_again(frame, target, vid, base)
     frame.changing = False
     return target
 
@@ -107,6 +114,7 @@ def _copy_into(target, new):
     target.tell_readers()
     np.copyto(target.array, convert(new.array, target.dtype))
     target.bump_version()
+    adopt_history(target, new)
     return target
 
 
@@ -129,8 +137,9 @@ def _before_change(frame, target):
 def _after_change(frame, target, vids, same):
     """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
     keep views alive that nobody else does."""
-    frame.changing = True
+    frame.changing = frame.changed_eagerly = True
     frame.overwritten |= same
+    frame.changed_leaves.update((vid, frame.tensors[vid]) for vid in vids.intersection(made_leaves(frame.step)))
     for tensor in [target, *(frame.tensors[vid] for vid in vids)]:
         if tensor is not None and tensor._data is not None:
             if tensor._frame is frame:
@@ -174,12 +183,13 @@ def _seen_by(frame, target):
     return vids, same
 
 
-def alias_reason(frame, target, vid):
-    """Why changing the target in place must run eagerly: other living tensors see its memory. Else None."""
+def alias_reason(frame, target, vid, shown=None):
+    """Why changing the target in place must run eagerly: other living tensors see its memory, besides that of the value
+    `shown`. Else None."""
     if frame.views:
         externals, tensors = frame.externals, frame.tensors
         for other in group(frame, vid):
-            if other == vid or tensors[other] is None:
+            if other in (vid, shown) or tensors[other] is None:
                 continue
             if other in externals or is_held(tensors, other):
                 return "in-place change of a tensor that has living views (or is one)"
@@ -214,10 +224,15 @@ def owner_of(array):
     return id(array) if base is None else id(base)
 
 
-def assign(frame, target, new, meta):
-    """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush."""
+def assign(frame, target, new, meta, is_silent=False):
+    """The target holds value `new` from now on; a tensor from outside gets it into its memory at the flush. Its version
+    says so, unless the change is silent (frame_through.py)."""
+    if is_silent and target._data is not None:
+        frame_through.tell(target)
     if target._frame is frame:
         old = target._vid
+        if old in made_leaves(frame.step):
+            frame.changed_leaves[old] = target
         was_leaf = target._meta is None or not target._meta.history
     else:
         old = frame.bound[id(target)]
@@ -229,6 +244,8 @@ def assign(frame, target, new, meta):
         if not meta.requires_grad:
             meta = frame.changed_metas[new] = ValueMeta(meta.shape, meta.dtype, True, False)
         frame.changed_leaves[new] = target
+    if is_silent:
+        frame_through.note_silent_change(frame, old)
     frame.only_update = None
     frame.changed_singly = True
     # Other threads may look at the target between any two of these lines: it is whole for them after each.
@@ -243,7 +260,8 @@ def assign(frame, target, new, meta):
         target._data = None
     target._node = None
     target._requires_grad = meta.requires_grad
-    target.bump_version()
+    if not is_silent:
+        target.bump_version()
     frame.overwritten |= same_version(frame, old)
     frame.tensors[old] = None
     frame.tensors[new] = target

@@ -1,6 +1,6 @@
 """The end of a compiled call: what is alive is computed, or, if that fails, what the call has said is taken back."""
 
-from . import frame_flush, frame_nodes
+from . import frame_flush, frame_leaves, frame_nodes
 from .closed import close_graph
 from .expectation import lasting, learn
 
@@ -23,7 +23,7 @@ def close(frame):
         if not met:
             frame.forget_expected()
         frame.closing = True
-        if frame.hooked or frame.rewritten:
+        if frame.hooked or frame.rewritten or frame_leaves.made_leaves(frame.step):
             frame.has_nodes_out = frame_nodes.end_nodes(frame)
         needed = frame_flush.what_is_needed(frame, closing=True)
         frame.first_pending_at_close, frame.flushed_at_close = frame.first_pending, frame.flushed

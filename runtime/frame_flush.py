@@ -5,6 +5,8 @@ to be declared, and a tensor that is dropped is never computed into memory.
 """
 
 from . import frame_autograd
+from .frame_leaves import drop_gradients, made_leaves
+from .frame_views import references_at_end
 from .gate import apply_eagerly
 from .modes import frame_hidden, no_grad
 from .program import Needed, program_for
@@ -17,12 +19,12 @@ def what_is_needed(frame, closing):
     """What must exist after a flush; at the end of the call also what a backward may start from."""
     live, views = [], []
     tensors, homes, bound = frame.tensors, frame.homes, frame.bound
-    if closing and frame.roots:
-        _drop_unused_views(frame)
-    for vid in held(tensors, _computed(frame)):
-        t = tensors[vid]
-        if t is not None and t._data is None and id(t) not in homes:
-            (views if vid in frame.roots else live).append(vid)
+    if closing:
+        if frame.roots:
+            _drop_unused_views(frame)
+        drop_gradients(tensors, made_leaves(frame.step))
+    for vid in _held_and_pending(frame):
+        (views if vid in frame.roots else live).append(vid)
     frame.held = (*live, *views)
     differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
     if closing and frame.flushed:
@@ -30,6 +32,10 @@ def what_is_needed(frame, closing):
     if closing and frame.changed_singly:
         changed = [t for t, _, _ in homes.values() if t._frame is frame and t._node is None and t._meta.history]
         differentiable = sorted({*differentiable, *[t._vid for t in changed]})
+        del changed
+    if closing and differentiable and frame.roots:
+        inside = references_at_end(frame)
+        differentiable = [v for v in differentiable if not inside[v] or is_held(tensors, v, inside[v])]
     if frame.only_update is not None and len(homes) == len(frame.only_update.homes):
         commits = frame.only_update.commits
     else:
@@ -47,6 +53,12 @@ def what_is_needed(frame, closing):
         live += sorted(r for r in roots if r not in frame.arrays and r not in live and r not in written)
     ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
     return Needed(tuple(live), tuple(views), commits, ends)
+
+
+def _held_and_pending(frame):
+    tensors, homes = frame.tensors, frame.homes
+    found = held(tensors, _computed(frame))
+    return [v for v in found if tensors[v] is not None and tensors[v]._data is None and id(tensors[v]) not in homes]
 
 
 def _drop_unused_views(frame):

@@ -24,6 +24,8 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
     used = [t for t in inputs if _number(frame, t) in reached]
     operands = (*outputs, *(read_now(frame, cotangents) if cotangents else (None,) * len(outputs)), *used)
     key = (len(outputs), bool(retain_graph))
+    if frame.changed_eagerly:
+        GradientsDetail(frame, outputs, used, retain_graph)  # raises what it raises where it is recorded
     try:
         step = frame.take(GRADIENTS, operands, key, (), lambda: GradientsDetail(frame, outputs, used, retain_graph))
     except TooManyPaths:

@@ -111,6 +111,14 @@ def read_now(frame, operands):
     return _with_copies(frame, operands, exposed) if exposed else operands
 
 
+def read_again(frame, operands):
+    """The operands with copies in place of exposed tensors; None if one of them cannot be a copy."""
+    copies = {id(x): frame.copy_of(x) for x in operands if isinstance(x, Tensor) and is_exposed(x)}
+    if any(copies.get(id(x)) is x for x in operands):
+        return None
+    return tuple([copies.get(id(x), x) for x in operands])
+
+
 def _with_copies(frame, operands, exposed):
     for x in exposed:
         copy = frame.copy_of(x)

@@ -5,7 +5,8 @@ the results are differentiated by a program, as those of any call.
 """
 
 from .frame_autograd import make_nodes, node_for
-from .frame_views import has_history, is_held_outside, is_history_alive, references_by_nodes
+from .frame_leaves import are_reached
+from .frame_views import has_history, is_held_outside, is_history_alive, references_at_end
 from .node import Node
 
 
@@ -13,10 +14,10 @@ def end_nodes(frame):
     """Whether the call, which is about to end, has results with nodes of their own."""
     if not frame.hooked:
         # What a backward reads may have changed since other values were computed from it: nodes do not mind.
-        if not is_history_alive(frame):
+        if not (frame.rewritten and is_history_alive(frame) or are_reached(frame)):
             return False
         make_nodes(frame)
-    if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks:
+    if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks or are_reached(frame):
         return hand_out_nodes(frame)
     for walk in frame.walks:
         frame.freed.update(walk.freed)
@@ -30,8 +31,8 @@ def end_nodes(frame):
 def hand_out_nodes(frame):
     """Results that somebody holds get real nodes, with all that these lead to; other nodes go, with what they have
     saved. Whether there are such results."""
-    by_nodes = references_by_nodes(frame)
-    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
+    inside = references_at_end(frame)
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, inside)]
     stack = [frame.tensors[v]._node or node_for(frame, v) for v in held]
     reached = set()
     while stack:

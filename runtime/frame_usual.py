@@ -15,12 +15,14 @@ from functools import partial
 from itertools import count
 from operator import is_, itemgetter
 
-from . import frame_inputs, native, native_text
+from . import frame_inputs, frame_through, native, native_text
 from .attributes import same_attributes
+from .evaluate import strides_in_elements
 from .exposure import has_exposed, is_exposed
 from .frame_autograd import accumulate
 from .frame_run import run
 from .frame_spans import Spans
+from .gate import meta_of
 from .modes import frame_in_making, state
 from .recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from .references import held
@@ -31,8 +33,10 @@ from .usual_calls import EndedCall, OutsideBackward
 from .usual_depart import recorded_so_far
 from .usual_end import Ending, picker
 from .usual_entries import End
+from .usual_leaves import MakesLeaves
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
+from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import WalkAgain, flags_of
 
@@ -40,7 +44,7 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, UsualBooks):
+class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -73,6 +77,7 @@ class UsualFrame(Ending, UsualBooks):
         roots = {entry.vid: entry.root for entry in entries}
         self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         self.segments, computed = segments_of(frame, entries, roots)
+        self.wholes = {entry.vid: entry.operands[0] for entry in entries if frame_through.is_whole(entry.step)}
         self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
             if entry.op is UPDATE:
@@ -81,7 +86,10 @@ class UsualFrame(Ending, UsualBooks):
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in alive]
+        self.leaves = [change.new for change in self.changes if change.is_leaf]
+        read = {vid for segment in self.segments for vid in segment.made}
+        given = alive.union(read, (change.old for change in self.changes if change.op is None))
+        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = None
@@ -111,6 +119,7 @@ class UsualFrame(Ending, UsualBooks):
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients", self.outside),
             ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
+            ("a leaf is made in the call", self.leaves),
         )
 
     def _use_native_methods(self):
@@ -210,11 +219,13 @@ class UsualFrame(Ending, UsualBooks):
         array = tensor._data
         if array is None or tensor._node is not None or tensor._frame is not None:
             return False
-        shape, dtype, flag, _, _ = key
+        shape, dtype, flag, _, strides = key
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
         owner = owner_of(array)
-        if owner in self.owners or owner in self.expectation.owners or not array.flags.c_contiguous:
+        if self.changes_arguments and owner in self.owners or owner in self.expectation.owners:
+            return False
+        if not array.flags.c_contiguous if strides is None else strides_in_elements(array) != strides:
             return False
         self.owners.add(owner)
         return True
@@ -242,7 +253,11 @@ class UsualFrame(Ending, UsualBooks):
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         tensor = self._take_op(op, operands, attributes)
-        return self.depart().apply(op, operands, attributes) if tensor is None else tensor
+        if tensor is None:
+            # What raises is nothing that a call does: it goes on here, if somebody catches that.
+            op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
+            return self.depart().apply(op, operands, attributes)
+        return tensor
 
     def before_lending(self, tensor):
         if self.working:
@@ -286,20 +301,26 @@ class UsualFrame(Ending, UsualBooks):
         """Whether target becomes op(*operands) here too, and has been changed."""
         entry = self.entries[self.position.value]
         change = entry.change
+        if has_exposed(operands):
+            operands = frame_inputs.read_again(self, operands)
         if (
-            change is not None
+            operands is not None
+            and change is not None
             and change.op is op
             and same_attributes(entry.attributes, attributes)
             and entry.grad_enabled is state.grad_enabled
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
-            and target is self.tensors[change.old]
+            and target is self.tensors[change.given]
             and change.may_happen(self, target)
             and self._take_operands(entry, operands)
         ):
             self.changing = True
             change.make(self, target)
             self.position.value += 1
+            if change.given != change.old:
+                self.entries[self.position.value].change.make(self, target)
+                self.position.value += 1
             self.changing = False
             return True
         return False

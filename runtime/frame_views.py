@@ -141,6 +141,23 @@ def references_by_nodes(frame):
     return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
 
 
+def references_at_end(frame):
+    """number of a value -> how many of the call's own autograd nodes and views hold its tensor, and lead nobody to its
+    history: views that nobody holds, or that gradients do not flow through (a detached result holds what it shows)."""
+    found = references_by_nodes(frame)
+    bases = Counter(
+        frame.tensors[vid]._base._vid
+        for vid in frame.roots
+        if _has_base_inside(frame, vid) and not (has_history(frame, vid) and is_held_outside(frame, vid, found))
+    )
+    return found + bases
+
+
+def _has_base_inside(frame, vid):
+    tensor = frame.tensors[vid]
+    return tensor is not None and tensor._base is not None and tensor._base._frame is frame
+
+
 def _saved(frame, by_nodes):
     """Numbers of the values that the history of what is alive has saved."""
     found = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
@@ -150,7 +167,8 @@ def _saved(frame, by_nodes):
 
 def is_history_alive(frame):
     """Whether somebody holds a value that a backward can still start from."""
-    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, Counter())]
+    inside = references_at_end(frame)
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, inside)]
     return bool(frame_autograd.living(frame, tuple(held)))
 
 

@@ -48,6 +48,9 @@ class Walking:
         ]
         found = [_number(frame, t) for t in results]
         leaves = [(_number(frame, leaf), _number(frame, leaf._grad)) for leaf, _ in changed]
+        # If the call fails there is nothing to take back for leaves that it has made, and nothing else holds them.
+        taken_back = [one for one in frame.changed_gradients[self.n_changed :] if one[0][0]._frame is not frame]
+        frame.changed_gradients[self.n_changed :] = taken_back
         unknown = None in self.operands or None in found or any(None in pair or -1 in pair for pair in leaves)
         if unknown or not plain or any(_runs_python(node) for node in walked) or any(g is not None for _, g in changed):
             return None

@@ -7,16 +7,17 @@ new value with the same op and then writes it into the target's memory.
 import numpy as np
 
 from ..compiler.autodiff import has_rule
-from ..compiler.ops.kinds import number_meta
+from ..compiler.ops.kinds import number_meta, refuse_complex
 from ..compiler.ops.table import Meta, OpError
 from ..compiler.ops.view import data
 from ..compiler.storage import convert
 from .evaluate import evaluate
 from .halves import in_float32
-from .modes import state
-from .node import Node, Saved, edge_of, record
+from .modes import state, watching
+from .node import Node, Saved, edge_of, record, show_watchers
 from .plan import add_attributes, find, is_view_op, plan_for, take_over
-from .tensor import Tensor, _apply, set_eager, show, tensor_of
+from .rebase import check_rebase, rebase
+from .tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
 
 apply = _apply
 
@@ -84,6 +85,7 @@ def _apply_unplanned(op, operands, attributes):
 def _composite(op, operands, attributes):
     metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
     meta = op.infer(metas, attributes, state.default_dtype)
+    refuse_complex(op, [m.dtype for m in metas])
     recorded = state.grad_enabled
     state.grad_enabled = False
     try:
@@ -110,12 +112,14 @@ def _own_memory(array, operands):
 
 def _record(op, operands, attributes, out):
     requires = [isinstance(x, Tensor) and x._requires_grad for x in operands]
-    if True not in requires or not out.dtype.is_floating_point:
+    if True not in requires or not out.dtype.is_differentiable:
         return
     edges = tuple(edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires)))
     if any(e is not None for e in edges):
         out._requires_grad = True
         out._node = Node(op, attributes, operands, out, edges)
+        if watching:
+            show_watchers(out._node, out)
 
 
 # --- in place -------------------------------------------------------------------------------------------------------
@@ -136,6 +140,11 @@ def apply_inplace(op, target, operands, attributes):
 
 
 def inplace_eagerly(op, target, operands, attributes):
+    if watching and state.watchers:
+        # A hook may keep what is saved as it is given it: not the memory that changes.
+        operands = tuple([_old_value(x) if x is target else x for x in operands])
+        if state.mutations is not None:
+            state.mutations.before_change(target)
     # Called by its own name, an op of tensors may be native code's.
     is_native = state.frame is None and operands and operands[0].__class__ is Tensor
     new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
@@ -155,11 +164,20 @@ def _keep_old_value(node, target):
     """A derivative that reads the target means its value before the change: a copy, with the history it had."""
     old = None
     for saved in node.operands:
-        if isinstance(saved, Saved) and saved.tensor is target:
+        if saved.__class__ is Saved and saved.tensor is target:
             if old is None:
-                old = Tensor(target.array.copy())
-                old._node, old._requires_grad = target._node, target._requires_grad
+                old = _old_value(target)
             saved.tensor, saved.version = old, 0
+
+
+def _old_value(target):
+    """A copy of what the target is before it changes, with the history it has."""
+    if target._node is None and target.has_history:
+        # Of a compiled call: without a node of its own the copy would be a leaf.
+        answering_for(target).use_nodes(target)
+    old = Tensor(target.array.copy())
+    old._node, old._requires_grad = target._node, target._requires_grad
+    return old
 
 
 def check_fits(name, target, new):
@@ -187,17 +205,15 @@ def check_writable(target):
 def adopt_history(target, new):
     """The target is now what `new` is, also for autograd."""
     if new._node is not None:
-        target._node = new._node
-        target._requires_grad = True
+        rebase(target, (new._node, 0))
         node = new._node
-        if node.out is not None:
+        if node.out.__class__ is Saved:
             # The saved output is the memory just written.
             node.out.tensor._data = target._data
             node.out.tensor._storage = target._storage
             node.out.version = target._version
     elif state.grad_enabled and target._requires_grad and not target.is_leaf:
-        target._node = None
-        target._requires_grad = False
+        rebase(target, None)
 
 
 def _check_inplace(target, operands):
@@ -208,42 +224,8 @@ def _check_inplace(target, operands):
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use `with weft.no_grad():` around the update, or compute a new tensor."
         )
-    base = target._base
-    if base is not None:
-        if target._requires_grad and base._requires_grad and base.is_leaf:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        # A detached view (.data, detach()) does not require gradients: changing it is the user's own business.
-        if target._requires_grad or any(_requires(x) for x in operands):
-            raise NotImplementedError(
-                f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients "
-                "are recorded is not supported yet: the base's history would be lost. Compute a new tensor instead, "
-                "for example with weft.where or weft.cat, or change the base before it is used."
-            )
-    elif target._requires_grad or any(_requires(x) for x in operands):
-        _check_views(target)
-
-
-def _check_views(target):
-    """A base whose live views would silently keep their old history, or lack the new one.
-
-    Views without gradients of a base that has them are detached, and stay so.
-    """
-    tracked = target._requires_grad
-    if any(t._base is target and (t._requires_grad or not tracked) for t in _living_sharers(target)):
-        raise NotImplementedError(
-            f"in-place change of a tensor of shape {target.shape} that has live views is not supported yet while "
-            "gradients are recorded: the views' history would be stale. Compute a new tensor instead."
-        )
-
-
-def _living_sharers(target):
-    storage, frame = target._storage, state.frame
-    if storage is None:
-        sharers = []
-    else:
-        # A call keeps its own tensors, and says which of them somebody else does.
-        sharers = [t for t in storage.living_sharers() if t is not target and (frame is None or t._frame is not frame)]
-    return sharers if frame is None else [*sharers, *frame.living_views(target)]
+    if target._base is not None or target._storage is not None:
+        check_rebase(target, any(map(_requires, operands)))
 
 
 def _requires(x):

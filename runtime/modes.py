@@ -13,9 +13,68 @@ class _State(threading.local):
     frame = None  # the compiled call being recorded or replayed in this thread
     hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
+    sweep = None  # the backward pass in flight (engine.py)
+    anomaly = anomaly_block = None  # anomaly detection (anomaly.py), and what makes it see every node
+    mutations = None  # the block that lets saved tensors be changed (mutation.py)
+    hooks_disabled = None  # why hooks on saved tensors may not be set now
+    watchers = ()  # functions that are given every node made in this thread, and the tensor it made
 
 
 state = _State()
+watching = []  # an entry for every block in any thread that has watchers: asking it costs less than asking a thread
+
+
+class watched:
+    """A `with` block in which a function sees every node that is made, as watcher(node, out). A compiled call in flight
+    stands by: what is in the block runs eagerly."""
+
+    def __init__(self, watcher, reason):
+        self.watcher, self.reason = watcher, reason
+        self.before = []
+
+    def __enter__(self):
+        self.before.append((state.watchers, step_out(self.reason)))
+        state.watchers = (*state.watchers, self.watcher)
+        watching.append(self)
+        return self
+
+    def __exit__(self, *exception):
+        watching.remove(self)
+        state.watchers, back = self.before.pop()
+        back.__exit__(*exception)
+
+
+class _stay:
+    """In the place of `stepped_out` where there is no call to step out of."""
+
+    def __exit__(self, *exception):
+        pass
+
+
+def step_out(reason):
+    """Leave the compiled call in flight until the result's __exit__: from then on its ops are recorded again."""
+    if state.frame is None:
+        return _stay()
+    # What looks like the call before until now may have to become a call of its own first.
+    state.frame.note(reason)
+    block = stepped_out(state.frame)
+    block.__enter__()
+    return block
+
+
+class stepped_out:
+    """A `with` block that runs eagerly in the middle of a compiled call: all that is pending is computed first."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def __enter__(self):
+        self.frame.flush()
+        self.hidden = frame_hidden()
+        self.hidden.__enter__()
+
+    def __exit__(self, *exception):
+        self.hidden.__exit__(*exception)
 
 
 def set_default_dtype(dtype):

@@ -24,6 +24,7 @@ from . import (
     native_attributes,
     native_call,
     native_changes,
+    native_inputs,
     native_ops,
     native_segments,
     native_spans,
@@ -199,6 +200,7 @@ _PARTS = (
     native_attributes,
     native_call,
     native_changes,
+    native_inputs,
     native_ops,
     native_segments,
     native_spans,
@@ -240,7 +242,7 @@ def _constants():
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
         t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
-        t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage,
+        t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage, t.FRESH_KIND: Tensor,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
@@ -361,7 +363,7 @@ class NativeReplay:
         changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
         words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
         words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
-        words[t.COPIES] = id(frame.copies)
+        words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])

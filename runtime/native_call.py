@@ -81,7 +81,10 @@ def _end(f, result):
     b, layout, tensors, none = f.b, f.layout, f.tensor_items(), f.word(t.NONE)
     views = f.word(t.VIEWS)
     with b.loop(0, f.word(t.N_VIEWS, I64), 1) as i:
-        f.assign(none, f.item(tensors, f.item(views, i, I64)), layout.base)
+        view = f.item(tensors, f.item(views, i, I64))
+        # Those that get their number in the call are none, if it has ended before.
+        with b.when(b.cmp("ne", view, none)):
+            f.assign(none, view, layout.base)
     ended, has_more = b.alloca(PTR), b.cmp("ne", f.word(t.BEGIN_END), NULL)
     b.store(f.word(t.ENDED), ended)
     with b.when(has_more):

@@ -34,8 +34,8 @@ def _inplace_again(module, layout):
     with b.when(b.not_(is_made)):
         _require_own_memory(f, change, target)
     items, codes = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS)
-    enter_fresh(f, entry, items, tensors)
     f.require_operands(items, codes, n, tensors)
+    enter_fresh(f, entry, items, tensors)
     take_numbers(f, entry, items, codes, n)
     count_version(f, f.load(target, layout.storage))
     f.assign(target, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)

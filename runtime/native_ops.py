@@ -44,8 +44,8 @@ def _take_op(f, entry, operands):
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
     items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
-    enter_fresh(f, entry, items, tensors)
     f.require_operands(items, codes, n, tensors)
+    enter_fresh(f, entry, items, tensors)
     take_numbers(f, entry, items, codes, n)
     f.advance()
     result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
@@ -70,8 +70,12 @@ def _require_small(f, items, codes, n):
             f.same(f.python("PyErr_Occurred", []), NULL)
 
 
+def _is_number(b, code):
+    return b.and_(b.cmp("lt", code, b.i64(0)), b.cmp("gt", code, b.i64(t.FRESH_CODE)))
+
+
 def _append_numbers(f, items, codes, n):
-    with f.b.loop(0, n, 1) as i, f.b.when(f.b.cmp("lt", f.item(codes, i, I64), f.b.i64(0))):
+    with f.b.loop(0, n, 1) as i, f.b.when(_is_number(f.b, f.item(codes, i, I64))):
         f.append(t.NUMBERS, f.item(items, i))
 
 

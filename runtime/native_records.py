@@ -3,6 +3,8 @@
 What words point to is held by the list `held`.
 """
 
+from math import prod
+
 import numpy as np
 
 from . import native_text
@@ -39,19 +41,19 @@ def words_of_argument(held, key, kind, is_read):
     if key is None:
         held.append(kind)
         return 0, id(kind)
-    shape, dtype, flag, _, _ = key
-    return *words_of(Place(shape, dtype, None, False), held), id(flag), 0, is_read
+    shape, dtype, flag, _, strides = key
+    return *words_of(Place(shape, dtype, strides, False), held), id(flag), 0, is_read
 
 
 def words_of_entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh and (entry.op is BACKWARD or entry.op is GRADIENTS):
+    if entry.op is None or entry.fresh and not _is_simple(entry):
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
     if entry.change is not None:
         return _change_entry(held, entry)
-    codes = np.array(entry.operands, np.int64)
+    codes = _codes(entry)
     held.append(codes)
     row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
     if entry.op is GRADIENTS:
@@ -71,10 +73,17 @@ def words_of_entry(held, entry):
     return [*row, views.ctypes.data, len(views)]
 
 
+def _is_simple(entry):
+    """Whether native code knows what to do with the tensors that come in with an entry: each does once."""
+    once = all(entry.operands.count(vid) == 1 for vid, _, _ in entry.fresh)
+    return once and entry.op is not BACKWARD and entry.op is not GRADIENTS
+
+
 def _change_entry(held, entry):
     """Of a change in place: nothing calls its op, `inplace_again` finds the record of it."""
-    codes, row = np.array(entry.operands, np.int64), [0] * native_text.ENTRY_WORDS
+    codes, row = _codes(entry), [0] * native_text.ENTRY_WORDS
     held.append(codes)
+    row[native_text.ROOT] = -1
     row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
     row[native_text.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
     row[native_text.CHANGE :] = _change(held, entry.change), *_fresh(held, entry)
@@ -82,8 +91,19 @@ def _change_entry(held, entry):
 
 
 def _fresh(held, entry):
-    rows = [(vid, position, *words_of_argument(held, key, None, True)) for vid, position, key in entry.fresh]
+    rows = [
+        (vid, position, *words_of_argument(held, key, None, True), prod(key[0]) * key[1].itemsize)
+        for vid, position, key in entry.fresh
+    ]
     return table_of(held, rows, native_text.FRESH_WORDS)
+
+
+def _codes(entry):
+    """The operands of an entry; of a tensor from outside that comes in with it, a code of its own."""
+    codes = np.array(entry.operands, np.int64)
+    for _, position, _ in entry.fresh:
+        codes[position] = native_text.FRESH_CODE
+    return codes
 
 
 def _change(held, change):
@@ -91,7 +111,9 @@ def _change(held, change):
     numbers, group = (change.old, change.new), np.array(change.group, np.int64)
     held += [change, numbers, group]
     target = 0 if change.target is None else id(change.target)
-    row = [id(change.op), *numbers, change.is_made, target, group.ctypes.data, len(group)]
+    # Changes through another name of the target, and what is none to native code, Python compares.
+    op = 0 if change.op is None or change.given != change.old else id(change.op)
+    row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]
     return table_of(held, [row], native_text.CHANGE_WORDS)[0]

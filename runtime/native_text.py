@@ -17,6 +17,7 @@ import sys
 from typing import NamedTuple
 
 from ..compiler.emit.builder import I32, I64, PTR, Builder, Reg
+from .places import STRIDED
 
 
 class Layout(NamedTuple):
@@ -86,12 +87,14 @@ STORAGE, CHANGES, N_CHANGES = 38, 39, 40  # the class; where the records of chan
 # call, and IN_THE_MIDDLE says so.
 SEGMENTS, N_SEGMENTS, N_FLUSHED, ARRAYS, MADE, N_MADE, IN_THE_MIDDLE = range(41, 48)
 GIVEN, N_GIVEN = 48, 49  # records of results that are views
+FRESH_KIND = 50  # the type of tensors
 PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
 NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
 THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
 BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one departed
 RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
 VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED = range(68, 73)
+MAY_SHARE = 73  # whether arguments may share memory, because the call changes none of them
 PARAMS_NAME, STATES, STEP_NAME = 74, 75, 76  # a group's parameters; the type of an optimizer's states; a count in one
 GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoes a count
 LEARN = 79  # the Python method that calls an object and learns what the call does
@@ -119,7 +122,9 @@ OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH
 ROOT, SPANS, N_SPANS = 11, 12, 13
 DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
 CHANGE = 16  # of a change in place: where its words are
-FRESH, N_FRESH = 17, 18  # tensors from outside that come in with it: (number, position, words of an argument)
+# Tensors from outside that come in with it: (number, position, words of an argument, bytes). In place of the number its
+# operands have a code, like that of a number: the word with the type that is expected.
+FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
 ENTRY_WORDS = 19
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
@@ -138,7 +143,7 @@ GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS = 7
-FRESH_WORDS = 2 + ARGUMENT_WORDS
+FRESH_WORDS = 3 + ARGUMENT_WORDS
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float
@@ -277,12 +282,18 @@ class Function:
         b, layout = self.b, self.layout
         self.same(self.load(array, layout.array_dtype), self.load(record, 0))
         flags = self.load(record, 24, I32)
+        is_strided = b.cmp("ne", b.and_(flags, b.const(STRIDED, I32)), b.const(0, I32))
+        flags = b.and_(flags, b.const(~STRIDED & 0x7FFFFFFF, I32))
         self.same(b.and_(self.load(array, layout.array_flags, I32), flags), flags)
         ndim = b.convert(self.load(array, layout.array_ndim, I32), "i64")
         self.same(ndim, self.load(record, 8, I64))
         shape, expected = self.load(array, layout.array_shape), self.load(record, 16)
         with b.loop(0, ndim, 1) as axis:
             self.same(self.item(shape, axis, I64), self.item(expected, axis, I64))
+        with b.when(is_strided), b.loop(0, ndim, 1) as axis:
+            # NumPy's strides follow the lengths.
+            strides = self.load(array, layout.array_shape + 8)
+            self.same(self.item(strides, axis, I64), self.item(expected, b.add(ndim, axis), I64))
 
     def hand_out(self, record, ended, tensors):
         """A tensor that the call has made is the user's from now on, if anybody has it, and a new one stands in its

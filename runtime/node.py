@@ -15,7 +15,8 @@ from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
 from . import plan as plan_module
 from .array_program import derivative
-from .modes import state
+from .hooks import Handle, TensorHook, metadata_of
+from .modes import state, watching
 from .tensor import Storage, Tensor, _apply, answering_for, show, storage_of, tensor_of
 
 _new = object.__new__
@@ -51,6 +52,14 @@ class BaseNode:
     def name(self):
         return type(self).__name__
 
+    @property
+    def metadata(self):
+        """A dict of the user's own, which lives as long as the node."""
+        return metadata_of(self)
+
+    def _sequence_nr(self):
+        return self.sequence
+
     def register_hook(self, hook):
         """hook(grad_inputs, grad_outputs) runs after the node; what it returns replaces grad_inputs."""
         if self.hooks is None:
@@ -63,6 +72,12 @@ class BaseNode:
             self.pre_hooks = {}
         return Handle(self.pre_hooks, hook)
 
+    def register_tensor_hook(self, index, hook):
+        """hook(grad) runs when the gradient of output `index` is complete, before the node's own hooks."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return Handle(self.pre_hooks, TensorHook(index, hook))
+
     def __repr__(self):
         return f"<{self.name()} object at {hex(id(self))}>"
 
@@ -72,25 +87,6 @@ def shown(edge):
     node, index = edge
     stand_in = getattr(node, "shown", None)
     return (stand_in(index), 0) if stand_in else (node, index)
-
-
-class Handle:
-    """Returned by register_hook; remove() takes the hook out again."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks, hook):
-        self.hooks, self.id = hooks, next(Handle._ids)
-        hooks[self.id] = hook
-
-    def remove(self):
-        self.hooks.pop(self.id, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.remove()
 
 
 class AccumulateGrad(BaseNode):
@@ -114,6 +110,11 @@ class Saved:
         self.tensor = tensor
         self.version = tensor._version
 
+    @property
+    def meta(self):
+        """(shape, type)"""
+        return self.tensor.shape, self.tensor.dtype
+
 
 @functools.cache
 def named(base, name):
@@ -132,7 +133,7 @@ def listed(op, operands):
         if not hasattr(x, "shape"):
             if op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0):
                 positions.append(k)
-        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_floating_point):
+        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_differentiable):
             positions.append(k)
     return positions
 
@@ -161,7 +162,7 @@ class Node(BaseNode):
 
     @property
     def next_functions(self):
-        operands = [x.tensor if isinstance(x, Saved) else x for x in self.operands]
+        operands = [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
         edges = [self.edges[k] for k in listed(self.op, operands)]
         return tuple((None, 0) if e is None else shown(e) for e in edges)
 
@@ -182,10 +183,14 @@ class Node(BaseNode):
     def _restore(self, saved, position):
         if not isinstance(saved, Saved):
             return saved
+        if saved.__class__ is not Saved:
+            return saved.restored(self)
         _check_version(saved, f"{self.name()}, operand {position}")
         return saved.tensor
 
     def _restore_output(self):
+        if self.out.__class__ is not Saved:
+            return self.out.restored(self)
         _check_version(self.out, f"{self.name()}, output")
         tensor = self.out.tensor
         if tensor._node is None and tensor._frame is None:
@@ -206,7 +211,7 @@ class Node(BaseNode):
         if self.has_saved:
             self.released = True
             self.operands = tuple(
-                [Shape(x.tensor.shape, x.tensor.dtype) if x.__class__ is Saved else x for x in self.operands]
+                [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
                 if self.recording is None
                 else [y if y.__class__ is Shape else x for x, y in zip(self.operands, self.recording.released)]
             )
@@ -348,6 +353,14 @@ def record(plan, operands, attributes, out, requires):
     node.out = _saved_new_output(out) if recording.reads_out else None
     out._requires_grad = True
     out._node = node
+    if watching:
+        show_watchers(node, out)
+
+
+def show_watchers(node, out):
+    """A node has just been made, and has made `out`."""
+    for watcher in state.watchers:
+        watcher(node, out)
 
 
 def _saved(tensor):

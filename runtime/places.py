@@ -78,15 +78,16 @@ def _nothing_of(arrays):
 
 
 def words_of(place, held):
-    """The words by which native code knows whether an array is what a place says: dtype, number of dimensions, their
-    address, flags of the array. It knows contiguous arrays alone."""
-    shape = np.array(place.shape, np.int64)
-    held.append(shape)
-    flags = _C_CONTIGUOUS | (WRITEABLE if place.is_written else 0) | (0 if place.strides is None else _NEVER_SET)
-    return id(place.dtype), len(shape), shape.ctypes.data, flags
+    """The words by which native code knows whether an array is what a place says: dtype, number of dimensions, the
+    address of its lengths and strides, flags of the array."""
+    lengths = np.array([*place.shape, *_strides_in_bytes(place)], np.int64)
+    held.append(lengths)
+    flags = (_C_CONTIGUOUS if place.strides is None else STRIDED) | (WRITEABLE if place.is_written else 0)
+    return id(place.dtype), len(place.shape), lengths.ctypes.data, flags
 
 
-_C_CONTIGUOUS, WRITEABLE, _NEVER_SET = 1, 0x400, 0x40000000  # NumPy's flags of arrays
+_C_CONTIGUOUS, WRITEABLE = 1, 0x400  # NumPy's flags of arrays
+STRIDED = 0x40000000  # none of them: strides are compared instead
 
 
 def _place(shape, dtype, strides, is_written):

@@ -49,7 +49,7 @@ class Plan:
         self.run = self.shows = self.program = self.native = None
         self.left = CALLS_BEFORE_NATIVE
         self.recordings = {}
-        self.is_floating = meta.dtype.is_floating_point
+        self.is_floating = meta.dtype.is_differentiable
 
 
 def add_attributes(key, attributes):
@@ -127,7 +127,7 @@ def _make(op, arrays, attributes, default_dtype):
     meta = op.infer(metas, attributes, default_dtype)
     plan = Plan(op, arrays, metas, meta, attributes, default_dtype)
     if op.kind == "composite" and op.evaluate is None:
-        if any(m.dtype.is_half for m in (*metas, meta)):
+        if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
             return None
         found = array_program.decomposition(op, metas, attributes, default_dtype)
         if found is None:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from copy import copy
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -77,8 +78,8 @@ class Program:
     A program may be run by its address on a table of one's own while the interpreter lock is held.
 
     meta (also stored on disk): "inputs" numbers of values, "places" how these lie in memory, "numbers" (position, kind)
-    of run-time numbers, "outputs" (shape, dtype name), "n_live", "arena", "has_team" and "worker_bytes" as in the plan,
-    "symbols" the routines it calls, "plan" what explain shows.
+    of run-time numbers, "extents" the numbers that its code wants to be told, "outputs" (shape, dtype name), "n_live",
+    "arena", "has_team" and "worker_bytes" as in the plan, "symbols" the routines it calls, "plan" what explain shows.
     """
 
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
@@ -94,6 +95,9 @@ class Program:
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
         self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
         self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
+        if meta["extents"]:
+            numbers = (ctypes.c_int64 * len(meta["extents"]))(*meta["extents"])
+            ctypes.memmove(library.address("extents"), numbers, ctypes.sizeof(numbers))
         self.address = library.address("weft_program")
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
@@ -211,8 +215,7 @@ def program_for(frame, needed):
     if program is not None and program.can_run(frame):
         programs["last"] = (frame.flushed, needed, program)
         return program
-    stretch = Stretch(frame)
-    program = load_program(stretch.text(needed), lambda: _build(stretch, needed))
+    program = _load_forward(frame, needed)
     programs[key] = program
     frame.recording.programs.append(program)
     return program
@@ -224,6 +227,25 @@ def _build(stretch, needed):
     return build_forward(stretch, needed)
 
 
+def _load_forward(frame, needed):
+    """One for several sizes if that is wanted and can be."""
+    stretch, sizes = Stretch(frame), frame.recording.sizes
+    if sizes is None:
+        return load_program(stretch.text(needed), lambda: _build(stretch, needed))
+    return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))
+
+
+def load_backward(frame, describe, build):
+    """The program of a backward, which describe(stretch) names and build(stretch, split) makes. It reads what the
+    forward has saved: what that is was decided when the forward was compiled, for its sizes."""
+    stretch, sizes, meta = Stretch(frame), frame.recording.sizes, frame.last_program.meta
+    if sizes is None:
+        return load_program(describe(stretch), lambda: build(stretch, None))
+    if "n" in meta:
+        return sizes.load_backward(stretch, describe, partial(build, split=meta["split"]), str(meta["split"]))
+    return sizes.load_exact(stretch, describe, partial(build, split=None))
+
+
 def load_program(text, build):
     """The program stored under a text, or the one `build() -> (meta, IR text)` makes; None if it cannot make one."""
     with jit.compiling:
@@ -231,19 +253,28 @@ def load_program(text, build):
 
 
 def _find(text, build):
-    cache, began = default_cache(), time.perf_counter()
+    began = time.perf_counter()
+    found = load_code(text, build)
+    return found and linked(*found, began)
+
+
+def linked(meta, code, began):
+    """The Program of loaded code, which was asked for at this time."""
+    library = jit.link(code)
+    return Program({**meta, "seconds": time.perf_counter() - began}, library)
+
+
+def load_code(text, build):
+    """The (meta, machine code) stored under a text, or of what `build() -> (meta, IR text)` makes."""
+    cache = default_cache()
     entry = cache.get(text)
     if entry is not None:
         meta, code = unpack(entry.payload)
-        meta["source"] = "disk"
-    else:
-        made = build()
-        if made is None:
-            return None
-        meta, ir = made
-        code = jit.compile_text(ir)
-        cache.put(text, pack(meta, code))
-        meta["source"] = "compiled"
-    linked = jit.link(code)
-    meta["seconds"] = time.perf_counter() - began
-    return Program(meta, linked)
+        return {**meta, "source": "disk"}, code
+    made = build()
+    if made is None:
+        return None
+    meta, ir = made
+    code = jit.compile_text(ir)
+    cache.put(text, pack(meta, code))
+    return {**meta, "source": "compiled"}, code

@@ -7,6 +7,7 @@ import numpy as np
 from ..compiler import dtypes
 from ..compiler.ops.arithmetic import floor, mul
 from ..compiler.ops.comparison import cast
+from ..compiler.ops.complex_numbers import complex_
 from ..compiler.ops.random import call_key, normal_from
 from ..compiler.ops.random import uniform as uniform_op
 from .device import CPU, require_cpu
@@ -85,7 +86,9 @@ def manual_seed(seed):
 
 
 def uniform(shape, dtype, generator=None):
-    """Uniform numbers in [0, 1)."""
+    """Uniform numbers in [0, 1); in both parts of complex ones."""
+    if dtype.is_complex:
+        return complex_(uniform(shape, dtype.to_real(), generator), uniform(shape, dtype.to_real(), generator))
     if dtype.is_half:
         # As many bits as the type has: rounded ones could be 1.
         steps = 2.0 ** _HALF_BITS[dtype]
@@ -95,7 +98,10 @@ def uniform(shape, dtype, generator=None):
 
 
 def normal(shape, dtype, generator=None):
-    """Standard normal numbers."""
+    """Standard normal numbers; of complex ones both parts have the variance 1/2."""
+    if dtype.is_complex:
+        parts = (mul(normal(shape, dtype.to_real(), generator), 0.5**0.5) for _ in range(2))
+        return complex_(*parts)
     if dtype.is_half:
         return cast(normal(shape, dtype.wide, generator), dtype=dtype)
     if dtype.is_half:

@@ -20,9 +20,9 @@ from .attributes import same
 INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
 # Python numbers among operands are run-time values; the step remembers only their kind.
-NUMBER_CODES = {bool: -1, int: -2, float: -3}
+NUMBER_CODES = {bool: -1, int: -2, float: -3, complex: -4}
 NUMBER_DTYPES = {-1: dtypes.bool_, -2: dtypes.int64, -3: dtypes.float64}
-TOO_LARGE = -4  # of an integer no program can take: never in a step
+TOO_LARGE = -4  # of an integer or complex number, which no program can take: never in a step
 
 
 def number_code(x):
@@ -213,6 +213,7 @@ class Recording:
     memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
     n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
+    sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
 
     @property

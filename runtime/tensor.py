@@ -118,6 +118,7 @@ class Tensor:
         "_base",
         "_meta",
         "_call_node",
+        "_is_apart",
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not
@@ -270,9 +271,9 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value):
-        if value and not self.dtype.is_floating_point:
+        if value and not self.dtype.is_differentiable:
             raise OpError(
-                f"requires_grad: only Tensors of floating point dtype can require gradients, this one is "
+                f"requires_grad: only Tensors of floating point and complex dtype can require gradients, this one is "
                 f"{self.dtype.name}; convert it with .float() or .double() first"
             )
         if not self.is_leaf:
@@ -282,6 +283,9 @@ class Tensor:
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             )
+        frame = state.frame
+        if value and frame is not None and self._frame is frame and not self._requires_grad and frame.make_leaf(self):
+            return
         self.leave_call()
         self._requires_grad = bool(value)
 

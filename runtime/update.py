@@ -21,6 +21,8 @@ def update(rule, rows, numbers=(), **flags):
     """
     if not rows:
         return
+    if any(x.dtype.is_complex for row in rows for x in row):
+        raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
     frame = state.frame
     if frame is not None:
         frame.update(rule, rows, tuple(numbers), flags)
@@ -76,6 +78,17 @@ def drop_gradients(tensors):
         frame.changed_gradients.append((tensors, [t._grad for t in tensors]))
     for t in tensors:
         t._grad = None
+
+
+def zero_gradients(tensors):
+    """Fill .grad of leaves that have one with 0. It stays the tensor it is, unless it has a history."""
+    for t in tensors:
+        if t.grad.requires_grad:
+            if t.grad.is_leaf:
+                t.grad.requires_grad = False
+            else:
+                t.grad = t.grad.detach()
+        t.grad.zero_()
 
 
 def update_eagerly(rule, row, numbers, flags):

@@ -5,6 +5,7 @@ from weakref import getweakrefcount
 
 from . import frame_end
 from .frame import Frame
+from .frame_leaves import drop_gradients
 from .frame_run import close, close_after_error
 from .modes import state
 from .references import PICKED, counts_of_picked
@@ -39,7 +40,10 @@ class Ending:
             done = self._real is None  # a signal handler may have made the call depart just now
             if done:
                 for vid in self.views:
-                    self.tensors[vid]._base = None
+                    if self.tensors[vid] is not None:
+                        # None of those that get their number in the call, if it has ended before.
+                        self.tensors[vid]._base = None
+                drop_gradients(self.tensors, self.leaves)
                 ended = self._new_end()
                 self.given = [self.tensors[vid] for vid in self.needed.live]
                 done = self.landed = self._run(ended)
@@ -110,13 +114,14 @@ class Ending:
 
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
+        drop_gradients(self.tensors, self.leaves)
         self.given = [self.tensors[vid] for vid in self.needed.live]
         return self._new_end()
 
     def _finish_end(self, ended):
         """The program has run, and its results have been handed out: what else the end of a call is, but for counting
         and for letting go of what native code knows."""
-        self.landed = True
+        self.given, self.landed = self.given or [], True
         self._hand_out_views(ended)
         self._clean(ended)
         self._forget()

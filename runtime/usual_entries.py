@@ -2,8 +2,11 @@
 
 from operator import is_
 
+from ..compiler.ops.view import leaf
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from .usual_inplace import Change
+from .usual_leaves import NewLeaf
+from .usual_through import Shown
 
 _NO_HOMES = {}
 
@@ -62,19 +65,30 @@ class End:
 
 def entries_of(frame):
     """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
-    entries, fresh = [], []
+    entries, fresh, moved = [], [], set()
     expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
             if step.first not in expected:
                 fresh.append((step.first, step.attributes))
             continue
-        if step.op is ASSIGN:
+        if step.op is leaf:
+            entry = _new_leaf(frame, step, fresh)
+        elif entries and entries[-1].change is not None and _shows_again(entries[-1].step, step):
+            entry = Entry(step, (), step.operands[0])
+            entry.numbers, entry.change = (), Shown(frame, step, entries[-1].change)
+        elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
         else:
             entry = _entry(frame, step, fresh)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
+        if entry.op is BACKWARD and not moved.isdisjoint(step.detail.wanted):
+            raise NotReplayed(
+                "a leaf made in the call was changed in place before its gradient was asked for", step.line
+            )
+        if entry.change is not None and entry.change.is_made:
+            moved.add(entry.change.old)
         entry.homes = _homes_at(frame, entries)
         entries.append(entry)
         fresh = []
@@ -105,6 +119,19 @@ def _assignment(frame, step, fresh, entries, expected):
     return entry
 
 
+def _shows_again(before, step):
+    """Whether the step is the second half of a change through another name."""
+    return before.op is ASSIGN and len(before.operands) > 2 and step.parent is before
+
+
+def _new_leaf(frame, step, fresh):
+    if fresh:
+        raise NotReplayed("a tensor from outside came in and was not used", step.line)
+    entry = Entry(step, (), frame.roots.get(step.first))
+    entry.numbers, entry.change = (), NewLeaf(frame, step)
+    return entry
+
+
 def _homes_at(frame, entries):
     """What has been changed and not been written yet, after these entries."""
     if not entries or any(flush.step is entries[-1].step for flush in frame.flushes):
@@ -132,13 +159,12 @@ def _entry(frame, step, fresh):
             root = frame.roots[step.first]
     for vid, key in fresh:
         # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
-        if vid not in step.operands or not is_usual_key(key) or key[2]:
-            reason = "a tensor that is new in every call has a history, requires gradients or is not contiguous"
+        if vid not in step.operands or not is_leaf(key) or key[2]:
+            reason = "a tensor that is new in every call has a history or requires gradients"
             raise NotReplayed(reason, step.line)
     return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
 
 
-def is_usual_key(key):
-    """Whether an input is a leaf with contiguous elements."""
-    _, _, _, leaf, strides = key
-    return leaf and strides is None
+def is_leaf(key):
+    """Whether an input is one."""
+    return key[3]

@@ -5,7 +5,7 @@ A tensor from outside keeps its memory until the program writes it (`homes` tell
 the call holds another value from then on: it moves from one number to the next.
 """
 
-from . import frame_changes
+from . import frame_changes, frame_through
 from .references import held
 from .tensor import pending_tensor
 
@@ -13,15 +13,21 @@ from .tensor import pending_tensor
 class Change:
     """The in-place part of an entry.
 
-    old, new: the target's numbers before and after. steps: all that were recorded for it. target: what is changed, if
-    it is the same tensor in every call. is_made: whether the call makes it. group: numbers of views, which nobody may
-    hold.
+    old, new: the target's numbers before and after. given: the number of what the change is asked of, which may be
+    another name of the target (frame_through.py); is_silent: whether it does not count for who has saved that. steps:
+    all that were recorded for it. target: what is changed, if it is the same tensor in every call. is_made: whether the
+    call makes it. group: numbers of views, which nobody may hold.
     """
 
-    __slots__ = ("op", "old", "new", "steps", "target", "is_made", "origin", "group", "meta", "old_meta")
+    is_leaf = False
+    __slots__ = (
+        "op", "old", "new", "given", "is_silent", "steps", "target", "is_made", "origin", "group", "meta", "old_meta",
+    )  # fmt: skip
 
     def __init__(self, frame, step, steps, expected):
-        self.old, self.new = step.operands
+        self.old, self.new, *shown = step.operands
+        self.given = shown[0] if shown else self.old
+        self.is_silent = bool(shown) and frame_through.is_silent(frame, self.given)
         self.op, self.origin = step.detail.op, step.detail.origin
         self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
         self.group = tuple(v for v in step.detail.group if v != self.old)
@@ -35,6 +41,10 @@ class Change:
     # --- whether it may happen ------------------------------------------------------------------------------------
     def may_happen(self, call, target):
         """Whether nothing that lives shares the target's memory, and it may be written."""
+        if self.given != self.old:
+            if target._data is not None:
+                return False
+            target = call.tensors[self.old]
         storage = target._storage
         if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
             return False
@@ -48,8 +58,12 @@ class Change:
 
     # --- what it does -----------------------------------------------------------------------------------------------
     def make(self, call, target):
-        target.bump_version()
         tensors = call.tensors
+        target = target if self.given == self.old else tensors[self.old]
+        if not self.is_silent:
+            target.bump_version()
+        elif target._data is not None:
+            frame_through.tell(target)
         if self.is_made:
             tensors[self.old] = target._data = None
             tensors[self.new] = target
@@ -61,7 +75,7 @@ class Change:
         """Before a Frame does all of it anew."""
         tensors = call.tensors
         target = tensors[self.new]
-        target._storage.version -= 1
+        target._storage.version -= not self.is_silent
         if self.is_made:
             meta = call.metas[self.old]
             tensors[self.old], tensors[self.new] = target, None
@@ -80,7 +94,7 @@ class Change:
         pass_expected(frame)
         frame.step = self.steps[-1]
         target = frame.tensors[self.old]
-        frame_changes.assign(frame, target, self.new, frame.tensors[self.new]._meta)
+        frame_changes.assign(frame, target, self.new, frame.tensors[self.new]._meta, self.is_silent)
 
     def clean(self, call):
         """After the call: the numbers hold what the next call begins with."""

@@ -8,7 +8,7 @@ from . import frame_usual
 from .expectation import Expectation
 from .tensor import Tensor
 from .usual_arguments import arguments_of
-from .usual_entries import NotReplayed, entries_of, is_usual_key
+from .usual_entries import NotReplayed, entries_of, is_leaf
 
 _MAX_MEMORIES = 24
 _MAX_REPLAYS = 8
@@ -86,8 +86,8 @@ def _reason_against(frame):
         if fails(frame):
             return reason, frame.step.line
     for step in frame.start.path():
-        if not is_usual_key(step.attributes):
-            return "an argument is no leaf, or not contiguous", step.line
+        if not is_leaf(step.attributes):
+            return "an argument has a history", step.line
     return None
 
 

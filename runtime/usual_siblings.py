@@ -55,14 +55,17 @@ def _take_over(call, other):
     begin_taking_over(call, other)
     k = call.position.value
     other.tensors[: call.n_tensors] = call.tensors[: call.n_tensors]
+    for entry in call.entries[:k]:
+        # Before what has been changed in place goes over, which may be one of them.
+        for vid, _, _ in entry.fresh:
+            other.tensors[vid] = call.tensors[vid]
     for vid in {vid for entry in call.entries[:k] for vid in entry.made()}:
         _swap(call, other, vid)
     for entry in call.entries[:k]:
-        for vid, _, _ in entry.fresh:
-            other.tensors[vid] = call.tensors[vid]
-        if entry.root is not None:
+        view = other.tensors[entry.vid]
+        if entry.root is not None and view is not None:
             # Taken away where the call was about to end.
-            other.tensors[entry.vid]._base = other.tensors[entry.root]
+            view._base = other.tensors[entry.root]
     other.arrays.update(call.arrays)
     other.owners, other.n_flushed = set(call.owners), call.n_flushed
     other._real, other.departed.value, other.position.value = None, False, k

@@ -43,7 +43,8 @@ class WalkAgain:
         leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
         for leaf, (_, gradient) in zip(leaves, self.walk.leaves):
             leaf._grad = tensors[gradient]
-        call.changed_gradients.append((leaves, [None] * len(leaves)))
+        before = [leaf for leaf in leaves if leaf._frame is not call]
+        call.changed_gradients.append((before, [None] * len(before)))
         call.position.value = self.end
         return [tensors[k] if k >= 0 else None for k in self.walk.results]
 

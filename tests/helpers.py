@@ -171,6 +171,7 @@ SPELLINGS = {
     "index_add": _torch_index_add,
     "index_put": lambda torch, x, index, part, axis, merged: x.index_put((index,), part),
     "in_range": lambda torch, index, size, axis: index,
+    "one_hot_class": lambda torch, index, count: index,
     "class_index": lambda torch, target, classes, ignore_index: target,
     "embedding": lambda torch, weight, index: torch.nn.functional.embedding(index, weight),
     "one_hot": lambda torch, index, count: torch.nn.functional.one_hot(index, count),

@@ -41,10 +41,15 @@ def op_database():
 # Ops with their own issue or outside a CPU user's autograd: see EXCEPTIONS in test_opinfo.py for what is in reach.
 _OUTSIDE = (
     *("fft.", "masked.", "sparse.", "signal.", "torch.", "jiterator", "_", "native_", "stft", "istft", "to_sparse"),
-    *("nn.functional.conv", "nn.functional.avg_pool", "nn.functional.max_pool", "nn.functional.max_unpool"),
-    *("nn.functional.adaptive", "nn.functional.fractional", "nn.functional.multi_head", "max_pool2d_with"),
-    *("nn.functional.grid_sample", "grid_sampler", "nn.functional.linear_cross_entropy", "hash_tensor", "jiterator"),
-    *("nn.functional.scaled_dot", "nn.functional.lp_pool"),
+    *(
+        "nn.functional.multi_head",
+        "max_pool2d_with",
+        "grid_sampler",
+        "nn.functional.linear_cross_entropy",
+        "hash_tensor",
+        "jiterator",
+    ),
+    "nn.functional.scaled_dot",
 )
 _DUNDERS = ("__getitem__", "__radd__", "__rdiv__", "__rmul__", "__rmatmul__", "__rmod__", "__rpow__", "__rsub__")
 # Complex numbers, other element types and storage.

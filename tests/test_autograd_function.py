@@ -1,5 +1,8 @@
 """weft.autograd.Function: what forward hands to backward, several outputs, None gradients, higher orders, errors."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -334,16 +337,121 @@ def test_missing_methods():
 
     with pytest.raises(NotImplementedError, match="must implement the forward"):
         Empty.apply(leaf([1.0]))
-    with pytest.raises(NotImplementedError, match="must implement the backward"):
+    with pytest.raises(NotImplementedError, match="must implement either the backward or vjp"):
         NoBackward.apply(leaf([1.0])).sum().backward()
 
 
-def test_mark_dirty_is_not_supported_yet():
-    class InPlace(Function):
+class AddInPlace(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(x)
+        x.add_(y)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3, g * 5
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+def test_an_input_that_forward_changes(wrap):
+    def function(x, y):
+        base = x * 1
+        part = base[1:]
+        changed = AddInPlace.apply(part, y)
+        assert changed is part and part.grad_fn.name() == "AsStridedBackward0"
+        return base.sum() + (changed * 2).sum()
+
+    step = wrap(function)
+    for _ in range(2):
+        x, y = leaf([1.0, 2.0, 3.0]), leaf([10.0, 20.0])
+        out = step(x, y)
+        out.backward()
+        assert out.item() == 106 and x.grad.tolist() == [1, 9, 9] and y.grad.tolist() == [15, 15]
+
+
+def test_errors_of_mark_dirty():
+    class Forgets(Function):
         @staticmethod
         def forward(ctx, x):
             ctx.mark_dirty(x)
+            return x.clone()
+
+    with pytest.raises(RuntimeError, match="marked as dirty during the forward method were not returned"):
+        Forgets.apply(leaf([1.0]) * 1)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad has been used in an in-place operation"):
+        AddInPlace.apply(leaf([1.0]), leaf([1.0]))
+
+
+def test_results_of_forward_that_are_no_tensors():
+    class Several(Function):
+        @staticmethod
+        def forward(ctx, x, scale):
+            ctx.scale = scale
+            return scale, x * scale, None, "text"
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            assert gradients[0] is None and gradients[2:] == (None, None)
+            return gradients[1] * ctx.scale, None, None
+
+    x = leaf([1.0, 2.0])
+    scale, y, nothing, text = Several.apply(x, 3)
+    assert (scale, nothing, text) == (3, None, "text")
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 3] and y.grad_fn.scale == 3
+
+
+def test_a_node_does_not_keep_its_saved_output_alive_in_a_circle():
+    y = Exp.apply(leaf([1.0]))
+    gone = weakref.ref(y)
+    gc.disable()
+    try:
+        del y
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_defaults_of_forward_reach_setup_context():
+    class Scaled(Function):
+        @staticmethod
+        def forward(x, scale=4):
+            return x * scale
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.scale = inputs
+
+        @staticmethod
+        def vjp(ctx, g):
+            return g * ctx.scale, None
+
+    x = leaf([1.0])
+    Scaled.apply(x).sum().backward()
+    assert x.grad.tolist() == [4] and Scaled.generate_vmap_rule is False
+
+
+def test_a_returned_input_may_not_be_changed_in_place():
+    class Same(Function):
+        @staticmethod
+        def forward(ctx, x):
             return x
 
-    with pytest.raises(NotImplementedError, match="mark_dirty"):
-        InPlace.apply(leaf([1.0]) * 1)
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    y = Same.apply(leaf([1.0]) * 1)
+    with pytest.raises(RuntimeError, match="This view was created inside a custom Function"):
+        y.mul_(2)
+
+
+def test_forward_must_be_static():
+    class Old(Function):
+        def forward(self, x):
+            return x
+
+    for call in (lambda: Old()(leaf([1.0])), lambda: Old.apply(leaf([1.0]))):
+        with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward method is deprecated"):
+            call()

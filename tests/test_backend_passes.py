@@ -7,11 +7,12 @@ from weft.compiler import dtypes
 from weft.compiler.decompose import decompose
 from weft.compiler.fuse import fuse
 from weft.compiler.graph import Graph, parse
+from weft.compiler.join_parts import join_parts
 from weft.compiler.kernels.loop import runs
 from weft.compiler.legalize import legalize, settle
 from weft.compiler.ops import TABLE
 from weft.compiler.pipeline import compile_graph
-from weft.compiler.simplify import simplify
+from weft.compiler.simplify import remove_dead, simplify
 
 _MIXED = """
 graph mixed {
@@ -70,6 +71,10 @@ def _reshaped(x, shape):
     return TABLE["reshape"](x, shape=shape)
 
 
+def _turned(x):
+    return TABLE["permute"](x, axes=(1, 0))
+
+
 REWRITES = [
     ("x * 1 -> x", lambda x: TABLE["mul"](x, 1.0), []),
     ("1 * x -> x", lambda x: TABLE["mul"](x.graph.constant(1), x), []),
@@ -84,6 +89,16 @@ REWRITES = [
     ("reshape(reshape(x)) -> reshape(x)", lambda x: _reshaped(_reshaped(x, (6,)), (3, 2)), ["reshape"]),
     ("reshape back -> x", lambda x: _reshaped(_reshaped(x, (6,)), (2, 3)), []),
     ("permute back -> x", lambda x: TABLE["permute"](TABLE["permute"](x, axes=(1, 0)), axes=(1, 0)), []),
+    (
+        "f(permute(x), permute(y)) -> permute(f(x, y))",
+        lambda x: TABLE["add"](_turned(x), _turned(TABLE["exp"](x))),
+        ["exp", "add", "permute"],
+    ),
+    (
+        "f(permute(x), y) stays",
+        lambda x: TABLE["add"](_turned(x), _reshaped(TABLE["exp"](x), (3, 2))),
+        ["permute", "exp", "reshape", "add"],
+    ),
     ("slice of everything -> x", lambda x: TABLE["slice"](x, spec=((0, 1, 2), (0, 1, 3))), []),
     ("common subexpressions are one", lambda x: TABLE["mul"](TABLE["exp"](x), TABLE["exp"](x)), ["exp", "mul"]),
 ]  # fmt: skip
@@ -97,6 +112,56 @@ def test_simplify(story, make, expected):
     simple, _ = simplify(legal)
     names = [v.op.name for v in simple.verify().values if v.op.name not in ("input", "constant")]
     assert names == expected, story
+
+
+def _scattered(x, part, spec):
+    zeros = x.graph.apply(TABLE["full"], (0,), {"shape": x.shape, "dtype": x.dtype})
+    return TABLE["slice_scatter"](zeros, part, spec=spec)
+
+
+def _sum_of_parts(*specs, other=False):
+    """x's slices put into zeros at the same places and added up, with exp(x) after the first if there is another."""
+    graph = Graph("parts")
+    x = graph.input((4, 3), dtypes.float32)
+    total = None
+    for spec in specs:
+        part = _scattered(x, TABLE["slice"](x, spec=spec), spec)
+        total = part if total is None else TABLE["add"](total, part)
+        if other:
+            total, other = TABLE["add"](total, TABLE["exp"](x)), False
+    graph.outputs = [total]
+    return graph
+
+
+def _rows(start, length):
+    return ((start, 1, length), (0, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("specs", "other", "names"),
+    [
+        ((_rows(2, 2), _rows(0, 2)), False, ["slice", "slice", "add", "add", "cat"]),
+        ((_rows(0, 1), _rows(2, 1)), False, ["slice", "slice", "add", "full", "add", "full", "cat"]),
+        ((_rows(0, 1), _rows(1, 3)), True, ["slice", "exp", "slice", "add", "add", "cat", "add"]),
+    ],
+    ids=["all rows", "some rows", "something else"],
+)
+def test_sums_of_parts_are_joins(specs, other, names):
+    graph = _sum_of_parts(*specs, other=other)
+    joined, _ = join_parts(graph)
+    assert [
+        v.op.name for v in remove_dead(joined)[0].verify().values if v.op.name not in ("input", "constant")
+    ] == names
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [(_rows(0, 2), _rows(1, 2)), (_rows(0, 2), ((0, 1, 4), (1, 1, 1))), (((0, 2, 2), (0, 1, 3)), _rows(1, 1))],
+    ids=["overlapping", "other axes", "steps"],
+)
+def test_other_sums_stay(specs):
+    graph = _sum_of_parts(*specs)
+    assert str(join_parts(graph)[0]) == str(graph)
 
 
 def test_unused_values_go_but_not_those_that_may_fail():

@@ -368,3 +368,17 @@ def test_gradients_of_a_leaf_whose_memory_somebody_else_has_changed(compile):
 
     for again in (False, True, False, True):
         yield step(again), w
+
+
+@pytest.mark.parametrize("compile", [lambda f: f, weft.compile])
+def test_a_leaf_that_is_frozen_and_changed_after_a_part_was_differentiated(compile):
+    w, b = weft.ones(3, 3).requires_grad_(), weft.ones(3, requires_grad=True)
+    f = compile(lambda x: ((x @ w + b).sum(), (x * b).sum()))
+    x, alias = weft.ones(2, 3), w.data
+    for k in range(6):
+        w.requires_grad_(True)
+        first, second = f(x)
+        assert weft.autograd.grad(first, [w, b])[0].tolist() == [[2.0] * 3] * 3
+        w.requires_grad_(False)
+        w.mul_(2)
+        assert weft.autograd.grad(second, [b])[0].tolist() == [2.0] * 3 and alias.tolist() == [[2.0 ** (k + 1)] * 3] * 3

@@ -1,6 +1,7 @@
 """Calls with many shapes: ragged last batches, growing sequences, evaluation at another batch size."""
 
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import weft
 from weft import nn, signatures
+from weft.compiler.extent import Coincidence, Fixed, Scope, divides, evaluate, filled, hold, marked
+from weft.utils.data import DataLoader, TensorDataset
 
 
 @pytest.fixture
@@ -116,3 +119,313 @@ def test_training_over_many_batch_sizes_equals_eager_mode(few):
     (losses, found), (eager_losses, expected) = train(True), train(False)
     assert losses == eager_losses
     assert all(np.array_equal(a, b) for a, b in zip(found, expected))
+
+
+# --- extents ----------------------------------------------------------------------------------------------------------
+def test_extents_are_polynomials():
+    n = Scope(200).n
+    assert str(n * 32 + 5 - n) == "⟦31*n+5⟧"
+    assert (n * 32) // 32 == n and (n * 32 * 4) // (n * 4) == 32 and (n * 6 + 12) // (n + 2) == 6
+    assert (n * 32) % 16 == 0 and divides(16, n * 32) and not divides(16, n) and not divides(n, 200)
+    assert filled([n.__repr__(), {"a": f"{n}, {n * n}"}, (3, "n")], 5) == [5, {"a": "5, 25"}, (3, "n")]
+
+
+@pytest.mark.parametrize("now", (2, 7, 64, 201))
+def test_extents_are_what_ints_would_be_for_every_n(now):
+    n = Scope(now).n
+    results = [
+        n - 9,
+        -(-n // 16),
+        -(-(n - 1) // 16) * 16,
+        n % 5,
+        (3 * n + 7) // 4,
+        (7 - n) * n,
+        n // 2 // 3,
+        divmod(n, 7)[1],
+    ]
+    for k in (2, 3, 15, 16, 17, 1000):
+        expected = [
+            k - 9,
+            -(-k // 16),
+            -(-(k - 1) // 16) * 16,
+            k % 5,
+            (3 * k + 7) // 4,
+            (7 - k) * k,
+            k // 2 // 3,
+            k % 7,
+        ]
+        assert [evaluate(marked(str(x)), k) for x in results] == expected
+
+
+def test_questions_about_extents_are_answered_for_now_and_noted():
+    scope = Scope(200)
+    n = scope.n
+    assert n > 1 and n != 0 and n * 4 <= n * 128 and -(-n // 64) * 64 >= n and n != n + 1
+    assert not scope.guards
+    assert n * 32 > 4096 and max(n, 7) is n and n != 32 and {n: 1}.get(32) is None
+    with pytest.raises(Coincidence, match="is 400"):
+        assert n * 2 == 400
+    guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
+    assert [k for k in (0, 1, 2, 7, 32, 128, 129, 200, 10**6) if hold(guards, k)] == [129, 200, 10**6]
+
+
+def test_an_extent_is_not_mistaken_for_a_number():
+    n = Scope(200).n
+    for use in (range, int, float, lambda x: [0] * x, lambda x: 5 // x, lambda x: x // (x + 1), np.empty, bytes):
+        with pytest.raises(Fixed, match="n"):
+            use(n)
+    with pytest.raises(TypeError):
+        n * 0.5
+
+
+# --- one program for many sizes ---------------------------------------------------------------------------------------
+def families(f):
+    return [family for form in f._sizes.forms.values() for family in form.families]
+
+
+def n_compiled(f):
+    """How many programs serve several sizes; that none was refused."""
+    assert not f._sizes.refusals, f._sizes.refusals
+    return sum(len(programs) for family in families(f) for programs in family.programs.values())
+
+
+SIZES = (20, 24, 3, 2, 1, 16, 17, 33, 130, 300)
+
+
+def bits(result):
+    if isinstance(result, (tuple, list)):
+        return [b for x in result for b in bits(x)]
+    return [result.detach().numpy().tobytes()]
+
+
+def check(function, *make, most=2, sizes=SIZES):
+    """Bits of eager mode for every size, and at most so many programs for several."""
+    f = weft.compile(function)
+    for n in sizes:
+        given = [m(n) for m in make]
+        for _ in range(2):
+            assert bits(f(*given)) == bits(function(*given)), n
+    assert n_compiled(f) <= most
+    return f
+
+
+def rows(width=8):
+    return lambda n: weft.randn(n, width)
+
+
+def test_elementwise_and_rows():
+    check(lambda x: ((x * 2 + 1).tanh() * x).exp(), rows())
+    check(lambda x: nn.functional.softmax(x, -1) - x.mean(1, keepdim=True), rows(40))
+
+
+def test_sums_over_the_extent_have_eagers_order():
+    """Blocks of 2048 along a row, of 128 rows in a column."""
+    sizes = (200, 204, 127, 128, 129, 2047, 2048, 2049, 5000)
+    check(lambda x: (x.sum(), x.mean(0), x.sum(1), x.var(0)), rows(), sizes=sizes)
+    check(lambda x: (x.sum(1), x.amax(1), x.std()), lambda n: weft.randn(3, n), sizes=sizes)
+    check(lambda x: (x.sum(), (-x).sum(), x.prod()), lambda n: weft.zeros(n) * -1.0, sizes=sizes)
+
+
+def test_indices_positions_and_checks():
+    table = weft.randn(50, 8)
+    check(lambda i: table[i].sum(1), lambda n: weft.randint(0, 50, (n, 3)))
+    check(lambda x: (x.argmax(0), x.argmax(1), x.argmin()), rows(), most=3)
+    check(lambda x: weft.where(x > 0, x, weft.arange(x.shape[0])), weft.randn)
+    f = weft.compile(lambda x, i: x[i] * 2)
+    for n in (9, 12, 15):
+        x = weft.randn(n)
+        assert weft.equal(f(x, weft.tensor([n - 1])), x[[n - 1]] * 2)
+        with pytest.raises(IndexError):
+            f(x, weft.tensor([n]))
+    assert n_compiled(f) == 1
+
+
+def test_views_joins_and_differences():
+    check(lambda x: x.t().contiguous().reshape(-1) * x.reshape(-1), rows(24))
+    check(lambda x, y: weft.cat([x, y], 0) * 2, rows(), lambda n: weft.randn(3, 8))
+    check(lambda x: (x[1:] - x[:-1], x[:, -1] * 2, x.flip(0) + 1), rows())
+    check(lambda x: nn.functional.pad(x, (1, 2)) + 1, lambda n: weft.randn(3, n))
+
+
+def test_products_with_any_side_open():
+    w = weft.randn(16, 16)
+    check(lambda x: x @ w, rows(16))
+    check(lambda x: x.t() @ x, rows(16))
+    check(lambda x: w @ x, lambda n: weft.randn(16, n))
+    check(lambda x: x @ x.transpose(1, 2), lambda n: weft.randn(n, 4, 8))
+
+
+def test_sequences_that_grow():
+    """Scores are n by n: attention over all that came before."""
+    w = weft.randn(8, 24)
+
+    def attend(x):
+        q, k, v = (x @ w).chunk(3, -1)
+        scores = q @ k.transpose(-1, -2) / 8**0.5
+        causal = weft.ones(x.shape[1], x.shape[1]).tril() == 0
+        return nn.functional.softmax(scores.masked_fill(causal, -1e9), -1) @ v
+
+    check(attend, lambda n: weft.randn(2, n, 8), most=4, sizes=range(5, 40, 3))
+
+
+def test_long_programs_with_loops_over_steps():
+    """What differs from step to step, addresses that depend on the batch too, is in a table."""
+    w = weft.randn(6, 6, requires_grad=True)
+
+    def unrolled(x):
+        h = x
+        for _ in range(40):
+            h = (h @ w).tanh()
+        w.grad = None
+        h.sum().backward()
+        return h, w.grad * 1
+
+    f = check(unrolled, lambda n: weft.randn(n, 6), sizes=(8, 12, 14, 3, 40))
+    assert "serves many sizes" in f.explain()
+
+
+def model_and_step(compiled, **options):
+    weft.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 4))
+    optimizer = weft.optim.Adam(model.parameters(), lr=0.02)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, weft.compile(step, **options) if compiled else step
+
+
+def test_the_last_batch_of_a_loader_is_ragged():
+    """And evaluation uses another batch size."""
+    data = TensorDataset(weft.randn(100, 8), weft.randint(0, 4, (100,)))
+
+    def train(compiled):
+        model, step = model_and_step(compiled)
+        evaluate = weft.compile(model) if compiled else model
+        seen = []
+        for epoch in range(3):
+            seen += [step(x, y).item() for x, y in DataLoader(data, batch_size=32)]
+            model.eval()
+            with weft.no_grad():
+                seen += [evaluate(x).sum().item() for x, _ in DataLoader(data, batch_size=64 + epoch)]
+            model.train()
+        return seen, bits(list(model.parameters())), step
+
+    (seen, parameters, step), (eager_seen, eager_parameters, _) = train(True), train(False)
+    assert seen == eager_seen and parameters == eager_parameters
+    n_compiled(step)
+
+
+def test_a_thousand_batch_sizes_take_few_programs():
+    f = weft.compile(lambda x: ((x @ x.new_ones(8, 4)).tanh() * 2).sum(0))
+    for n in range(1, 1001):
+        x = weft.full((n, 8), 0.1)
+        found = f(x)
+        if n % 97 == 0:
+            assert equal_bits(found, ((x @ x.new_ones(8, 4)).tanh() * 2).sum(0))
+    assert n_compiled(f) <= 3 and len(f.recordings) == signatures.MAX_SIGNATURES
+    assert all(not r.fallbacks for r in f.recordings)
+
+
+def test_gradients_of_results_go_through_programs_for_the_same_sizes():
+    weft.manual_seed(2)
+    model = nn.Sequential(nn.Linear(8, 40), nn.ReLU(), nn.LayerNorm(40), nn.Linear(40, 3))
+    f = weft.compile(model)
+    for n in (20, 20, 24, 24, 7, 64, 130, 33, 20, 7):
+        x = weft.randn(n, 8, requires_grad=True)
+        found = []
+        for run in (f, model):
+            model.zero_grad()
+            x.grad = None
+            (run(x) ** 2).mean().backward()
+            found.append(bits([x.grad, *(p.grad for p in model.parameters())]))
+        assert found[0] == found[1], n
+    assert n_compiled(f) <= 4 and all(not r.fallbacks for r in f.recordings)
+
+
+def test_batch_statistics_and_changes_in_place():
+    def make():
+        weft.manual_seed(3)
+        return nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6))
+
+    model, eager = make(), make()
+    f = weft.compile(model)
+    for n in (20, 24, 5, 130, 2, 31):
+        x = weft.randn(n, 8)
+        assert bits(f(x)) == bits(eager(x)), n
+        assert bits(list(model.buffers())) == bits(list(eager.buffers())), n
+    n_compiled(f)
+
+
+def test_numbers_that_no_one_n_explains_compile_for_themselves():
+    f = weft.compile(lambda x: x * 2)
+    for shape in ((3, 4), (5, 6), (7, 9), (3, 9), (4, 4), (2, 11), (9, 9)):
+        x = weft.randn(*shape)
+        assert equal_bits(f(x), x * 2)
+    assert n_compiled(f) <= 4
+
+
+def test_what_needs_the_number_is_compiled_for_each_and_says_so():
+    def shifted(x):
+        return x.reshape(-1, x.shape[0] // 3 + 1)[:1] * 2 if x.shape[0] % 3 == 2 else x.cumsum(0)
+
+    f = weft.compile(shifted)
+    for n in (5, 8, 6, 9, 12, 11, 20):
+        x = weft.randn(n * (n // 3 + 1)).reshape(n, -1)
+        assert bits(f(x)) == bits(shifted(x)), n
+
+
+def test_dynamic_chooses():
+    exact = weft.compile(lambda x: x * 2, dynamic=False)
+    by_keyword = weft.compile(dynamic=True)(lambda x: x * 2)
+    for n in (4, 5, 6, 7):
+        x = weft.randn(n)
+        weft._dynamo.mark_dynamic(x, 0)
+        assert equal_bits(exact(x), x * 2) and equal_bits(by_keyword(x), x * 2)
+    assert all("n" not in r.programs[0].meta for r in exact.recordings)
+    assert ["n" in r.programs[0].meta for r in by_keyword.recordings] == [False, True, True, True]
+    assert "serves many sizes, here 7" in by_keyword.explain()
+
+
+def test_programs_for_many_sizes_come_from_the_disk_cache():
+    def half(x):
+        return (x * 0.5).sum(1)
+
+    def sources():
+        f = weft.compile(half)
+        return [(f(weft.ones(n, 3)).tolist(), f.recordings[-1].programs[0].meta["source"]) for n in (6, 10, 14, 9)]
+
+    first, again = sources(), sources()
+    assert [r for r, _ in first] == [r for r, _ in again] == [[1.5] * n for n in (6, 10, 14, 9)]
+    assert {source for _, source in again} == {"disk"}
+
+
+def test_a_compiled_module_keeps_its_choice_when_pickled():
+    f = pickle.loads(pickle.dumps(weft.compile(nn.Linear(2, 2), dynamic=False)))
+    assert f._sizes is None and f(weft.zeros(3, 2)).shape == (3, 2)
+
+
+def test_teams_share_work_of_any_size(monkeypatch):
+    before = weft.get_num_threads()
+    weft.set_num_threads(2)
+    try:
+        w, v = weft.randn(64, 256), weft.randn(256, 64)
+        check(lambda x: ((x @ w).tanh() @ v).softmax(1), rows(64), most=3, sizes=(200, 204, 300, 17, 1000))
+        check(lambda x: (x.exp() * x).sum(0), rows(64), most=2, sizes=(2000, 3000, 4111))
+    finally:
+        weft.set_num_threads(before)
+
+
+def test_kernels_of_such_programs_can_be_drawn_and_timed():
+    from weft import visualize
+
+    f = weft.compile(lambda x: (x.exp() * 2).sum(0))
+    for n in (20, 30, 30):
+        f(weft.randn(n, 40))
+    (program,) = f.recordings[-1].programs
+    assert program.meta["n"] == 30 and len(visualize.kernel_times(program)) == len(program.meta["plan"]["kernels"])
+    assert "30, 40" in visualize.draw_function(f)["forward"]

@@ -171,3 +171,23 @@ def test_errors_stand_at_the_call():
     g = weft.compile(lambda x: grad(x.sum(), weft.ones(3)))
     with pytest.raises(RuntimeError, match="does not require grad"):
         g(leaf(3))
+
+
+@twin
+def test_of_parts_with_negative_zeros(compile):
+    """Sums of what is zero but for a part become joins, which must not keep -0.0 where a sum makes 0.0."""
+    w = leaf(4, 6)
+
+    def f(scale):
+        of_rows = sum((row * scale).sum() for row in w.unbind(0))
+        of_some = (w[1] * scale).sum() + (w[3] * scale).sum()
+        of_columns = sum((part * scale[:3]).sum() for part in w.chunk(2, 1))
+        mixed = (w * w).sum() + (w[:2] * scale).sum() + (w[2:] * scale).sum()
+        return [
+            grad(value, w, retain_graph=True)[0]
+            for value in (of_rows, of_some, of_columns, mixed, of_rows + of_columns)
+        ]
+
+    f = compile(f)
+    for _ in range(N_CALLS):
+        yield f(weft.tensor([-0.0, 1.0, 0.0, -0.0, -1.0, 0.0]) * randn(1).abs())

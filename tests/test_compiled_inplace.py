@@ -295,3 +295,21 @@ def test_views_of_what_is_changed_must_not_keep_their_history(compile):
 
     for function in (stale, saved, itself, forgotten):
         yield error_of(compile(function)), w
+
+
+@twin
+def test_a_change_that_ran_eagerly_before_a_backward_that_is_recorded(compile):
+    # The change is no step, so the backward was found among the recorded ones, and what it reads was not checked.
+    p, s = leaf(4), randn(4)
+
+    def f(changes):
+        view = s[1:]
+        y = (p * s).sum()
+        if changes:
+            s.add_(1)
+        y.backward()
+        return view
+
+    f = compile(f)
+    for k in range(9):
+        yield error_of(f, k in (4, 7)), p

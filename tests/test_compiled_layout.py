@@ -81,3 +81,24 @@ def test_a_tensor_of_an_earlier_call_still_answers():
     f = weft.compile(lambda x: (x * 2).t())
     kept = [f(weft.ones(2, 3)) for _ in range(6)]
     assert {y.stride() for y in kept} == {(1, 3)} and not any(y.is_contiguous() for y in kept)
+
+
+def test_classes_are_checked_without_cutting_the_call():
+    def nearest(points, centres, count):
+        index = ((points[:, None] - centres[None]) ** 2).sum(-1).argmin(dim=1)
+        member = weft.nn.functional.one_hot(index, count).float()
+        return member.t() @ points
+
+    compiled, points, centres = weft.compile(nearest), weft.rand(9, 2), weft.rand(3, 2)
+    for _ in range(6):
+        assert compiled(points, centres, 3).tolist() == nearest(points, centres, 3).tolist()
+    assert not notes(compiled)
+    assert compiled(points, centres, 4).shape == (4, 2)
+    for wrong in (1, 0, -2):
+        errors = []
+        for function in (nearest, compiled, compiled, compiled):
+            with pytest.raises(RuntimeError, match="one_hot: ") as caught:
+                function(points, centres, wrong)
+            errors.append(str(caught.value))
+        assert len(set(errors)) == 1
+    assert compiled(points, centres, 3).tolist() == nearest(points, centres, 3).tolist()

@@ -156,7 +156,7 @@ def test_any_number_of_threads_gives_the_same_bits():
             lambda: F.conv2d(weft.ones(1, 3, 4, 4).double(), weft.ones(6, 3, 3, 3)),
             "Input type (float64) and weight type (float32) should be the same",
         ),
-        (lambda: F.conv2d(weft.ones(1, 3, 4, 4).long(), weft.ones(6, 3, 3, 3)), "needs a floating point tensor"),
+        (lambda: F.conv2d(weft.ones(1, 3, 4, 4).bool(), weft.ones(6, 3, 3, 3)), "needs a floating point tensor"),
         (
             lambda: F.conv1d(weft.ones(1, 3, 4), weft.ones(6, 3, 3), stride=2, padding="same"),
             "padding='same' is not supported for strided convolutions",
@@ -269,3 +269,47 @@ def test_all_shapes_of_small_kernels():
         ]
         found = F.conv1d(weft.tensor(x), weft.tensor(weight), None, stride, padding, dilation)
         np.testing.assert_allclose(found.numpy()[0, 0], expected, rtol=1e-12)
+
+
+def test_overlaps_are_shared_among_threads_image_by_image():
+    """Every image is a stretch of memory of its own, though its elements are added to again and again."""
+    from weft.compiler.ops.windows import overlap_add
+
+    how = {"size": (20, 20), "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1)}
+    run = weft.compile(lambda g: overlap_add(g, **how))
+    g, before, results = weft.randn(8, 16, 3, 3, 18, 18), weft.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            weft.set_num_threads(count)
+            results.append(run(g))
+    finally:
+        weft.set_num_threads(before)
+    assert all(bits_equal(results[0], other) for other in results[1:])
+    (program,) = (p for recording in run.recordings for p in recording.programs)
+    assert program.meta["has_team"]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 0), (3, (1, 0))])
+def test_gradients_by_themselves(stride, padding):
+    torch = pytest.importorskip("torch")
+    x, weight = numbers((2, 3, 8, 7)), numbers((4, 3, 3, 2), 1)
+    results = []
+    for library in (weft, torch):
+        inputs, weights = library.tensor(x), library.tensor(weight)
+        g = library.nn.functional.conv2d(inputs, weights, None, stride, padding)
+        results.append(
+            [
+                library.nn.grad.conv2d_input(inputs.shape, weights, g, stride, padding).numpy(),
+                library.nn.grad.conv2d_weight(inputs, weights.shape, g, stride, padding).numpy(),
+            ]
+        )
+    for ours, theirs in zip(*results):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_modules_have_pytorchs_paths():
+    from weft.nn.modules.conv import Conv2d, _ConvNd
+    from weft.nn.modules.pooling import MaxPool2d, _MaxPoolNd
+
+    assert issubclass(Conv2d, _ConvNd) and issubclass(MaxPool2d, _MaxPoolNd)

@@ -78,7 +78,7 @@ CASES = {
     "result type float32 can't be cast to the desired output type int64": lambda: weft.tensor([1]).add_(1.5),
     "integers to negative integer powers are not allowed": lambda: weft.tensor([2]) ** -1,
     "ZeroDivisionError": lambda: weft.tensor([2]) // weft.tensor([0]),
-    "only Tensors of floating point dtype can require gradients, this one is int64": lambda: weft.tensor(
+    "only Tensors of floating point and complex dtype can require gradients, this one is int64": lambda: weft.tensor(
         [1], requires_grad=True
     ),
     "gather: the index must be an int64 or int32 tensor": lambda: f(2).gather(0, f(2)),
@@ -175,34 +175,6 @@ def test_grad_mode_survives_an_error_in_backward():
     with pytest.raises(RuntimeError):
         freed().backward()
     assert weft.is_grad_enabled()
-
-
-def test_views_in_place_while_recording_say_what_is_missing():
-    x = f(3, grad=True) * 1
-    with pytest.raises(NotImplementedError, match="in-place change of a view"):
-        x[0].mul_(2)
-    with weft.no_grad():
-        x.detach()[0].mul_(2)
-    assert x.tolist() == [2, 1, 1]
-
-
-def test_bases_in_place_do_not_leave_stale_views():
-    """The view's gradient would be that of its old values: an error, not a wrong number."""
-    message = "in-place change of a tensor of shape \\(3,\\) that has live views"
-    x = f(3, grad=True) * 2
-    view = x[0]
-    for change in (lambda: x.zero_(), lambda: x.mul_(2), lambda: x.copy_(f(3))):
-        with pytest.raises(NotImplementedError, match=message):
-            change()
-    plain = f(3)
-    part = plain[1:]
-    with pytest.raises(NotImplementedError, match=message):
-        plain.add_(f(3, grad=True))
-    del view, part
-    assert x.zero_().tolist() == [0, 0, 0] and plain.add_(f(3, grad=True)).requires_grad
-    detached = x.detach()
-    x.add_(1)
-    assert detached.tolist() == [1, 1, 1]
 
 
 def _without_inputs(ns, call):

@@ -268,3 +268,35 @@ def test_explain_says_what_is_too_large():
     f = weft.compile(lambda: x.sum())
     assert f().item() == len(array)
     assert "weft.tensor(array) is a copy of its own" in f.explain()
+
+
+def test_what_an_in_place_op_reads_is_what_is_there():
+    state = weft.zeros(3)
+
+    def f(array, n):
+        for _ in range(n):
+            state.copy_(weft.from_numpy(array))
+            array *= 2
+            state.add_(weft.from_numpy(array))
+            array[:] = 0
+        return state * 2
+
+    compiled = weft.compile(f)
+    for k in range(12):
+        array = np.full(3, k + 1.0, np.float32)
+        assert compiled(array, 1).tolist() == [6 * (k + 1.0)] * 3 and state.tolist() == [3 * (k + 1.0)] * 3
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (7, 5), (40, 50), (200, 300)])
+def test_copies_of_every_size_are_what_is_there(shape, dtype):
+    def f(array):
+        x = weft.from_numpy(array)
+        y = x + 1
+        array[...] = 0
+        return y, x * 2, x * 2, (x + x).sum()
+
+    compiled = weft.compile(f)
+    for k in range(8):
+        array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) + k, dtype)
+        assert [v.tolist() for v in compiled(array.copy())] == [v.tolist() for v in f(array.copy())]

@@ -201,6 +201,32 @@ def test_compiled_training_has_the_same_bits(dtype):
     assert f"{dtype.name} has no generated kernels" in compiled[2].explain()
 
 
+@pytest.mark.parametrize("change", ["neg_", "zero_", "floor_divide_", "set"])
+@pytest.mark.parametrize("dtype", [weft.bfloat16, weft.float32], ids=repr)
+def test_changes_in_place_without_a_kernel_have_their_history(change, dtype):
+    """They kept the history that the tensor had before, and so gave wrong gradients: 6 for 0 of floor_divide_."""
+
+    def run():
+        leaf = weft.ones(3, dtype=dtype, requires_grad=True)
+        y = leaf * 3
+        if change == "set":
+            y[0] = 5
+        else:
+            getattr(y, change)(*[2] * (change == "floor_divide_"))
+        total = (y * y).sum()
+        if total.requires_grad:
+            total.backward()
+        return (
+            y.tolist(),
+            y.requires_grad,
+            y.grad_fn and y.grad_fn.name(),
+            None if leaf.grad is None else leaf.grad.tolist(),
+        )
+
+    expected, compiled = run(), weft.compile(run)
+    assert [compiled() for _ in range(3)] == [expected] * 3
+
+
 def test_storage_in_halves_and_computing_in_float32():
     """What mixed precision amounts to: weights of 16 bits are read, the rest is one program."""
     weight = weft.randn(4, 3).bfloat16()

@@ -204,7 +204,7 @@ NUMBERS = [True, 0, 3, -7, 2**31 - 1, 2**40, -(2**63), 0.0, -0.0, 2.75, 1e-50, 1
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", ["float32", "float64", "int32", "int64", "bool"])
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "int64", "bool", "uint8", "int8"])
 def test_numbers_are_written_as_in_pytorch(name):
     torch = pytest.importorskip("torch")
 

@@ -276,6 +276,24 @@ def test_tensors_that_are_new_in_every_call_come_in_without_python(monkeypatch):
     assert len(frame.fresh) == 3 and all(frame.tensors[vid] is None for vid in frame.fresh)
 
 
+def test_copies_of_exposed_memory_count_references():
+    array, state = np.ones(5, np.float32), weft.zeros(5)
+
+    def step(array):
+        x = weft.from_numpy(array)
+        state.copy_(weft.from_numpy(array))
+        return x * 2 + x
+
+    f = compiled_and_usual(step, array)
+    frame = usual_frame_of(f)
+    held = [array, array.dtype, np.ndarray, state, state._data, frame, None, False, *frame.metas]
+    before = [sys.getrefcount(v) for v in held]
+    for _ in range(3000):
+        f(array)
+    after = [sys.getrefcount(v) for v in held]
+    assert max(abs(a - b) for a, b in zip(after, before)) < 1500 and not frame.copies
+
+
 def test_new_tensors_that_share_memory_are_found():
     def step(x, same):
         array = np.full(4, 2.0, np.float32)

@@ -206,6 +206,22 @@ def test_zero_grad():
     assert param.grad is None
 
 
+def test_gradients_filled_with_zeros_stay_the_tensors_they_are():
+    param = one(1.0, 2.0)
+    optimizer, gradient = optim.SGD([param]), param.grad
+    optimizer.zero_grad(set_to_none=False)
+    assert param.grad is gradient
+    param.grad = None
+    (param**3).sum().backward(create_graph=True)
+    optimizer.zero_grad(set_to_none=False)
+    assert (param.grad.tolist(), param.grad.requires_grad, param.grad.grad_fn) == ([0.0], False, None)
+    param.grad.requires_grad_()
+    nn_module = weft.nn.ParameterList([param])
+    gradient = param.grad
+    nn_module.zero_grad(set_to_none=False)
+    assert param.grad is gradient and not param.grad.requires_grad
+
+
 # --- groups ---------------------------------------------------------------------------------------------------------
 def test_groups_have_their_own_options():
     first, second, third = one(1.0, 1.0), one(1.0, 1.0), one(1.0, 1.0)

@@ -253,7 +253,7 @@ def test_versions_compare():
     assert [int(n) for n in weft.__version__.split("+")[0].split(".")] == [2, 13, 0]
     assert weft.__version__.endswith("+weft." + weft.weft_version)
     project = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'version = "{weft.weft_version}"' in project
+    assert 'version = {attr = "weft.version.weft_version"}' in project
 
 
 def test_decorators_of_compilers_change_nothing():

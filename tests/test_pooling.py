@@ -179,7 +179,7 @@ def test_layers_are_pytorchs(name, args, how, shape):
         (lambda: F.max_pool2d(weft.ones(1, 1, 4, 4), 5), "Output size is too small"),
         (lambda: F.avg_pool1d(weft.ones(1, 1, 4), 0), "should be greater than zero"),
         (lambda: F.avg_pool2d(weft.ones(1, 1, 4, 4), 2, divisor_override=0), "divisor must be not zero"),
-        (lambda: F.max_pool1d(weft.ones(1, 1, 0), 1), "Expected input with non-zero spatial dimensions"),
+        (lambda: F.max_pool1d(weft.ones(1, 1, 0), 1), "Expected input's non-batch dimensions to have positive length"),
         (lambda: F.adaptive_avg_pool2d(weft.ones(1, 4, 4), (1, 2, 3)), "output_size must be 2 numbers or None"),
         (lambda: F.adaptive_max_pool1d(weft.ones(1, 4), -1), "must be greater than or equal to 0"),
         (lambda: F.max_unpool1d(weft.ones(1, 4), weft.zeros(1, 3).long(), 2), "Expected shape of indices to be same"),

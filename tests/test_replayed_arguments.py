@@ -152,3 +152,64 @@ def test_arguments_are_not_kept():
     del x
     gc.collect()
     assert kept() is None
+
+
+WAYS_TO_LIE = {
+    "a row": lambda x: x[1],
+    "a column": lambda x: x[:, 2],
+    "a block": lambda x: x[1:3, 1:4],
+    "transposed": lambda x: x.t(),
+    "every other": lambda x: x[::2, ::3],
+    "expanded": lambda x: x[:1].expand(4, 6),
+    "one element": lambda x: x[2:3, 4:5],
+    "none": lambda x: x[:, :0],
+    "flipped and cut": lambda x: x.flip(0)[:, 1:],
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LIE.values(), ids=WAYS_TO_LIE)
+def test_arguments_however_they_lie_are_replayed(way):
+    f = weft.compile(lambda x, y: (x * 2 + y.t().sum(), x.sum(0)))
+    for _ in range(8):
+        table = weft.randn(4, 6)
+        x = way(table)
+        out, total = f(x, table[1:3, ::2])
+        assert out.tolist() == (x * 2 + table[1:3, ::2].t().sum()).tolist() and total.tolist() == x.sum(0).tolist()
+    assert f.recordings[0].usual is not None and f.recordings[0].not_replayed is None
+
+
+@twin
+def test_arguments_lie_otherwise_in_some_calls(compile):
+    f, seen = compile(lambda x: (x * 2).sum(0) + x[0]), []
+    for k in range(30):
+        x = weft.randn(4, 4)
+        seen.append(f((x, x.t(), weft.randn(4, 8)[:, ::2], weft.randn(1, 4).expand(4, 4))[(k // 3 + k % 2) % 4]))
+    return seen
+
+
+@twin
+def test_arguments_that_share_memory_and_are_changed(compile):
+    """Changing one of them is seen through the others."""
+
+    def f(x, y):
+        before = y * 2
+        x.add_(1)
+        return before, y * 2, x + y
+
+    f, seen = compile(f), []
+    for k in range(20):
+        table = weft.randn(4, 4)
+        x, y = ((table[0], table[:, 1]), (table[0], weft.randn(4)), (table[:, 0], table[0]))[k // 3 % 3]
+        seen += [*f(x, y), table]
+    return seen
+
+
+@twin
+def test_what_is_new_in_every_call_lies_anyhow(compile):
+    given = [None]
+    f, seen = compile(lambda x: (x * given[0]).sum(1)), []
+    for k in range(12):
+        table = weft.randn(3, 8)
+        given[0] = table[:, ::2] if k != 9 else table[:, :4]
+        seen.append(f(weft.randn(3, 4)))
+    return seen

@@ -194,3 +194,19 @@ def test_random_choices(compile):
     for _ in range(24):
         seen += list(f(weft.ones(2)))
     return seen
+
+
+def test_a_view_that_is_alive_at_a_read_knows_its_base():
+    state = weft.ones(3, 3)
+
+    def f(x):
+        row, turned = state[1:], (x * 2).t()
+        if x.sum() > -100:
+            row.tolist()
+        return row, turned, x + 1
+
+    compiled, x = weft.compile(f), weft.ones(2, 2)
+    for _ in range(8):
+        row, turned, _ = compiled(x)
+        assert row._base is state and turned._base is not None and turned._base._base is None
+        assert turned.tolist() == [[2.0, 2.0]] * 2 and compiled.recordings[0].not_replayed is None

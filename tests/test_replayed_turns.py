@@ -181,3 +181,42 @@ def test_what_is_replayed_is_limited():
             step(model, weft.randn(2, 3))
     assert len(step.recordings[0].replays) <= 8
     assert len(step.recordings[0].memories) <= 24
+
+
+@twin
+def test_ways_that_part_after_a_change_of_what_is_new_in_every_call(compile):
+    # The way that went on with the call did not get the tensor, and failed where it departed in turn.
+    given = [None]
+
+    def f(x, k):
+        given[0].add_(x)
+        y = given[0] * 2
+        return (y.cos(), y.sin(), y.exp() + 1)[k]
+
+    f, seen, kept = compile(f), [], []
+    for k in [0, 1] * 6 + [0, 1, 2] * 4 + [0, 2, 1] * 4:
+        given[0] = weft.full((3,), float(k))
+        kept.append(given[0])
+        seen += [f(weft.ones(3), k), given[0]]
+    return seen
+
+
+def test_what_is_caught_does_not_end_a_replay():
+    def f(x, y):
+        found = []
+        wrong = (lambda y: x @ y, lambda y: x + y[:2], lambda y: x.sum(3), lambda y: x.reshape(7), lambda y: x + "a")
+        for operation in wrong:
+            try:
+                operation(y)
+            except (RuntimeError, IndexError, TypeError) as error:
+                found.append(str(error))
+            y = y * 2
+        return x * 2, y, found
+
+    compiled, x, y = weft.compile(f), weft.ones(4), weft.ones(3)
+    expected = f(x, y)
+    for _ in range(10):
+        result = compiled(x, y)
+        assert [v.tolist() for v in result[:2]] == [v.tolist() for v in expected[:2]] and result[2] == expected[2]
+    usual = compiled.recordings[0].usual
+    assert usual is not None and not usual.departed.value

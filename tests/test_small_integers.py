@@ -70,6 +70,18 @@ def test_numbers_that_do_not_fit_are_refused_where_a_tensor_is_made():
     assert weft.tensor([-1], dtype=weft.uint8).tolist() == weft.full((1,), -1, dtype=weft.uint8).tolist() == [255]
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.fill_(300), lambda x: x.masked_fill(x == 0, 300), lambda x: x.clamp(0, 300),
+    lambda x: x.clamp(min=-300),
+    lambda x: weft.where(x == 0, x, 300), lambda x: weft.full_like(x, -256),
+], ids=range(6))  # fmt: skip
+def test_numbers_that_are_written_must_fit(function):
+    x = weft.zeros(2, dtype=weft.uint8)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cannot be converted to type uint8 without overflow"):
+            function(x)
+
+
 def test_floats_are_cut_and_wrap_around():
     x = weft.tensor([300.5, -1.5, 1e10, float("nan"), -129.0])
     assert x.to(weft.uint8).tolist() == [44, 255, 0, 0, 127]
@@ -120,7 +132,7 @@ def test_files_and_copies(dtype, tmp_path):
 
 
 def test_requires_grad_is_refused():
-    with pytest.raises(RuntimeError, match="only Tensors of floating point dtype"):
+    with pytest.raises(RuntimeError, match="only Tensors of floating point and complex dtype"):
         weft.zeros(2, dtype=weft.uint8, requires_grad=True)
 
 

@@ -15,101 +15,16 @@ one CPU's instructions, so that another target needs another `Builder`, not othe
     text = str(module)
 """
 
-import struct
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from ..target import LINE_BYTES, WIDEST
+from ..extent import Ratio, is_open
+from ..target import LINE_BYTES
+from .module import F32, F64, I1, I8, I32, I64, PTR, Module, Reg, Type, literal
 
-_LLVM_NAMES = {"f32": "float", "f64": "double", "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "i1": "i1"}
-_SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "ptr": 8}
+__all__ = ["F32", "F64", "I1", "I8", "I32", "I64", "PTR", "Builder", "Loop", "Module", "Reg", "Type", "literal"]
+
 _FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "uno": "uno"}
 _INT_PREDICATES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne", "ult": "ult"}
-
-
-class Type(NamedTuple):
-    """An element kind ("f32", "f64", "i64", "i32", "i16", "i8", "i1", "ptr") and a lane count; 0 lanes is a scalar."""
-
-    element: str
-    lanes: int = 0
-
-    @property
-    def is_float(self):
-        return self.element in ("f32", "f64")
-
-    @property
-    def element_bytes(self):
-        return _SIZES[self.element]
-
-    def __str__(self):
-        name = "ptr" if self.element == "ptr" else _LLVM_NAMES[self.element]
-        return f"<{self.lanes} x {name}>" if self.lanes else name
-
-    @property
-    def mangled(self):
-        """The suffix of an overloaded intrinsic, as in llvm.fma.v16f32."""
-        element = "p0" if self.element == "ptr" else self.element
-        return f"v{self.lanes}{element}" if self.lanes else element
-
-    def of(self, element):
-        """The same lane count with another element kind."""
-        return Type(element, self.lanes)
-
-
-I64, I32, I8, I1, F32, F64, PTR = (Type(k) for k in ("i64", "i32", "i8", "i1", "f32", "f64", "ptr"))
-
-
-class Reg(NamedTuple):
-    """An SSA register or a literal: its spelling in the text and its type."""
-
-    name: str
-    type: Type
-
-    def __str__(self):
-        return f"{self.type} {self.name}"
-
-
-class Module:
-    """The functions of one object file, and the intrinsics they declare."""
-
-    def __init__(self, target=WIDEST):
-        self.target = target
-        self.functions = []
-        self.declarations = {}
-        self.globals = {}
-
-    def declare(self, name, result, parameters, attributes=""):
-        self.declarations[name] = f"declare {result} @{name}({', '.join(map(str, parameters))}) {attributes}".rstrip()
-
-    def constant_table(self, name, element, values):
-        """A private read-only array; returns its address. The same name is emitted once."""
-        t = Type(element)
-        items = ", ".join(f"{t} {literal(v, element)}" for v in values)
-        self.globals[name] = (
-            f"@{name} = private unnamed_addr constant [{len(values)} x {t}] [{items}], align {LINE_BYTES}"
-        )
-        return Reg(f"@{name}", PTR)
-
-    def __str__(self):
-        parts = [*self.globals.values(), *self.declarations.values(), *self.functions]
-        width = f'"prefer-vector-width"="{8 * self.target.vector_bytes}"'
-        attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true" {width} }}'
-        return "\n".join([*parts, attributes, ""])
-
-
-def literal(value, element):
-    """How a Python number is written in LLVM text. Floats are rounded to the element type and written as bits."""
-    if element == "i1":
-        return "true" if value else "false"
-    if element not in ("f32", "f64"):
-        return str(int(value))
-    value = float(value)
-    if element == "f32":
-        try:
-            value = struct.unpack("<f", struct.pack("<f", value))[0]
-        except OverflowError:
-            value = float("inf") if value > 0 else float("-inf")
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 class Builder:
@@ -122,6 +37,7 @@ class Builder:
         self.linkage = linkage
         self.arguments = [Reg(f"%{n}", t) for n, t in parameters]
         self.lines = ["entry:"]
+        self.extents = {}  # extents in registers, loaded at the beginning
         self.block = "entry"
         self._count = 0
 
@@ -137,11 +53,31 @@ class Builder:
 
     def const(self, value, type):
         """The constant in every lane of `type`."""
+        if is_open(value):
+            number = self.open_number(value)
+            if type.is_float:
+                number = self.convert(self.convert(number, "f64"), type.element)
+            return self.splat(number, type.lanes) if type.lanes else number
         text = literal(value, type.element)
         return Reg(f"splat ({Type(type.element)} {text})" if type.lanes else text, type)
 
+    def open_number(self, value):
+        """An extent, or what is divided by one."""
+        if not isinstance(value, Ratio):
+            return self.i64(value)
+        return self.div(self.const(value.numerator, F64), self.convert(self.i64(value.divisor), "f64"))
+
     def i64(self, value):
+        if is_open(value):
+            return self.extent(value)
         return value if isinstance(value, Reg) else Reg(str(int(value)), I64)
+
+    def extent(self, extent):
+        """The register of an extent known at run time."""
+        text = str(extent)
+        if text not in self.extents:
+            self.extents[text] = Reg(self.fresh("extent"), I64)
+        return self.extents[text]
 
     def iota(self, type):
         """0, 1, 2, ... over the lanes of an integer vector type."""
@@ -315,13 +251,21 @@ class Builder:
         return self.cmp("lt", self.iota(t), remaining)
 
     def first_lanes(self, count, lanes):
-        """The constant mask whose first `count` lanes are set."""
+        """The mask whose first `count` lanes are set: a constant, unless the count is known at run time only."""
+        if is_open(count):
+            return self.lane_mask(0, count, lanes)
         bits = ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(lanes))
         return Reg(f"<{bits}>", Type("i1", lanes))
 
     # --- memory ---------------------------------------------------------------------------------------------------
     def offset(self, pointer, index, element_bytes):
-        """pointer + index * element_bytes; index is an int or an i64 register."""
+        """pointer + index * element_bytes; index is an int or an i64 register, or both are extents."""
+        if is_open(element_bytes) or is_open(index):
+            if isinstance(index, Reg):
+                n_bytes = self.mul(index, self.i64(element_bytes))
+            else:
+                n_bytes = self.i64(index * element_bytes)
+            return self.emit(PTR, f"getelementptr i8, {pointer}, {n_bytes}")
         if isinstance(index, int):
             if index == 0:
                 return pointer
@@ -477,6 +421,11 @@ class Builder:
 
     def close(self):
         """The function is written, to the last `ret`."""
+        loads = [
+            f"  {register.name} = load i64, ptr {self.module.extent(text).name}, align 8"
+            for text, register in self.extents.items()
+        ]
+        self.lines[1:1] = loads
         parameters = ", ".join(f"{r.type} {r.name}" for r in self.arguments)
         head = f"define {self.linkage} {self.result} @{self.name}({parameters}) #0 {{".replace("  ", " ")
         self.module.functions.append("\n".join([head, *self.lines, "}"]))

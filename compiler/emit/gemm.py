@@ -25,6 +25,7 @@ one column are computed here too, and faster in `gemv`.
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ..extent import is_open
 from ..target import LINE_BYTES, Target
 from .builder import I1, I64, PTR, Builder, Reg, Type
 from .gemm_pack import emit_pack
@@ -72,7 +73,8 @@ class Tiling:
 def scratch_bytes(element, k, target):
     """Bytes of scratch a call needs, aligned to a cache line: one packed panel of B, its rows rounded up to a block."""
     tiling = Tiling(element, target)
-    rows = -(-min(k, tiling.block_k) // 8) * 8
+    deepest = tiling.block_k if is_open(k) else min(k, tiling.block_k)
+    rows = -(-deepest // 8) * 8
     return rows * tiling.panels[0] * tiling.element_bytes
 
 

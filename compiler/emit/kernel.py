@@ -8,6 +8,7 @@ outermost loop, or some elements of all its sweeps. Where sweeps are unrolled, s
 vector of columns, then for the next.
 """
 
+from ..extent import is_open
 from ..loopnest import (
     SIZES,
     Apply,
@@ -22,7 +23,7 @@ from ..loopnest import (
     Sweep,
     Update,
 )
-from .builder import F64, I8, I64, PTR, Builder, Type
+from .builder import F64, I8, I64, PTR, Builder, Reg, Type
 from .reduce import (
     BLOCK_ROWS,
     better_extreme,
@@ -186,11 +187,13 @@ class _Emission:
             here = b.add(b.splat(b.i64(j), lanes), b.iota(places))
             return [b.select(better, x, best), b.select(better, here, position)]
 
-        whole = s.count // lanes * lanes
+        whole = s.count // lanes * lanes if not is_open(s.count) else b.i64(s.count // lanes * lanes)
         with b.loop(lanes, whole, lanes, start) as (j, loop):
             loop.next(step(j, None, *loop.values))
         best, position = loop.results
-        if whole < s.count:
+        if isinstance(whole, Reg):
+            best, position = step(whole, b.lane_mask(whole, s.count, lanes), best, position)
+        elif whole < s.count:
             best, position = step(whole, b.first_lanes(s.count - whole, lanes), best, position)
         return first_extreme(b, s.predicate, best, position)
 
@@ -274,7 +277,9 @@ class _Emission:
         """Column sums in scratch memory: storage is (sum or result, total, error)."""
         b = self.b
         self.columns.update((c.name, c) for c in s.columns)
-        blocks = s.extent > BLOCK_ROWS and any(is_compensated(c.op, self.type(c.element)) for c in s.columns)
+        blocks = (is_open(s.extent) or s.extent > BLOCK_ROWS) and any(
+            is_compensated(c.op, self.type(c.element)) for c in s.columns
+        )
         for c in s.columns:
             self.fill(c, 0)
             if blocks and is_compensated(c.op, self.type(c.element)):
@@ -372,9 +377,9 @@ class _Emission:
         whole = width // lanes * lanes
         with b.loop(first, b.intrinsic("smin", stop, b.i64(whole)), lanes) as j:
             body(j, None)
-        if whole < width:
+        if is_open(width) or whole < width:
             with b.when(b.cmp("lt", b.i64(whole), stop)):
-                body(whole, b.first_lanes(width - whole, lanes))
+                body(b.i64(whole) if is_open(whole) else whole, b.first_lanes(width - whole, lanes))
 
 
 _NUMBERS = {

@@ -5,6 +5,7 @@ Sums of floats close a block every 2048 elements. Column reductions: row after r
 a block every 128 rows. The code here is the same for extents known now (ints) and at run time (registers).
 """
 
+from ..extent import is_open
 from .builder import Reg
 
 VIRTUAL_LANES = 32
@@ -142,6 +143,7 @@ def reduce_row(b, extent, lanes, reductions, body, *, rotated=False):
     `rotated` (extent known): the loop's body is one vector, and the accumulators take turns from iteration to
     iteration; else the body is one vector per accumulator. The first is shorter, the second faster for short bodies.
     """
+    extent = b.i64(extent) if is_open(extent) else extent
     slots = VIRTUAL_LANES // lanes if reductions else 1
     unroll = 1 if rotated else slots
     static = not isinstance(extent, Reg)
@@ -261,6 +263,7 @@ def reduce_columns(b, extent, columns, body):
 
     body(row, state) returns the new accumulators. Returns the results.
     """
+    extent = b.i64(extent) if is_open(extent) else extent
     starts = [identity(b, op, t) for op, t in columns]
     if not isinstance(extent, Reg) and extent <= BLOCK_ROWS:
         return _rows(b, 0, extent, starts, body)

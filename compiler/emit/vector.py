@@ -1,5 +1,6 @@
 """Statements of a sweep, one vector at a time: what emit/kernel.py calls for every vector of a row."""
 
+from ..extent import is_open
 from ..loopnest import SIZES, Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
 from .builder import Reg, Type
 from .reduce import better_extreme
@@ -27,6 +28,9 @@ class Vector:
         return self.j * stride if isinstance(self.j, int) else self.j
 
     def lane_offsets(self, stride):
+        if is_open(stride):
+            b, t = self.b, self.emission.type("i64")
+            return b.mul(b.iota(t), b.const(stride, t))
         lane = Type("i64")
         items = ", ".join(f"{lane} {k * stride}" for k in range(self.emission.lanes))
         return self.b.iota(self.emission.type("i64"))._replace(name=f"<{items}>")

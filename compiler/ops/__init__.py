@@ -4,9 +4,11 @@ from . import (
     arithmetic,
     bessel,
     comparison,
+    complex_numbers,
     contraction,
     convolution,
     decompositions,
+    fourier,
     indexing,
     linear_algebra,
     neural,
@@ -28,7 +30,10 @@ from . import (
 )
 from .table import TABLE, Meta, Op, OpError, Sample
 
+OWN = frozenset(TABLE)  # not what users add
+
 __all__ = [
+    "OWN",
     "TABLE",
     "Meta",
     "Op",
@@ -37,9 +42,11 @@ __all__ = [
     "arithmetic",
     "bessel",
     "comparison",
+    "complex_numbers",
     "contraction",
     "convolution",
     "decompositions",
+    "fourier",
     "indexing",
     "linear_algebra",
     "neural",

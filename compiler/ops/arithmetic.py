@@ -4,7 +4,7 @@ import numpy as np
 
 from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
-from .kinds import arithmetic, elementwise, floating, integers_only, no_bool
+from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
 from .source import zeros_like
 
 
@@ -20,6 +20,7 @@ add = elementwise(
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: g),
     lower=lambda b, x, y: b.or_(x, y) if _is_bool(x) else b.add(x, y),
     samples=samples.binary(),
+    on_complex=True,
     oracle="add",
 )
 sub = elementwise(
@@ -31,6 +32,7 @@ sub = elementwise(
     lower=lambda b, x, y: b.sub(x, y),
     node_name=lambda operands, attributes: "SubBackward0" if hasattr(operands[0], "shape") else "RsubBackward1",
     samples=samples.binary(),
+    on_complex=True,
     oracle="sub",
 )
 mul = elementwise(
@@ -41,6 +43,7 @@ mul = elementwise(
     vjp=(lambda g, out, x, y: mul(g, y), lambda g, out, x, y: mul(g, x)),
     lower=lambda b, x, y: b.and_(x, y) if _is_bool(x) else b.mul(x, y),
     samples=samples.binary(),
+    on_complex=True,
     oracle="mul",
     traits=frozenset(["wide-number"]),
 )
@@ -52,6 +55,7 @@ div = elementwise(
     vjp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(neg(g), div(div(x, y), y))),
     lower=lambda b, x, y: b.div(x, y),
     samples=samples.binary(right_low=0.5, right_high=2.0),
+    on_complex=True,
     oracle="div",
     cost="divide",
     traits=frozenset(["wide-number"]),
@@ -64,16 +68,19 @@ neg = elementwise(
     vjp=(lambda g, out, x: neg(g),),
     lower=lambda b, x: b.neg(x),
     samples=samples.unary(),
+    on_complex=True,
     oracle="neg",
 )
 abs_ = elementwise(
     "abs",
     1,
-    no_bool("abs"),
+    magnitude("abs"),
     evaluate=np.abs,
-    vjp=(lambda g, out, x: mul(g, sign(x)),),
+    vjp=(lambda g, out, x: mul(g, where(eq(x, 0), 0.0, div(x, out)) if x.dtype.is_complex else sign(x)),),
     lower=lambda b, x: b.abs(x),
     samples=samples.unary(0.25, 2.0),
+    on_complex=True,
+    traits=frozenset(["conjugate"]),
     oracle="abs",
 )
 
@@ -104,6 +111,7 @@ sqrt = elementwise(
     vjp=(lambda g, out, x: div(g, mul(out, 2.0)),),
     lower=lambda b, x: b.sqrt(x),
     samples=samples.unary(0.25, 4.0),
+    on_complex=True,
     oracle="sqrt",
     cost="divide",
 )
@@ -115,6 +123,7 @@ rsqrt = elementwise(
     vjp=(lambda g, out, x: mul(mul(g, -0.5), mul(out, mul(out, out))),),
     lower=lambda b, x: b.div(b.const(1, x.type), b.sqrt(x)),
     samples=samples.unary(0.25, 4.0),
+    on_complex=True,
     oracle="rsqrt",
     cost="divide",
 )
@@ -126,6 +135,7 @@ reciprocal = elementwise(
     vjp=(lambda g, out, x: mul(neg(g), mul(out, out)),),
     lower=lambda b, x: b.div(b.const(1, x.type), x),
     samples=samples.unary(0.25, 4.0),
+    on_complex=True,
     oracle="reciprocal",
     cost="divide",
 )
@@ -225,6 +235,7 @@ clamp = elementwise(
     node_name=_clamp_name,
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
     oracle="clamp",
+    traits=frozenset(["fits"]),
 )
 clamp_min = elementwise(
     "clamp_min",
@@ -239,6 +250,7 @@ clamp_min = elementwise(
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7)) for k, s in enumerate(samples.SHAPES)],
     node_name=_clamp_name,
     oracle="clamp_min",
+    traits=frozenset(["fits"]),
 )
 clamp_max = elementwise(
     "clamp_max",
@@ -253,6 +265,7 @@ clamp_max = elementwise(
     samples=lambda: [samples.Sample((samples.numbers(k, s), 0.7)) for k, s in enumerate(samples.SHAPES)],
     node_name=_clamp_name,
     oracle="clamp_max",
+    traits=frozenset(["fits"]),
 )
 
 

@@ -12,7 +12,7 @@ from .samples import Sample
 from .table import Meta, Op, register
 
 
-def _comparison(name, evaluate):
+def _comparison(name, evaluate, **facts):
     def lower(b, x, y):
         if x.type.element == "i1":
             x, y = b.convert(x, "i8"), b.convert(y, "i8")
@@ -21,12 +21,14 @@ def _comparison(name, evaluate):
     def make_samples():
         return [Sample((samples.integers(k, x, 0, 3), samples.integers(k + 50, y, 0, 3))) for k, (x, y) in _PAIRS]
 
-    return elementwise(name, 2, comparison, evaluate=evaluate, vjp=(), lower=lower, samples=make_samples, oracle=name)
+    return elementwise(
+        name, 2, comparison, evaluate=evaluate, vjp=(), lower=lower, samples=make_samples, oracle=name, **facts
+    )
 
 
 _PAIRS = list(enumerate(samples.PAIRS))
-eq = _comparison("eq", np.equal)
-ne = _comparison("ne", np.not_equal)
+eq = _comparison("eq", np.equal, on_complex=True)
+ne = _comparison("ne", np.not_equal, on_complex=True)
 lt = _comparison("lt", np.less)
 le = _comparison("le", np.less_equal)
 gt = _comparison("gt", np.greater)
@@ -35,7 +37,9 @@ ge = _comparison("ge", np.greater_equal)
 
 def _logic(name, arity, evaluate, lower):
     make = samples.bool_unary if arity == 1 else samples.bool_binary
-    return elementwise(name, arity, logical, evaluate=evaluate, vjp=(), lower=lower, samples=make, oracle=name)
+    return elementwise(
+        name, arity, logical, evaluate=evaluate, vjp=(), lower=lower, samples=make, oracle=name, on_complex=True
+    )
 
 
 logical_and = _logic("logical_and", 2, np.logical_and, lambda b, x, y: b.and_(x, y))
@@ -49,7 +53,15 @@ def _test(name, evaluate, lower):
         return lower(b, x) if x.type.is_float else b.const(name == "isfinite", x.type.of("i1"))
 
     return elementwise(
-        name, 1, comparison, evaluate=evaluate, vjp=(), lower=lower_any, samples=samples.unary(), oracle=name
+        name,
+        1,
+        comparison,
+        evaluate=evaluate,
+        vjp=(),
+        lower=lower_any,
+        samples=samples.unary(),
+        oracle=name,
+        on_complex=True,
     )
 
 
@@ -78,6 +90,8 @@ where = elementwise(
     ),
     lower=lambda b, c, x, y: b.select(c, x, y),
     samples=_where_samples,
+    on_complex=True,
+    traits=frozenset(["fits"]),
     oracle="where",
 )
 
@@ -103,6 +117,7 @@ cast = register(
         lower=lambda b, x, dtype: b.convert(x, element_of(dtype)),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
         node_name="ToCopyBackward0",
+        on_complex=True,
         samples=lambda: [
             Sample((samples.numbers(k, s),), {"dtype": d})
             for k, s in enumerate(samples.SHAPES)

@@ -1,6 +1,8 @@
 """Matrix multiplication. Every output element is one chain of fused multiply-adds over k in rising order, starting at
 0.0: tiles, packing, strides and threads do not change a bit. Eager mode calls the same generated kernel."""
 
+import numpy as np
+
 from ..kernels.library import Product
 from ..shapes import broadcast_shapes
 from . import samples
@@ -20,7 +22,7 @@ def swap_last(x):
 def check_dtypes(name, operands, integers=False):
     """OpError unless the operands have one type, a floating one (or an integer one, if `integers`)."""
     for o in operands:
-        if not integers or o.dtype.category != 1:
+        if not o.dtype.is_complex and (not integers or o.dtype.category != 1):
             require_floating(name, o)
     kinds = [o.dtype for o in operands]
     if any(d is not kinds[0] for d in kinds):
@@ -69,6 +71,7 @@ bmm = register(
             lambda g, out, x, y: bmm(swap_last(x), g),
         ),
         kernel=Product(),
+        on_complex=np.matmul,
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
         node_name=_multiply_name,
         samples=_pairs(
@@ -166,6 +169,7 @@ matmul = composite(
     "matmul",
     _matmul_infer,
     _matmul,
+    on_complex=True,
     vjp=(_matmul_vjp_left, _matmul_vjp_right),
     node_name=_matmul_name,
     samples=_pairs(
@@ -201,6 +205,7 @@ linear = composite(
     "linear",
     _linear_infer,
     _linear,
+    on_complex=True,
     vjp=(
         lambda g, out, x, weight, *bias: matmul(g, weight),
         lambda g, out, x, weight, *bias: bmm(swap_last(_rows(g)), _rows(x)),

@@ -18,7 +18,7 @@ from math import prod
 from ..dtypes import float64
 from . import samples
 from .arithmetic import add, mul
-from .contraction import bmm
+from .contraction import bmm, integers_only_eager
 from .kinds import composite, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -28,6 +28,8 @@ from .windows import counts, overlap_add, padded, windows
 
 # Fewer positions than this are too few columns for the matrix kernel: the batch is taken with them.
 _FEW_POSITIONS = 64
+# So few positions of the whole batch are better rows than columns: the weight is then read as it lies.
+_FEW_ROWS = 16
 # Taps of a depthwise convolution that are summed one after the other.
 _MOST_TAPS = 32
 
@@ -35,8 +37,8 @@ _MOST_TAPS = 32
 # --- shapes -----------------------------------------------------------------------------------------------------------
 def _check_types(name, operands):
     """As PyTorch says it: `Input type (double) and weight type (float) should be the same`."""
-    for o in operands:
-        require_floating(name, o)
+    if operands[0].dtype.category != 1:
+        require_floating(name, operands[0])
     for role, o in zip(("weight", "bias"), operands[1:]):
         if o.dtype is not operands[0].dtype:
             raise OpError(
@@ -181,18 +183,29 @@ def _tap(index, stride, dilation, positions):
 def _convolution_input(g, weight, *bias, size, stride, padding, dilation, groups):
     """weight^T g are the windows' cotangents, which are added where the windows came from."""
     n, kernel, positions = g.shape[0], weight.shape[2:], g.shape[2:]
-    channels = weight.shape[1]
+    channels, rank = weight.shape[1], len(weight.shape) - 2
     rows = reshape(weight, shape=(groups, weight.shape[0] // groups, channels * prod(kernel)))
-    rows = permute(rows, axes=(0, 2, 1))
     g = reshape(g, shape=(n, groups, weight.shape[0] // groups, prod(positions)))
+    if n * prod(positions) <= _FEW_ROWS:
+        g = reshape(permute(g, axes=(1, 0, 3, 2)), shape=(groups, n * prod(positions), weight.shape[0] // groups))
+        columns = reshape(_matrix_product(g, rows), shape=(groups, n, *positions, channels, *kernel))
+        columns = permute(columns, axes=(1, 0, *range(2 + rank, 3 + 2 * rank), *range(2, 2 + rank)))
+        return _added_up(columns, size, stride, padding, dilation, bias)
+    rows = permute(rows, axes=(0, 2, 1))
     if n > 1 and prod(positions) < _FEW_POSITIONS:
         g = reshape(permute(g, axes=(1, 2, 0, 3)), shape=(groups, weight.shape[0] // groups, n * prod(positions)))
         columns = reshape(_matrix_product(rows, g), shape=(groups, channels, *kernel, n, *positions))
-        rank = len(kernel)
         columns = permute(columns, axes=(2 + rank, 0, 1, *range(2, 2 + rank), *range(3 + rank, 3 + 2 * rank)))
     else:
         columns = _matrix_product(rows, g)
-    columns = reshape(columns, shape=(n, groups * channels, *kernel, *positions))
+    columns = reshape(columns, shape=(n, groups, channels, *kernel, *positions))
+    return _added_up(columns, size, stride, padding, dilation, bias)
+
+
+def _added_up(columns, size, stride, padding, dilation, bias):
+    """The image that windows (n, groups, channels, *kernel, *positions) are of."""
+    n, groups, channels, *rest = columns.shape
+    columns, kernel = reshape(columns, shape=(n, groups * channels, *rest)), tuple(rest[: len(size)])
     whole = _padded_sizes(size, padding)
     # Positions past the last window are nobody's; what padding added is cut off again.
     image = overlap_add(columns, size=whole, kernel=kernel, stride=stride, dilation=dilation)
@@ -234,6 +247,7 @@ convolution = composite(
         lambda g, out, x, weight, *bias, **how: convolution_weight(x, g, kernel=_spatial(weight), **how),
         _bias_vjp,
     ),
+    extra={"eager_only": integers_only_eager},
     samples=lambda: _samples(_convolution_operands),
     oracle=lambda torch, *operands, **how: _torch_convolution(torch, *operands, **how),
 )
@@ -248,6 +262,7 @@ convolution_input = composite(
         _bias_vjp,
     ),
     node_name="ConvolutionBackward0",
+    extra={"eager_only": integers_only_eager},
     samples=lambda: _samples(_input_operands),
     oracle=lambda torch, *operands, **how: _torch_convolution_input(torch, *operands, **how),
 )

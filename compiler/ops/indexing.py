@@ -356,13 +356,38 @@ embedding = composite(
 )
 
 
+def _evaluate_one_hot_class(index, count):
+    if index.size and index.min() < 0:
+        raise RuntimeError(f"one_hot: Class values must be non-negative, got {index.min()}")
+    if index.size and index.max() >= count:
+        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes {count}, got {index.max()}")
+    return index
+
+
+def _lower_one_hot_class(b, index, fail, count):
+    return _lower_in_range(b, index, fail, count, 0)
+
+
+# An index, checked to be one of so many classes.
+one_hot_class = elementwise(
+    "one_hot_class",
+    1,
+    lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
+    evaluate=_evaluate_one_hot_class,
+    lower=_lower_one_hot_class,
+    samples=lambda: [Sample((samples.integers(0, (4,), 0, 5),), {"count": 5})],
+    traits=frozenset(["checks"]),
+)
+
+
 def _one_hot(index, count):
+    index = one_hot_class(index, count=count)
     classes = index.apply_op(arange, (0, 1), {"shape": (count,), "dtype": dtypes.int64})
     hits = eq(expand(reshape(index, shape=(*index.shape, 1)), shape=(*index.shape, count)), classes)
     return cast(hits, dtype=dtypes.int64)
 
 
-# int64 rows with a 1 at the index; an index outside [0, count) gives a row of zeros, the frontend refuses it before.
+# int64 rows with a 1 at the index.
 one_hot = composite(
     "one_hot",
     lambda operands, attributes, default_float: Meta((*operands[0].shape, attributes["count"]), dtypes.int64),

@@ -18,9 +18,19 @@ def arithmetic(operands, default_float):
 def floating(operands, default_float):
     """Integers and bools are converted to the default floating type first, as in PyTorch."""
     common = result_type(operands, default_float)
-    if not common.is_floating_point:
+    if not common.is_differentiable:
         common = default_float
     return (common,) * len(operands), common
+
+
+def magnitude(name):
+    """The arithmetic rule of functions whose result is real for complex operands."""
+
+    def checked(operands, default_float):
+        types, common = no_bool(name)(operands, default_float)
+        return types, common.to_real()
+
+    return checked
 
 
 def comparison(operands, default_float):
@@ -53,7 +63,7 @@ def integers_only(name):
 
     def checked(operands, default_float):
         common = result_type(operands, default_float)
-        if common.is_floating_point:
+        if common.is_differentiable:
             given = " and ".join(o.dtype.name for o in operands)
             raise OpError(f"{name}: needs integer or bool operands, got {given}; convert with .long() first")
         return (common,) * len(operands), common
@@ -138,6 +148,7 @@ _NUMBER_METAS = {
     bool: Meta((), dtypes.bool_, True),
     int: Meta((), dtypes.int64, True),
     float: Meta((), dtypes.float64, True),
+    complex: Meta((), dtypes.complex128, True),
 }
 
 
@@ -149,6 +160,20 @@ def number_meta(number):
         raise TypeError(f"expected a tensor or a Python number, got {type(number).__name__}: {number!r}") from None
 
 
+def refuse_complex(op, types):
+    """NotImplementedError if one of the types is complex and the op has no meaning for it, or none here."""
+    if not op.takes_complex:
+        for dtype in types:
+            if dtype.is_complex:
+                raise NotImplementedError(f"{op.name}: {_no_complex(dtype)}")
+
+
+def _no_complex(dtype):
+    return f"not implemented for {dtype.name}; compute with x.real and x.imag, or weft.view_as_real(x)"
+
+
 def require_floating(name, operand):
+    if operand.dtype.is_complex:
+        raise NotImplementedError(f"{name}: {_no_complex(operand.dtype)}")
     if not operand.dtype.is_floating_point:
         raise OpError(f"{name}: needs a floating point tensor, got {operand.dtype.name}; convert with .float() first")

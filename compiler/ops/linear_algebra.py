@@ -27,8 +27,9 @@ class LinAlgError(RuntimeError):
 
 
 # --- shapes and matrices ----------------------------------------------------------------------------------------------
-def require_matrices(name, x, square=False):
-    require_floating(name, x)
+def require_matrices(name, x, square=False, complex_too=False):
+    if not (complex_too and x.dtype.is_complex):
+        require_floating(name, x)
     if len(x.shape) < 2:
         raise OpError(f"{name}: The input tensor A must have at least 2 dimensions, got shape {tuple(x.shape)}")
     if square and x.shape[-1] != x.shape[-2]:
@@ -37,7 +38,7 @@ def require_matrices(name, x, square=False):
 
 def _square(name):
     def infer(operands, attributes):
-        require_matrices(name, operands[0], square=True)
+        require_matrices(name, operands[0], square=True, complex_too=True)
         return like_first(operands, attributes)
 
     return infer
@@ -45,7 +46,7 @@ def _square(name):
 
 def _number_of(name, dtype=None):
     def infer(operands, attributes):
-        require_matrices(name, operands[0], square=True)
+        require_matrices(name, operands[0], square=True, complex_too=True)
         return Meta(operands[0].shape[:-2], operands[0].dtype)
 
     return infer
@@ -129,6 +130,7 @@ inv = library(
     vjp=(lambda g, out, x: neg(matmul(matmul(swap_last(out), g), swap_last(out))),),
     node_name="LinalgInvExBackward0",
     samples=_samples((3, 3), (2, 2, 2), (0, 0)),
+    on_complex=True,
     oracle="linalg.inv",
 )
 
@@ -139,7 +141,7 @@ def _evaluate_cofactors(x):
     n = s.shape[-1]
     others = np.where(np.eye(n, dtype=bool), x.dtype.type(1), s[..., None, :]).prod(-1)
     turned = np.linalg.det(u) * np.linalg.det(v)
-    return turned[..., None, None] * ((u * others[..., None, :]) @ v) if x.size else x
+    return turned[..., None, None] * ((u.conj() * others[..., None, :]) @ v.conj()) if x.size else x
 
 
 def _cofactors_vjp(g, out, x):
@@ -153,6 +155,7 @@ cofactors = library(
     _square("linalg.det"),
     _checked("det", _evaluate_cofactors),
     vjp=(_cofactors_vjp,),
+    on_complex=True,
     samples=_samples((3, 3), (2, 2, 2)),
     oracle=lambda torch, x: torch.linalg.det(x)[..., None, None] * torch.linalg.inv(x).mT,
 )
@@ -162,6 +165,7 @@ det = library(
     _checked("det", lambda x: np.asarray(np.linalg.det(x), x.dtype)),
     vjp=(lambda g, out, x: scaled(g, cofactors(x)),),
     samples=_samples((3, 3), (2, 2, 2), (0, 0)),
+    on_complex=True,
     oracle="linalg.det",
 )
 log_abs_det = library(
@@ -187,7 +191,7 @@ sign_det = library(
 def _solve_infer(name):
     def infer(operands, attributes):
         a, b = operands
-        require_matrices(name, a, square=True)
+        require_matrices(name, a, square=True, complex_too=True)
         if len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
             raise OpError(f"{name}: Incompatible shapes of A and B for the equation AX = B: {a.shape} and {b.shape}")
         if a.dtype is not b.dtype:
@@ -220,6 +224,7 @@ solve = library(
     ),
     node_name="LinalgSolveExBackward0",
     samples=_solution_pairs,
+    on_complex=True,
     oracle="linalg.solve",
 )
 

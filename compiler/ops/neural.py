@@ -1,6 +1,7 @@
 """Composite functions of neural networks: activations, losses, normalisation, powers by a known exponent."""
 
 from .. import dtypes
+from ..extent import real
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, clamp_min, div, integer_pow, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
@@ -35,22 +36,22 @@ _POWERS = {
 
 
 def _power(x, exponent):
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         if isinstance(exponent, float):
             x = mul(x, 1.0)
         elif x.dtype is dtypes.bool_:
             x = cast(x, dtype=dtypes.int64)
     if exponent == 0:
         return full_like(x, 1)
-    rule = _POWERS.get(float(exponent))
+    rule = None if isinstance(exponent, complex) else _POWERS.get(float(exponent))
     if rule:
         return rule(x)
-    return pow_(x, exponent) if x.dtype.is_floating_point else integer_pow(x, exponent)
+    return pow_(x, exponent) if x.dtype.is_differentiable else integer_pow(x, exponent)
 
 
 def _power_infer(operands, attributes, default_float):
     x, exponent = operands[0], attributes["exponent"]
-    if x.dtype.is_floating_point:
+    if x.dtype.is_differentiable:
         return Meta(x.shape, x.dtype)
     if isinstance(exponent, float):
         return Meta(x.shape, default_float)
@@ -77,6 +78,7 @@ power = composite(
     _power_infer,
     _power,
     vjp=(_power_vjp,),
+    on_complex=True,
     node_name="PowBackward0",
     extra={"eager_only": _power_eager_only},
     samples=lambda: [
@@ -156,7 +158,7 @@ def _reduced(rows, reduction):
     if reduction == "none":
         return rows
     total = sum_(rows, axes=tuple(range(len(rows.shape))), keepdim=False)
-    return total if reduction == "sum" else div(total, float(_size(rows)))
+    return total if reduction == "sum" else div(total, real(_size(rows)))
 
 
 def _size(x):
@@ -184,7 +186,7 @@ def _per_element(g, x, y, reduction):
     count = 1
     for d in shape:
         count *= d
-    return expand(div(g, float(count)) if reduction == "mean" else g, shape=shape)
+    return expand(div(g, real(count)) if reduction == "mean" else g, shape=shape)
 
 
 def _mse_vjp(sign_of):
@@ -333,7 +335,7 @@ nll_loss = composite(
 # --- layer_norm over the last dimension (the frontend flattens several) ---------------------------------------------
 def _statistics(x, eps):
     """Centred rows and the reciprocal of their standard deviation."""
-    width = float(x.shape[-1])
+    width = real(x.shape[-1])
     last = (len(x.shape) - 1,)
     centred = sub(x, div(sum_(x, axes=last, keepdim=True), width))
     variance = div(sum_(mul(centred, centred), axes=last, keepdim=True), width)
@@ -364,7 +366,7 @@ def _layer_norm_vjp_input(g, out, x, *affine, eps):
     centred, scale = _statistics(x, eps)
     normal = mul(centred, scale)
     inner = mul(g, affine[0]) if affine else g
-    last, width = (len(x.shape) - 1,), float(x.shape[-1])
+    last, width = (len(x.shape) - 1,), real(x.shape[-1])
     mean_inner = div(sum_(inner, axes=last, keepdim=True), width)
     mean_product = div(sum_(mul(inner, normal), axes=last, keepdim=True), width)
     return mul(scale, sub(sub(inner, mean_inner), mul(normal, mean_product)))

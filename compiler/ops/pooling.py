@@ -7,12 +7,14 @@ large one a copy is made, which a reduction reads.
 from itertools import product
 from math import inf, prod
 
+import numpy as np
+
 from .. import dtypes
 from . import samples
 from .arithmetic import add, mul
 from .comparison import gt, logical_or, ne, where
 from .indexing import gather, scatter_add
-from .kinds import composite, require_floating
+from .kinds import composite
 from .pointwise import maximum
 from .reduction import amax, argmax, sum_
 from .samples import Sample
@@ -58,10 +60,14 @@ def _in_rows(x, kernel, stride, dilation):
     return reshape(found, shape=(*lead, prod(kernel), prod(found.shape[len(lead) + len(kernel) :])))
 
 
+def _lowest(dtype):
+    return -inf if dtype.is_floating_point else int(np.iinfo(dtype.numpy).min)
+
+
 # --- extremes ---------------------------------------------------------------------------------------------------------
 def _max_pool(x, kernel, stride, padding, dilation):
     shape = _pooled((x,), {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}, None).shape
-    x = padded(x, padding, -inf)
+    x = padded(x, padding, _lowest(x.dtype))
     if prod(kernel) > _MOST_TAPS:
         rows = _in_rows(x, kernel, stride, dilation)
         return reshape(amax(rows, axes=(len(rows.shape) - 2,), keepdim=False), shape=shape)
@@ -81,7 +87,6 @@ def _max_pool_vjp(g, out, x, **how):
 
 
 def _index_infer(operands, attributes, default_float):
-    require_floating("max_pool", operands[0])
     return Meta(_pooled(operands, attributes, default_float).shape, dtypes.int64)
 
 
@@ -106,12 +111,12 @@ def _starts(x, positions, sizes, stride, padding, dilation):
 
 def _max_pool_index(x, kernel, stride, padding, dilation):
     """The first of equals, and the last NaN, as PyTorch's kernels find them one after the other."""
-    sizes, image = _sizes(x, kernel), padded(x, padding, -inf)
+    sizes, image = _sizes(x, kernel), padded(x, padding, _lowest(x.dtype))
     positions = counts(_sizes(image, kernel), kernel, stride, dilation)
     first, found = _starts(x, positions, sizes, stride, padding, dilation)
     if prod(kernel) > _MOST_TAPS:
         return _index_of_large(image, sizes, kernel, stride, padding, dilation, found)
-    best = -inf
+    best = _lowest(x.dtype)
     for index, tap in _taps(image, kernel, stride, dilation):
         step = sum(k * d * prod(sizes[axis + 1 :]) for axis, (k, d) in enumerate(zip(index, dilation)))
         better = logical_or(gt(tap, best), ne(tap, tap))

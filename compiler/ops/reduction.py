@@ -97,7 +97,7 @@ def _reduction(name, result_dtype, lower, vjp, *, make_samples, operand_dtype=No
 
 
 def _widened(d):
-    return d if d.is_floating_point else dtypes.int64
+    return d if d.is_differentiable else dtypes.int64
 
 
 def _numbered(name):
@@ -113,6 +113,7 @@ sum_ = _reduction(
     operand_dtype=_widened,
     node_name=_numbered("Sum"),
     make_samples=_axes_samples(),
+    on_complex=lambda x, axes, keepdim: np.sum(x, axes, keepdims=keepdim),
     oracle="sum",
 )
 
@@ -164,6 +165,7 @@ prod = _reduction(
     operand_dtype=_widened,
     node_name=_numbered("Prod"),
     make_samples=_axes_samples(0.8, 1.2),
+    on_complex=lambda x, axes, keepdim: np.prod(x, axes, keepdims=keepdim),
     oracle="prod",
 )
 
@@ -222,6 +224,7 @@ any_ = _reduction(
     None,
     operand_dtype=lambda d: dtypes.bool_,
     make_samples=_axes_samples(make=samples.bools),
+    on_complex=True,
 )
 all_ = _reduction(
     "all",
@@ -230,6 +233,7 @@ all_ = _reduction(
     None,
     operand_dtype=lambda d: dtypes.bool_,
     make_samples=_axes_samples(make=samples.bools),
+    on_complex=True,
 )
 
 

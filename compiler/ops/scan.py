@@ -126,6 +126,7 @@ cumsum = _scan(
     lambda writer, running, x: [writer.apply(add, [running, x])],
     vjp=(lambda g, out, x, axis: _reversed(cumsum(_reversed(g, axis), axis=axis), axis),),
     samples=_axis_samples(),
+    on_complex=True,
     oracle="cumsum",
 )
 
@@ -135,7 +136,8 @@ def _recurrence_infer(operands, attributes):
     a, b = operands
     if a.shape != b.shape or a.dtype is not b.dtype:
         raise OpError(f"recurrence: factors {a.dtype.name}{a.shape} and terms {b.dtype.name}{b.shape} must be alike")
-    require_floating("recurrence", b)
+    if not b.dtype.is_complex:
+        require_floating("recurrence", b)
     return Meta(b.shape, b.dtype)
 
 
@@ -175,6 +177,7 @@ recurrence = _scan(
     samples=lambda: [
         Sample((samples.numbers(k, s), samples.numbers(k + 9, s)), {"axis": a}) for k, (s, a) in enumerate(_CASES)
     ],
+    on_complex=True,
     oracle=lambda torch, a, b, axis: _torch_recurrence(torch, a, b, axis),
 )
 
@@ -194,6 +197,7 @@ cumprod = _scan(
     lambda writer, running, x: [writer.apply(mul, [running, x])],
     vjp=(lambda g, out, x, axis: mul(shift(out, axis, 1), _suffix(x, g, axis)),),
     samples=_axis_samples(0.5, 1.5),
+    on_complex=True,
     oracle="cumprod",
 )
 

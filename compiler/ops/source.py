@@ -7,9 +7,10 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import element_of
+from ..extent import Extent, Ratio
 from ..kernels.kernel import Source
 from ..kernels.loop import Fill
-from ..storage import convert, number
+from ..storage import convert, fitting
 from .samples import Sample
 from .table import Meta, Op, register
 
@@ -19,7 +20,8 @@ def shaped(operands, attributes, default_float):
 
 
 def _constant_infer(operands, attributes, default_float):
-    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+    kinds |= {Extent: dtypes.int64, Ratio: dtypes.float64}
     return Meta((), kinds[type(attributes["value"])], True)
 
 
@@ -41,8 +43,9 @@ full = register(
         "source",
         shaped,
         kernel=Fill(),
+        on_complex=True,
         traits=frozenset(["fill"]),
-        evaluate=lambda value, shape, dtype: np.full(shape, number(value, dtype), dtype.numpy),
+        evaluate=lambda value, shape, dtype: np.full(shape, fitting(value, dtype), dtype.numpy),
         lower=lambda b, positions, value, shape, dtype: b.convert(value, element_of(dtype)),
         samples=lambda: [
             Sample((v,), {"shape": s, "dtype": d})

@@ -110,6 +110,7 @@ flip = alias(
     "flip",
     lambda x, spec: clone(slice_(x, spec=spec)),
     vjp=(lambda g, out, x, spec: flip(g, spec=spec),),
+    on_complex=True,
     samples=lambda: [Sample((_matrix(),), {"spec": ((2, -1, 3), (0, 1, 4))})],
 )
 
@@ -123,6 +124,7 @@ index_ = alias(
     "index",
     lambda x, index, axis, merged: index_select(reshape(x, shape=merged), index, axis=axis),
     vjp=(_index_vjp, None),
+    on_complex=True,
     samples=lambda: [
         Sample((_matrix(), samples.integers(1, (2, 5), 0, 12)), {"axis": 0, "merged": (12,)}),
         Sample((_matrix(), samples.integers(2, (3,), 0, 4)), {"axis": 1, "merged": (3, 4)}),
@@ -149,6 +151,7 @@ masked_fill = alias(
         None,
         lambda g, out, x, mask, value: where(mask, g, 0.0),
     ),
+    on_complex=True,
     node_name=lambda operands, attributes: f"MaskedFillBackward{int(hasattr(operands[2], 'shape'))}",
     samples=lambda: [Sample((_matrix(), samples.bools(1, (4,)), 0.5))],
     oracle="masked_fill",
@@ -170,6 +173,7 @@ def _triangle(name, keep):
         name,
         decompose,
         vjp=(lambda g, out, x, diagonal: decompose(g, diagonal),),
+        on_complex=True,
         samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"diagonal": k}) for k in (0, 1, -1)],
         oracle=name,
     )
@@ -195,6 +199,7 @@ addmm = alias(
         lambda g, out, bias, x, y: bmm(g, swap_last(y)),
         lambda g, out, bias, x, y: bmm(swap_last(x), g),
     ),
+    on_complex=True,
     samples=lambda: [Sample((samples.numbers(0, (4,)), _matrix(1, (2, 3)), _matrix(2)))],
     oracle="addmm",
     extra={"eager_only": integers_only_eager},

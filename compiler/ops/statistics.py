@@ -2,6 +2,7 @@
 
 import math
 
+from ..extent import real
 from ..shapes import reduced_shape
 from . import samples
 from .arithmetic import add, div, mul, sqrt, sub
@@ -29,8 +30,15 @@ def _float_reduction(name):
     return infer
 
 
+def _mean_infer(operands, attributes, default_float):
+    x = operands[0]
+    if x.dtype.is_complex:
+        return Meta(reduced_shape(x.shape, attributes["axes"], attributes["keepdim"]), x.dtype)
+    return _float_reduction("mean")(operands, attributes, default_float)
+
+
 def _mean(x, axes, keepdim):
-    return div(sum_(x, axes=axes, keepdim=keepdim), float(_count(x, axes)))
+    return div(sum_(x, axes=axes, keepdim=keepdim), real(_count(x, axes)))
 
 
 def _numbered(name):
@@ -39,12 +47,11 @@ def _numbered(name):
 
 mean = composite(
     "mean",
-    _float_reduction("mean"),
+    _mean_infer,
     _mean,
+    on_complex=True,
     vjp=(
-        lambda g, out, x, axes, keepdim: expand(
-            div(spread(g, x, axes, keepdim), float(_count(x, axes))), shape=x.shape
-        ),
+        lambda g, out, x, axes, keepdim: expand(div(spread(g, x, axes, keepdim), real(_count(x, axes))), shape=x.shape),
     ),
     node_name=_numbered("Mean"),
     samples=_axes_samples(empty=False),
@@ -54,7 +61,7 @@ mean = composite(
 
 def _var(x, axes, keepdim, correction):
     centred = sub(x, _mean(x, axes, True))
-    divisor = float(max(_count(x, axes) - correction, 0))
+    divisor = real(max(_count(x, axes) - correction, 0))
     return div(sum_(mul(centred, centred), axes=axes, keepdim=keepdim), divisor)
 
 

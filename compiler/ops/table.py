@@ -13,11 +13,16 @@ An entry holds every fact about one op, in this order:
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
     cost        of one element: "cheap" as an addition (also of a few), "divide", "remainder", "function" of dozens of
                 instructions, or "gather"
+    on_complex  the NumPy function for complex operands, or True where `evaluate` or `decompose` does for them too.
+                None: they are refused. Views and what only moves elements take all types.
     traits      words for what else passes must know:
                 "checks"      its lowering can fail
                 "number"      a Python number written in a rule
                 "fill"        one number everywhere
                 "copy"        costs nothing where it is read element by element
+                "conjugate"   the rule gives PyTorch's gradient of a complex operand as it is. All other rules are
+                              linear in the cotangent, with the derivative of a holomorphic function (autodiff.py)
+                "fits"        numbers must fit into operands that are integers; else they wrap around
                 "own-type"    cannot be computed in a wider type
                 "wide-number" a single number is not rounded to operands of 16 bits, before it is computed with
                 "row-major"   a view of the same elements in the same order
@@ -60,6 +65,9 @@ class OutOfRange(OpError, IndexError):
     """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
 
 
+_MOVING = ("view", "movement", "indexing")
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, scan, contraction,
@@ -82,6 +90,12 @@ class Op:
     kernel: object = None
     cost: str = "cheap"
     traits: frozenset = frozenset()
+    on_complex: object = None
+
+    @property
+    def takes_complex(self):
+        """Whether it has a meaning for complex operands."""
+        return self.on_complex is not None or self.kind in _MOVING or "view" in self.extra
 
     @property
     def checks(self):

@@ -1,9 +1,12 @@
 """Transcendental functions: eager mode runs the kernels generated from these entries, so compiled results are equal."""
 
+import numpy as np
+
 from ..vmath import FUNCTIONS
 from . import samples
 from .arithmetic import add, div, mul, neg, rsqrt, sub
 from .comparison import eq, ge, logical_and, where
+from .complex_numbers import real_part
 from .kinds import elementwise, floating
 
 
@@ -21,24 +24,30 @@ def _unary(name, vjp, low=-2.0, high=2.0, **facts):
     )
 
 
-exp = _unary("exp", lambda g, out, x: mul(g, out))
-exp2 = _unary("exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453))
-expm1 = _unary("expm1", lambda g, out, x: mul(g, add(out, 1.0)))
-log = _unary("log", lambda g, out, x: div(g, x), 0.25, 4.0)
-log2 = _unary("log2", lambda g, out, x: div(g, mul(x, 0.6931471805599453)), 0.25, 4.0)
-log10 = _unary("log10", lambda g, out, x: div(g, mul(x, 2.302585092994046)), 0.25, 4.0)
-log1p = _unary("log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0, node_name="Log1PBackward0")
-tanh = _unary("tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))))
-sigmoid = _unary("sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)))
+def _complex_sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+exp = _unary("exp", lambda g, out, x: mul(g, out), on_complex=np.exp)
+exp2 = _unary("exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453), on_complex=np.exp2)
+expm1 = _unary("expm1", lambda g, out, x: mul(g, add(out, 1.0)), on_complex=np.expm1)
+log = _unary("log", lambda g, out, x: div(g, x), 0.25, 4.0, on_complex=np.log)
+log2 = _unary("log2", lambda g, out, x: div(g, mul(x, 0.6931471805599453)), 0.25, 4.0, on_complex=np.log2)
+log10 = _unary("log10", lambda g, out, x: div(g, mul(x, 2.302585092994046)), 0.25, 4.0, on_complex=np.log10)
+log1p = _unary(
+    "log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0, node_name="Log1PBackward0", on_complex=np.log1p
+)
+tanh = _unary("tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))), on_complex=np.tanh)
+sigmoid = _unary("sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)), on_complex=_complex_sigmoid)
 erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))))
-sin = _unary("sin", lambda g, out, x: mul(g, cos(x)))
-cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))))
-tan = _unary("tan", lambda g, out, x: mul(g, add(mul(out, out), 1.0)), -1.2, 1.2)
-atan = _unary("atan", lambda g, out, x: div(g, add(mul(x, x), 1.0)))
-asin = _unary("asin", lambda g, out, x: mul(g, rsqrt(sub(1.0, mul(x, x)))), -0.9, 0.9)
-acos = _unary("acos", lambda g, out, x: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))), -0.9, 0.9)
-sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)))
-cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)))
+sin = _unary("sin", lambda g, out, x: mul(g, cos(x)), on_complex=np.sin)
+cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))), on_complex=np.cos)
+tan = _unary("tan", lambda g, out, x: mul(g, add(mul(out, out), 1.0)), -1.2, 1.2, on_complex=np.tan)
+atan = _unary("atan", lambda g, out, x: div(g, add(mul(x, x), 1.0)), on_complex=np.arctan)
+asin = _unary("asin", lambda g, out, x: mul(g, rsqrt(sub(1.0, mul(x, x)))), -0.9, 0.9, on_complex=np.arcsin)
+acos = _unary("acos", lambda g, out, x: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))), -0.9, 0.9, on_complex=np.arccos)
+sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)), on_complex=np.sinh)
+cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)), on_complex=np.cosh)
 
 
 def _pow_base(g, out, x, y):
@@ -47,8 +56,13 @@ def _pow_base(g, out, x, y):
 
 def _pow_exponent(g, out, x, y):
     """0 where the base is 0 and the exponent is not negative: the limit, and what PyTorch returns."""
-    flat = logical_and(eq(x, 0.0), ge(y, 0.0))
+    flat = logical_and(eq(x, 0.0), ge(real_part(y), 0.0))
     return where(flat, 0.0, mul(g, mul(out, log(x))))
+
+
+def _complex_power(x, y):
+    """NumPy has NaN for powers of 0 in places where PyTorch has numbers."""
+    return np.where((x == 0) & (y.real > 0), x.dtype.type(0), np.power(x, y))
 
 
 pow_ = elementwise(
@@ -59,6 +73,7 @@ pow_ = elementwise(
     lower=FUNCTIONS["pow"],
     cost="function",
     node_name="PowBackward1",
+    on_complex=_complex_power,
     samples=samples.binary(0.25, 3.0, -2.0, 2.0, number=False),
     oracle="pow",
 )

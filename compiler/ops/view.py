@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from ..dtypes import promote
+from ..extent import divides
 from ..kernels.kernel import View
 from ..kernels.loop import Copy
 from ..kernels.nest import Change, Join
@@ -51,7 +52,7 @@ def _reshape_strides(old_shape, strides, offset, shape):
         if remaining == 1 and k + 1 < len(merged):
             k += 1
             remaining, step = merged[k]
-        if remaining % d:
+        if not divides(d, remaining):
             return None
         remaining //= d
         result.append(step * remaining)
@@ -128,6 +129,16 @@ expand = _view(
 # The same memory, cut from the graph: no derivative.
 detach = _view(
     "detach",
+    lambda old: old,
+    lambda x: x.view(),
+    (None,),
+    lambda old, strides, offset: (strides, offset),
+    samples.unary(),
+)
+
+# The same, as a leaf that gradients end at: what requires_grad_() makes of a value of a compiled call.
+leaf = _view(
+    "leaf",
     lambda old: old,
     lambda x: x.view(),
     (None,),
@@ -436,6 +447,7 @@ stack = alias(
     "stack",
     lambda *tensors, axis: cat(*(_unsqueeze(x, axis) for x in tensors), axis=axis),
     vjp=lambda index: lambda g, out, *tensors, axis: select_at(g, axis, index),
+    on_complex=True,
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (2, 3))), {"axis": a}) for a in (0, 2)],
 )
 

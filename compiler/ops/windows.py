@@ -126,33 +126,36 @@ def _evaluate_overlap(x, size, kernel, stride, dilation):
 
 
 def _write_overlap(writer):
-    """Zeros, then the windows' elements in order of k."""
+    """Zeros, then the windows' elements in order of k, image by image.
+
+    Channels are the innermost loop but one: from row to row of one channel, a vector that is loaded would overlap the
+    one just stored, and wait for it: images of 10x10 took 1.1 ms so, and 0.55 this way.
+    """
     value, (x,), size = writer.value, writer.accesses, writer.value.attributes["size"]
-    rank, lead = len(size), len(value.shape) - len(size)
-    strides = contiguous_strides(value.shape)
-    kernel, positions = x.shape[lead : lead + rank], x.shape[lead + rank :]
+    lead, strides = len(value.shape) - len(size), contiguous_strides(value.shape)
+    kernel = x.shape[lead : lead + len(size)]
     how = [value.attributes[name] for name in ("stride", "dilation")]
-    onto = (*strides[:lead], *_window_strides(value.shape, strides, kernel, *how)[lead:])
-    zero = writer.constant(0.0, value.dtype)
-    writer.nest([prod(value.shape[:-1])], lambda names: _zeros(writer, names, size[-1], zero))
-    dims = [(d, s, t) for d, s, t in zip(x.shape, x.strides, onto) if d > 1]
-    if positions[-1] > 1:
-        *dims, (extent, lane, onto_lane) = dims
-    else:
-        extent, lane, onto_lane = 1, 0, 0
+    onto = _window_strides(value.shape, strides, kernel, *how)
+    *dims, (extent, lane, onto_lane) = zip(x.shape, x.strides, onto)
+    images, channels, dims = dims[: max(lead - 1, 0)], dims[max(lead - 1, 0) : lead], dims[lead:]
+    images = [d for d in images if d[0] > 1]
+    inner = [d for d in (*dims, *channels) if d[0] > 1]
+    lane, onto_lane = (lane, onto_lane) if extent > 1 else (0, 0)
 
-    def body(names):
-        steps = [[s for _, s, _ in dims], [t for _, _, t in dims]]
-        part = writer.load(0, names, steps[0], lane)
-        there = writer.load_result(names, steps[1], onto_lane)
+    def image(names):
+        outer, zero = [t for _, _, t in images], writer.constant(0.0, value.dtype)
+        count = prod(value.shape[lead - 1 :]) if lead else prod(size)
+        blank = [zero, *writer.row(count, writer.store(names, outer, zero, int(count > 1)))]
+        index = [*names, *(f"k{k}" for k in range(len(inner)))]
+        steps = [[d[side] for d in (*images, *inner)] for side in (1, 2)]
+        part, there = writer.load(0, index, steps[0], lane), writer.load_result(index, steps[1], onto_lane)
         total = writer.apply(add, [there, part])
-        return writer.row(extent, part, there, total, writer.store(names, steps[1], total, onto_lane))
+        body = writer.row(extent, part, there, total, writer.store(index, steps[1], total, onto_lane))
+        for name, (count, _, _) in zip(reversed(index[len(names) :]), reversed(inner)):
+            body = [writer.loop(name, count, *body)]
+        return [*blank, *body]
 
-    writer.nest([d for d, _, _ in dims], body)
-
-
-def _zeros(writer, names, extent, zero):
-    return [zero, *writer.row(extent, writer.store(names, [extent], zero, int(extent > 1)))]
+    writer.nest([d for d, _, _ in images], image)
 
 
 def _overlap_samples():

@@ -144,7 +144,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(Module):
+class _ConvNd(Module):
     """What they share: weight (out_channels, in_channels / groups, *kernel_size) and bias (out_channels,), both uniform
     in +-1 / sqrt(in_channels / groups * elements of the kernel)."""
 
@@ -232,23 +232,23 @@ class _Convolution(Module):
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-class Conv1d(_Convolution):
+class Conv1d(_ConvNd):
     """conv1d with its weight and bias: (N, C, L) or (C, L). padding_mode: zeros, reflect, replicate or circular."""
 
 
-class Conv2d(_Convolution):
+class Conv2d(_ConvNd):
     """conv2d with its weight and bias: (N, C, H, W) or (C, H, W)."""
 
     rank = 2
 
 
-class Conv3d(_Convolution):
+class Conv3d(_ConvNd):
     """conv3d with its weight and bias: (N, C, D, H, W) or (C, D, H, W)."""
 
     rank = 3
 
 
-class _ConvolutionTranspose(_Convolution):
+class _ConvTransposeNd(_ConvNd):
     """weight (in_channels, out_channels / groups, *kernel_size). The forward may be told the size of its result."""
 
     transposed = True
@@ -303,17 +303,17 @@ class _ConvolutionTranspose(_Convolution):
         return tuple(n - a for n, a in zip(sizes, least))
 
 
-class ConvTranspose1d(_ConvolutionTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """conv_transpose1d with its weight and bias: (N, C, L) or (C, L)."""
 
 
-class ConvTranspose2d(_ConvolutionTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """conv_transpose2d with its weight and bias: (N, C, H, W) or (C, H, W)."""
 
     rank = 2
 
 
-class ConvTranspose3d(_ConvolutionTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """conv_transpose3d with its weight and bias: (N, C, D, H, W) or (C, D, H, W)."""
 
     rank = 3

@@ -237,21 +237,12 @@ def one_hot(input, num_classes=-1):
     """int64 rows with a 1 at the index: (...) -> (..., num_classes). -1: as many classes as the largest index needs."""
     if input.dtype is not dtypes.int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {input.dtype.name}")
-    largest, smallest = _extremes(input)
-    if smallest < 0:
-        raise RuntimeError(f"one_hot: Class values must be non-negative, got {smallest}")
     if num_classes == -1:
-        num_classes = largest + 1
-    if largest >= num_classes:
-        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes {num_classes}, got {largest}")
-    return indexing.one_hot(input, count=num_classes)
-
-
-def _extremes(index):
-    values = index.detach().numpy()
-    if values.size == 0:
-        return -1, 0
-    return int(values.max()), int(values.min())
+        # How many there are is in the values, so these are read.
+        num_classes = 1 + int(input.array.max(initial=-1))
+    elif num_classes < 0:
+        raise RuntimeError(f"one_hot: num_classes must be the number of classes, or -1 to read it, got {num_classes}")
+    return indexing.one_hot(input, count=int(num_classes))
 
 
 # --- normalisation and distance -------------------------------------------------------------------------------------

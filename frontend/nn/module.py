@@ -15,6 +15,7 @@ from ..runtime.device import require_cpu
 from ..runtime.modes import no_grad
 from ..runtime.native import take_over_calls
 from ..runtime.tensor import Tensor
+from ..runtime.update import zero_gradients
 from . import hooks, state
 from .hooks import HookHandle
 from .parameter import Buffer, Parameter
@@ -320,14 +321,12 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none=True):
-        for param in self.parameters():
-            if param.grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-            else:
-                param.grad = param.grad.detach()
-                param.grad.zero_()
+        params = [param for param in self.parameters() if param.grad is not None]
+        if not set_to_none:
+            zero_gradients(params)
+            return
+        for param in params:
+            param.grad = None
 
     def apply(self, function):
         """Call function(module) on all modules, children first, this one last."""
@@ -348,8 +347,10 @@ class Module:
                 require_cpu("Module.to", given)
         if dtype is None:
             return self
-        if not dtype.is_floating_point:
-            raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got desired dtype={dtype}")
+        if not dtype.is_differentiable:
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
         return self._convert(dtype)
 
     def to_empty(self, *, device, recurse=True):
@@ -394,7 +395,7 @@ class Module:
     def _convert(self, dtype):
         with no_grad():
             for tensor in [*self.parameters(), *self.buffers()]:
-                if tensor.dtype.is_floating_point and tensor.dtype is not dtype:
+                if tensor.dtype.is_differentiable and tensor.dtype is not dtype:
                     grad, tensor.grad = tensor.grad, None
                     tensor.data = tensor.data.to(dtype)
                     tensor.grad = None if grad is None else grad.to(dtype)

@@ -8,7 +8,7 @@ from ..compiler.ops import pooling as ops
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
-from ..functions import pow
+from ..functions import div, pow
 from ..runtime.tensor import Tensor
 from ..shaping import reshape
 from .windows import _area_weights, _weighted, constant
@@ -27,8 +27,10 @@ def _numbers(name, what, value, rank):
 def _check_input(name, input, rank):
     if input.ndim not in (rank + 1, rank + 2):
         raise OpError(f"{name}: Expected {rank + 1}D or {rank + 2}D input (got {input.ndim}D: {list(input.shape)})")
-    if min(input.shape[-rank:], default=1) < 1:
-        raise OpError(f"{name}: Expected input with non-zero spatial dimensions, but got {list(input.shape)}")
+    if 0 in input.shape[-rank - 1 :]:
+        raise OpError(
+            f"{name}: Expected input's non-batch dimensions to have positive length, but got {list(input.shape)}"
+        )
 
 
 def _count(n, kernel, stride, padding, dilation, ceil_mode):
@@ -124,12 +126,11 @@ def _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_includ
     if divisor_override == 0:
         raise OpError(f"{name}: divisor must be not zero")
     total = ops.window_sum(input, **found.how)
-    if divisor_override is not None:
-        return total / divisor_override
-    elements = _elements(found, input.shape[-rank:], count_include_pad)
-    if elements.min() == elements.max():
-        return total / int(elements.flat[0])
-    return total / constant(elements, input.dtype)
+    elements = np.array(divisor_override)
+    if divisor_override is None:
+        elements = _elements(found, input.shape[-rank:], count_include_pad)
+    divisor = int(elements.flat[0]) if elements.min() == elements.max() else constant(elements, input.dtype)
+    return total / divisor if input.dtype.is_floating_point else div(total, divisor, rounding_mode="trunc")
 
 
 def _elements(found, sizes, count_include_pad):
@@ -284,14 +285,14 @@ def adaptive_max_pool3d(input, output_size, return_indices=False):
 
 # --- fractional: windows that begin at random steps (Graham, arXiv 1412.6071) -----------------------------------------
 def _fractional_starts(sample, n, target, kernel):
-    """floor((k + u) a) - floor(u a), with the last window at the end."""
+    """trunc((k + u) a) - trunc(u a), with the last window at the end."""
     if target == 1:
         return np.array([n - kernel])
     alpha = (n - kernel) / (target - 1)
     steps = np.arange(target)
     # In the type of the samples, as PyTorch computes it.
     alpha, u = sample.dtype.type(alpha), sample
-    starts = np.floor((steps.astype(sample.dtype) + u) * alpha) - np.floor(u * alpha)
+    starts = np.trunc((steps.astype(sample.dtype) + u) * alpha) - np.trunc(u * alpha)
     starts[-1] = n - kernel
     return starts.astype(np.int64)
 
@@ -326,13 +327,17 @@ def _fractional_windows(batched, kernel, targets, samples):
     for k in range(rank):
         # PyTorch's samples are for the last dimension first, in two dimensions.
         u = samples[..., 1 - k] if rank == 2 else samples[..., k]
-        rows = [_fractional_starts(x, sizes[k], targets[k], kernel[k]) for x in u.reshape(-1)]
-        at = np.stack(rows).reshape(n, c, targets[k], 1) + np.arange(kernel[k])
+        at = np.zeros((n, c, targets[k], 1), np.int64)
+        for sample in np.ndindex(n, c):
+            at[sample][:, 0] = _fractional_starts(u[sample], sizes[k], targets[k], kernel[k])
+        at = at + np.arange(kernel[k])
         shape = [n, c] + [1] * (2 * rank)
         shape[2 + k], shape[2 + rank + k] = targets[k], kernel[k]
         places = places * sizes[k] + at.reshape(shape)
-    flat = Tensor(places.reshape(n, c, -1))
-    taken = reshape(reshape(batched, (n, c, math.prod(sizes))).gather(2, flat), (n, c, math.prod(targets), -1))
+    flat = Tensor(places.reshape(n, c, math.prod(targets) * math.prod(kernel)))
+    taken = reshape(
+        reshape(batched, (n, c, math.prod(sizes))).gather(2, flat), (n, c, math.prod(targets), math.prod(kernel))
+    )
     how = {"kernel": (math.prod(kernel),), "stride": (math.prod(kernel),), "padding": ((0, 0),), "dilation": (1,)}
     values = reshape(ops.max_pool(taken, **how), (n, c, *targets))
     best = reshape(ops.max_pool_index(taken, **how), (n, c, math.prod(targets), 1))

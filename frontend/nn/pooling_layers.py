@@ -5,7 +5,7 @@ from . import pooling as F
 from .module import Module
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     """The largest element of every window; return_indices: and its position, for MaxUnpool."""
 
     rank = 1
@@ -28,7 +28,7 @@ class _MaxPool(Module):
         )
 
 
-class _MaxUnpool(Module):
+class _MaxUnpoolNd(Module):
     """The inverse of MaxPool, but for what was not the largest: zeros."""
 
     rank = 1
@@ -64,7 +64,7 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _AvgPool(Module):
+class _AvgPoolNd(Module):
     """The mean of every window; divisor_override: the sum divided by that number."""
 
     rank = 2
@@ -86,7 +86,7 @@ class _AvgPool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _LPPool(Module):
+class _LPPoolNd(Module):
     """(sum of x^norm_type)^(1 / norm_type) of every window."""
 
     rank = 1
@@ -106,7 +106,7 @@ class _LPPool(Module):
         )
 
 
-class _AdaptiveAvgPool(Module):
+class _AdaptiveAvgPoolNd(Module):
     """Means of as many windows as the result is to have elements."""
 
     rank = 1
@@ -123,7 +123,7 @@ class _AdaptiveAvgPool(Module):
         return f"output_size={self.output_size}"
 
 
-class _AdaptiveMaxPool(Module):
+class _AdaptiveMaxPoolNd(Module):
     """The largest elements of as many windows as the result is to have elements."""
 
     rank = 1
@@ -169,12 +169,12 @@ def _layers(base, name, ranks):
         yield type(f"{name}{rank}d", (base,), {"rank": rank, "__doc__": doc, "__module__": __name__})
 
 
-MaxPool1d, MaxPool2d, MaxPool3d = _layers(_MaxPool, "MaxPool", (1, 2, 3))
-MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = _layers(_MaxUnpool, "MaxUnpool", (1, 2, 3))
-AvgPool2d, AvgPool3d = _layers(_AvgPool, "AvgPool", (2, 3))
-LPPool1d, LPPool2d, LPPool3d = _layers(_LPPool, "LPPool", (1, 2, 3))
-AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = _layers(_AdaptiveAvgPool, "AdaptiveAvgPool", (1, 2, 3))
-AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _layers(_AdaptiveMaxPool, "AdaptiveMaxPool", (1, 2, 3))
+MaxPool1d, MaxPool2d, MaxPool3d = _layers(_MaxPoolNd, "MaxPool", (1, 2, 3))
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = _layers(_MaxUnpoolNd, "MaxUnpool", (1, 2, 3))
+AvgPool2d, AvgPool3d = _layers(_AvgPoolNd, "AvgPool", (2, 3))
+LPPool1d, LPPool2d, LPPool3d = _layers(_LPPoolNd, "LPPool", (1, 2, 3))
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = _layers(_AdaptiveAvgPoolNd, "AdaptiveAvgPool", (1, 2, 3))
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _layers(_AdaptiveMaxPoolNd, "AdaptiveMaxPool", (1, 2, 3))
 FractionalMaxPool2d, FractionalMaxPool3d = _layers(_FractionalMaxPool, "FractionalMaxPool", (2, 3))
 LAYERS = [
     f"{kind}{rank}d"

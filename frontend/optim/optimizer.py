@@ -24,7 +24,7 @@ from ..runtime import modes
 from ..runtime.frame_spans import pure
 from ..runtime.modes import enable_grad
 from ..runtime.tensor import Tensor
-from ..runtime.update import drop_gradients, remember
+from ..runtime.update import drop_gradients, remember, zero_gradients
 from .hooks import Hooks, hooks_of
 from .steady import update_groups
 
@@ -121,12 +121,7 @@ class Optimizer(Hooks):
         if frame is not None and set_to_none and frame.drop_gradients(self.param_groups):
             return
         params = [param for g in self.param_groups for param in g["params"] if param._grad is not None]
-        if set_to_none:
-            drop_gradients(params)
-            return
-        for param in params:
-            param.grad = param.grad.detach()
-            param.grad.zero_()
+        (drop_gradients if set_to_none else zero_gradients)(params)
 
     def state_dict(self):
         """State and options, with parameters numbered in order: {"state": {number: {...}}, "param_groups": [...]}."""

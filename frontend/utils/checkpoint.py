@@ -1,21 +1,212 @@
-"""weft.utils.checkpoint: PyTorch's way to name parts of a model whose values backward may compute again.
+"""weft.utils.checkpoint: parts of a model whose values backward computes again instead of keeping them.
 
-In weft the part simply runs. Values and gradients are those of PyTorch; eager mode keeps what backward needs, and a
-compiled call decides by itself what to keep and what to compute again, for every value.
+In eager mode what nodes of the part save is let go, and the part runs once more when backward asks for the first of it
+(saved-tensor hooks: runtime/saved_hooks.py). A compiled call simply runs the part and decides by itself what to keep
+and what to compute again, for every value. Values and gradients are the same either way.
 """
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+import warnings
+from contextlib import nullcontext
 
-_KEYWORDS = ("use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop")
+from .. import random
+from ..runtime.modes import enable_grad, no_grad, state
+from ..runtime.saved_hooks import saved_tensors_hooks, without_history
+from ..runtime.tensor import Tensor
+
+__all__ = [
+    "CheckpointError",
+    "checkpoint",
+    "checkpoint_sequential",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]
 
 
-def checkpoint(function, *args, **kwargs):
-    """function(*args), with the keywords that are not checkpoint's own."""
-    return function(*args, **{name: value for name, value in kwargs.items() if name not in _KEYWORDS})
+class CheckpointError(RuntimeError):
+    """A part did something else when it ran again."""
+
+
+class _EnoughRecomputed(Exception):
+    """All that backward needs of a part has been computed again."""
+
+
+class _Switch:
+    """A setting that has another value in a `with` block."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+_early_stop = _Switch(True)
+
+
+class set_checkpoint_early_stop:
+    """A `with` block: whether parts that run again stop after the last value that backward needs."""
+
+    def __init__(self, enable):
+        self.enable = bool(enable)
+
+    def __enter__(self):
+        self.before, _early_stop.value = _early_stop.value, self.enable
+
+    def __exit__(self, *exception):
+        _early_stop.value = self.before
+
+
+class set_checkpoint_debug_enabled:
+    """Accepted: errors say which value differs without it."""
+
+    def __init__(self, enabled):
+        self.enabled = enabled
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+def noop_context_fn():
+    """The contexts in which a part runs, first and again, if none are given."""
+    return nullcontext(), nullcontext()
+
+
+class _Place:
+    """Stands for a saved tensor: which of those of its part it is."""
+
+    __slots__ = ("part", "index", "meta")
+
+    def __init__(self, part, index, meta):
+        self.part, self.index, self.meta = part, index, meta
+
+
+class _Part:
+    """One call of a checkpointed function, which can be made again."""
+
+    def __init__(self, run, context, rng_state, early_stop, checks):
+        self.run, self.context, self.rng_state, self.checks = run, context, rng_state, checks
+        self.early_stop = early_stop
+        self.metas = []
+        self.sweep, self.values = None, None
+
+    def pack(self, tensor):
+        self.metas.append((tensor.shape, tensor.dtype))
+        return _Place(self, len(self.metas) - 1, self.metas[-1])
+
+    def unpack(self, place):
+        if self.values is None or self.sweep is not state.sweep or place.index not in self.values:
+            self.recompute()
+        values, self.values = self.values, None if state.sweep is None else self.values
+        return values.pop(place.index)
+
+    def recompute(self):
+        values = {}
+
+        def keep(tensor):
+            k = len(values)
+            if self.checks and k < len(self.metas) and (tensor.shape, tensor.dtype) != self.metas[k]:
+                raise CheckpointError(_OTHER_META.format(k, self.metas[k], (tensor.shape, tensor.dtype)))
+            values[k] = without_history(tensor)
+            if self.early_stop and len(values) == len(self.metas):
+                raise _EnoughRecomputed
+            return k
+
+        inner = saved_tensors_hooks(keep, lambda k: values[k])
+        after = None if self.rng_state is None else random.get_rng_state()
+        try:
+            if after is not None:
+                random.set_rng_state(self.rng_state)
+            with enable_grad(), inner, self.context:
+                self.run()
+        except _EnoughRecomputed:
+            pass
+        finally:
+            if after is not None:
+                random.set_rng_state(after)
+        if len(values) != len(self.metas) and (self.checks or len(values) < len(self.metas)):
+            raise CheckpointError(_OTHER_NUMBER.format(len(self.metas), len(values)))
+        self.values, self.sweep = values, state.sweep
+        if state.sweep is not None:
+            state.sweep.callbacks.append(self.forget)
+
+    def forget(self):
+        self.values = self.sweep = None
+
+
+_OTHER_NUMBER = (
+    "checkpoint: A different number of tensors was saved during the original forward and recomputation. Number of "
+    "tensors saved during forward: {}; during recomputation: {}. The function must do the same when it runs again."
+)
+_OTHER_META = (
+    "checkpoint: Recomputed values for the following tensors have different metadata than during the forward pass: "
+    "tensor at position {}: shape and type {} then, {} now. The function must do the same when it runs again."
+)
+
+
+def checkpoint(
+    function,
+    *args,
+    use_reentrant=None,
+    context_fn=noop_context_fn,
+    determinism_check="default",
+    debug=False,
+    preserve_rng_state=True,
+    early_stop=True,
+    **kwargs,
+):
+    """function(*args, **kwargs); what backward needs of it is computed again then.
+
+    use_reentrant: with True (and None, which PyTorch asks to say) gradients only flow if one of the arguments requires
+    them. context_fn gives two contexts, for the first run and the second; preserve_rng_state: the second run draws the
+    same random numbers. CheckpointError if the function does something else when it runs again.
+    """
+    if use_reentrant is None:
+        warnings.warn(
+            "weft.utils.checkpoint: the use_reentrant parameter should be passed explicitly: use_reentrant=False is "
+            "recommended. None stands for True.",
+            stacklevel=2,
+        )
+        use_reentrant = True
+    if use_reentrant and (kwargs or context_fn is not noop_context_fn):
+        raise ValueError(
+            f"Unexpected keyword arguments: {','.join(kwargs) or 'context_fn'} (use_reentrant=False takes them)"
+        )
+    if not use_reentrant or not state.grad_enabled:
+        pass
+    elif not any(isinstance(x, Tensor) and x.requires_grad for x in args):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+        with no_grad():
+            return function(*args)
+    if state.frame is not None or not state.grad_enabled:
+        return function(*args, **kwargs)
+    first, again = context_fn()
+    rng_state = random.get_rng_state() if preserve_rng_state else None
+    stops = early_stop and _early_stop.value
+    part = _Part(lambda: function(*args, **kwargs), again, rng_state, stops, determinism_check != "none")
+    with saved_tensors_hooks(part.pack, part.unpack), first:
+        return function(*args, **kwargs)
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
-    """The functions, or the modules of a Sequential, one after the other."""
-    for function in functions.children() if hasattr(functions, "children") else functions:
-        input = function(input)
-    return input
+    """The functions, or the modules of a Sequential, one after the other, in so many parts: all but the last are
+    checkpointed."""
+    if use_reentrant is None:
+        warnings.warn(
+            "weft.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly: "
+            "use_reentrant=False is recommended. None stands for True.",
+            stacklevel=2,
+        )
+        use_reentrant = True
+    functions = list(functions.children() if hasattr(functions, "children") else functions)
+    size = len(functions) // segments
+    for k in range(segments - 1):
+        part = functions[k * size : (k + 1) * size]
+        input = checkpoint(lambda x, part=part: _in_turn(part, x), input, use_reentrant=use_reentrant, **kwargs)
+    return _in_turn(functions[(segments - 1) * size :], input)
+
+
+def _in_turn(functions, x):
+    for function in functions:
+        x = function(x)
+    return x

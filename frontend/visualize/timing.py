@@ -34,8 +34,12 @@ def kernel_times(program, repeats=200):
     compiled = compile_graph(graph, target=jit.kernel_target(), in_one=True)
     kernels = program.meta["plan"]["kernels"]
     if [k.name for k in compiled.plan.kernels] != [k["name"] for k in kernels]:
-        raise ValueError(f"{graph.name}: compiled again the graph gives other kernels; weft has changed since")
-    meta = dict(program.meta)
+        raise ValueError(
+            f"{graph.name}: compiled again the graph gives other kernels; weft has changed since, or the program "
+            "serves many sizes (weft.compile with dynamic=False makes one for each)"
+        )
+    # This text has all numbers in it, and its own plan of memory.
+    meta = {**program.meta, "extents": [], "arena": compiled.plan.arena_bytes}
     meta["outputs"] = [*meta["outputs"], ((len(kernels) + 1,), "int64")]
     first_array = FIRST_SYMBOL_WORD + len(compiled.plan.symbols)
     text = with_stamps(compiled.text, first_array + len(meta["inputs"]) + len(meta["outputs"]) - 1, len(kernels))

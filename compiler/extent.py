@@ -1,0 +1,408 @@
+"""Extents known at run time: integers that a program is compiled for without knowing them.
+
+    scope = Scope(200)             # n is 200 in the call that the program is compiled for
+    rows = scope.n * 32            # ⟦32*n⟧
+    rows // 32 == scope.n          # True, whatever n is
+    rows > 4096                    # True for 200, and the scope notes that the program holds where 32*n-4096 > 0
+    range(rows)                    # Fixed: only a number will do
+
+An Extent is a polynomial in n, with whole quotients as further unknowns. Passes compute with it as with an int. Where a
+pass asks which of two is larger, or whether they are equal, it gets the answer for the n of this call, and the scope
+notes it unless it holds for every n from LEAST on: the notes are the program's *guards*, and the program serves every n
+for which they hold. Whatever needs the number itself raises Fixed, and then the program is compiled for that number.
+So an Extent is no int, though it behaves like one: C code would read an int's digits, and nobody would know.
+"""
+
+import ast
+import operator
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import comb, prod
+
+# Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
+LEAST = 2
+_MARKED = re.compile("⟦([^⟧]*)⟧")
+_OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
+
+
+class Fixed(Exception):
+    """Something needs an extent as a number, so that a program holds for this number alone."""
+
+
+class Coincidence(Fixed):
+    """Something holds for this number alone, and not for every other one: nothing is said of those."""
+
+
+class Scope:
+    """One compilation: the number that n is now, and what was found out about other numbers on the way."""
+
+    def __init__(self, number):
+        self.numbers = {"n": number}  # what every unknown is now
+        self.quotients = {}  # unknown -> (terms, divisor) it is the whole quotient of
+        self.guards = {}  # (text, comparison with 0) -> the answer
+        self.n = Extent(self, {("n",): 1}, number)
+
+    def affine(self, factor, constant):
+        return self.n * factor + constant
+
+    def grows(self, unknown):
+        """Whether an unknown is never smaller for a larger n."""
+        if unknown not in self.quotients:
+            return True
+        terms, _ = self.quotients[unknown]
+        return all(c > 0 for term, c in terms.items() if term) and all(map(self.grows, sum(terms, ())))
+
+    def quotient(self, terms, divisor):
+        """The unknown for terms // divisor; its text."""
+        text = f"(({_text(terms)})//{divisor})"
+        if text not in self.numbers:
+            if _made(self, terms) < 0:
+                raise Fixed(f"⟦{_text(terms)}⟧ is divided by {divisor}, and less than 0")
+            self.numbers[text] = _number(self, terms) // divisor
+            self.quotients[text] = terms, divisor
+        return text
+
+
+class Extent:
+    """sum(coefficient * product of unknowns); `terms`: tuple of unknowns -> coefficient, none of them 0."""
+
+    __slots__ = ("number", "scope", "terms")
+
+    def __init__(self, scope, terms, number):
+        self.scope, self.terms, self.number = scope, terms, number
+
+    def __repr__(self):
+        return f"⟦{_text(self.terms)}⟧"
+
+    # --- arithmetic ---------------------------------------------------------------------------------------------------
+    def __add__(self, other):
+        return self._with(other, 1)
+
+    def __sub__(self, other):
+        return self._with(other, -1)
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __neg__(self):
+        return self * -1
+
+    def __pos__(self):
+        return self
+
+    def _with(self, other, sign):
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        result = dict(self.terms)
+        for unknowns, coefficient in terms.items():
+            result[unknowns] = result.get(unknowns, 0) + sign * coefficient
+        return _made(self.scope, result)
+
+    def __mul__(self, other):
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        result = {}
+        for unknowns, coefficient in self.terms.items():
+            for more, factor in terms.items():
+                product = tuple(sorted(unknowns + more))
+                result[product] = result.get(product, 0) + coefficient * factor
+        return _made(self.scope, result)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, other):
+        divisor = _terms(other)
+        if divisor is None:
+            return NotImplemented
+        if len(divisor) != 1:
+            ratio = _ratio(self.terms, divisor)
+            if ratio is None:
+                raise Fixed(f"{self!r} is divided by {other!r}")
+            return ratio
+        ((unknowns, factor),) = divisor.items()
+        if not unknowns and factor > 0 and all(c < 0 for term, c in self.terms.items() if term):
+            return -((-self + (factor - 1)) // factor)
+        whole, rest = {}, {}
+        for term, coefficient in self.terms.items():
+            quotient = _without(term, unknowns)
+            if quotient is None or coefficient % factor:
+                rest[term] = coefficient
+            else:
+                whole[quotient] = coefficient // factor
+        if rest and (unknowns or factor < 0):
+            raise Fixed(f"{self!r} is divided by {other!r}")
+        if rest.keys() == {()}:
+            whole[()] = whole.get((), 0) + rest[()] // factor
+        elif rest:
+            text = self.scope.quotient(rest, factor)
+            whole[(text,)] = whole.get((text,), 0) + 1
+        return _made(self.scope, whole)
+
+    def __rfloordiv__(self, other):
+        raise Fixed(f"{other} is divided by {self!r}")
+
+    def __rtruediv__(self, other):
+        return Ratio(other, self)
+
+    def __mod__(self, other):
+        return self - self // other * other
+
+    def __rmod__(self, other):
+        raise Fixed(f"{other} is divided by {self!r}")
+
+    def __divmod__(self, other):
+        quotient = self // other
+        return quotient, self - quotient * other
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+    def __eq__(self, other):
+        return self._compared(other, "==", False)
+
+    def __ne__(self, other):
+        answer = self._compared(other, "==", False)
+        return answer if answer is NotImplemented else not answer
+
+    def __lt__(self, other):
+        return self._compared(other, "<", False)
+
+    def __le__(self, other):
+        return self._compared(other, "<=", False)
+
+    def __gt__(self, other):
+        return self._compared(other, "<", True)
+
+    def __ge__(self, other):
+        return self._compared(other, "<=", True)
+
+    def __bool__(self):
+        return self != 0
+
+    def _compared(self, other, comparison, turned):
+        """self <comparison> other, or if `turned` the other way round."""
+        if _terms(other) is None:
+            return NotImplemented
+        difference = other - self if turned else self - other
+        if not isinstance(difference, Extent):
+            return _COMPARISONS[comparison](difference, 0)
+        known = _known(difference, comparison)
+        if known is not None:
+            return known
+        answer = _COMPARISONS[comparison](difference.number, 0)
+        if answer and comparison == "==" and not any(u in self.scope.quotients for t in difference.terms for u in t):
+            raise Coincidence(f"{self!r} is {other!r}")
+        self.scope.guards[_text(difference.terms), comparison] = answer
+        return answer
+
+    def __hash__(self):
+        # Equal ints have this hash too, so that a table then asks whether they are equal.
+        return hash(self.number)
+
+    # --- what only a number can answer --------------------------------------------------------------------------------
+    def __index__(self):
+        raise Fixed(f"{self!r} is needed as a number")
+
+    __int__ = __float__ = __index__
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A constant float: a number divided by an extent, in float64."""
+
+    numerator: float
+    divisor: Extent
+
+    def __repr__(self):
+        return f"{self.numerator!r}/{self.divisor!r}"
+
+
+def scope_of(values):
+    """The Scope of the extents in the shapes of some values; None if all are numbers."""
+    return next((d.scope for v in values for d in v.shape if is_open(d)), None)
+
+
+def estimated(x):
+    """The number an int or extent is now: for estimates, on which no result depends."""
+    return x.number if isinstance(x, Extent) else x
+
+
+def whole(x):
+    """x as an int, or the extent it is."""
+    return x if isinstance(x, Extent) else int(x)
+
+
+def real(x):
+    """x as a float, or the extent it is: arithmetic with floats takes it for the same number."""
+    return x if isinstance(x, Extent) else float(x)
+
+
+def identical(x, y):
+    """Whether two ints or extents are equal for every n."""
+    return str(x) == str(y) if is_open(x) or is_open(y) else x == y
+
+
+def upper(x, y):
+    """max(x, y), or where that depends on n, something that neither exceeds."""
+    if not (is_open(x) or is_open(y)):
+        return max(x, y)
+    mine, other = _terms(x), _terms(y)
+    most = {unknowns: max(mine.get(unknowns, 0), other.get(unknowns, 0)) for unknowns in {**mine, **other}}
+    return _made((x if is_open(x) else y).scope, most)
+
+
+def may_be_less(x, y):
+    """Whether x < y, for some n if that depends on n."""
+    difference = x - y
+    return difference < 0 if not is_open(difference) else _known(difference, "<") is not False
+
+
+def divides(divisor, x):
+    """Whether x is a multiple of the divisor, whatever the call tells."""
+    if not is_open(x):
+        return not is_open(divisor) and x % divisor == 0
+    terms = _terms(divisor)
+    if len(terms) != 1:
+        return _ratio(x.terms, terms) is not None
+    ((unknowns, factor),) = terms.items()
+    return all(c % factor == 0 and _without(term, unknowns) is not None for term, c in x.terms.items())
+
+
+def is_open(x):
+    """Whether only the call will tell."""
+    return isinstance(x, (Extent, Ratio))
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+def marked(text):
+    """The polynomial in what repr(Extent) gives; None of other texts."""
+    found = _MARKED.fullmatch(text)
+    return found and found[1]
+
+
+def evaluate(polynomial, n):
+    """The number that a polynomial in text is for n."""
+    return _evaluated(_parsed(polynomial), n)
+
+
+def filled(thing, n):
+    """Nested lists and dicts in which every extent, or text of one, is the number it is for n."""
+    if isinstance(thing, dict):
+        return {k: filled(x, n) for k, x in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return type(thing)([filled(x, n) for x in thing])
+    if isinstance(thing, str) and "⟦" in thing:
+        polynomial = marked(thing)
+        if polynomial is not None:
+            return evaluate(polynomial, n)
+        return _MARKED.sub(lambda found: str(evaluate(found[1], n)), thing)
+    return thing
+
+
+def hold(guards, n):
+    """Whether guards, lists (polynomial, comparison, answer), hold for n."""
+    return n >= LEAST and all(_COMPARISONS[c](evaluate(text, n), 0) == answer for text, c, answer in guards)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(polynomial):
+    return ast.parse(polynomial, mode="eval").body
+
+
+def _evaluated(node, n):
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_evaluated(node.left, n), _evaluated(node.right, n))
+    if isinstance(node, ast.UnaryOp):
+        return -_evaluated(node.operand, n)
+    return n if isinstance(node, ast.Name) else node.value
+
+
+# --- polynomials ------------------------------------------------------------------------------------------------------
+def _terms(x):
+    if isinstance(x, Extent):
+        return x.terms
+    return {(): x} if isinstance(x, int) else None
+
+
+def _made(scope, terms):
+    terms = {unknowns: c for unknowns, c in terms.items() if c}
+    if not terms.keys() - {()}:
+        return terms.get((), 0)
+    return Extent(scope, terms, _number(scope, terms))
+
+
+def _number(scope, terms):
+    return sum(c * prod(scope.numbers[u] for u in unknowns) for unknowns, c in terms.items())
+
+
+def _without(unknowns, others):
+    """A product of unknowns divided by another; None if that is no product."""
+    rest = list(unknowns)
+    for u in others:
+        if u not in rest:
+            return None
+        rest.remove(u)
+    return tuple(rest)
+
+
+def _ratio(terms, divisor):
+    """The number that times the divisor is the terms, or None."""
+    if terms.keys() != divisor.keys():
+        return None
+    ratios = {Fraction(c, divisor[unknowns]) for unknowns, c in terms.items()}
+    return int(*ratios) if len(ratios) == 1 and all(r.denominator == 1 for r in ratios) else None
+
+
+def _least(scope, terms):
+    """A number that the terms are never less than; None if none was found. What grows with every unknown is least where
+    they are. Otherwise quotients are estimated by q * d + d - 1 >= x >= q * d, until there is nothing but n."""
+    if all(c > 0 for unknowns, c in terms.items() if unknowns) and all(map(scope.grows, sum(terms, ()))):
+        return evaluate(_text(terms), LEAST)
+    bound = {}
+    for unknowns, coefficient in terms.items():
+        for term, factor in _estimate(scope, unknowns, coefficient).items():
+            bound[term] = bound.get(term, 0) + factor
+    # In terms of what n exceeds LEAST by.
+    shifted = {}
+    for unknowns, c in bound.items():
+        for k in range(len(unknowns) + 1):
+            power = comb(len(unknowns), k) * LEAST ** (len(unknowns) - k)
+            shifted[k] = shifted.get(k, 0) + c * power
+    return shifted.pop(0, 0) if all(c >= 0 for k, c in shifted.items() if k) else None
+
+
+def _estimate(scope, unknowns, coefficient):
+    """A polynomial in n alone that a term is never less than (all unknowns are 0 or more)."""
+    known = next((u for u in unknowns if u in scope.quotients), None)
+    if known is None:
+        return {unknowns: coefficient}
+    terms, divisor = scope.quotients[known]
+    rest, result = _without(unknowns, (known,)), {}
+    for term, c in terms.items():
+        result[term] = result.get(term, 0) + Fraction(c, divisor)
+    if coefficient > 0:
+        result[()] = result.get((), 0) - Fraction(divisor - 1, divisor)
+    found = {}
+    for term, c in result.items():
+        for more, factor in _estimate(scope, tuple(sorted(term + rest)), coefficient * c).items():
+            found[more] = found.get(more, 0) + factor
+    return found
+
+
+def _known(difference, comparison):
+    """Whether it is < 0, <= 0 or == 0 for every n; None if that depends on n."""
+    least = _least(difference.scope, difference.terms)
+    if least is not None and (least > 0 or (least == 0 and comparison == "<")):
+        return False
+    opposite = _least(difference.scope, (-difference).terms)
+    if opposite is not None and (opposite > 0 or (opposite == 0 and comparison == "<=")):
+        return comparison != "=="
+    return None
+
+
+def _text(terms):
+    parts = ["*".join([str(c), *unknowns]) for unknowns, c in sorted(terms.items(), reverse=True)]
+    return "+".join(parts).replace("+-", "+-")

@@ -1,0 +1,136 @@
+"""weft.autograd.graph: the graph behind a tensor, and hooks on what it saves.
+
+saved_tensors_hooks(pack, unpack), save_on_cpu()     what nodes save goes through functions of the user's
+allow_mutation_on_saved_tensors()                    what they save may be changed in place
+register_multi_grad_hook(tensors, hook)              a hook for several gradients of one backward pass
+get_gradient_edge(tensor)                            where the gradient of a tensor goes: `inputs` of autograd.grad
+"""
+
+from abc import ABC
+from typing import NamedTuple
+
+from .runtime.modes import state
+from .runtime.mutation import allow_mutation_on_saved_tensors
+from .runtime.node import BaseNode, edge_of
+from .runtime.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
+from .runtime.tensor import Tensor, answering_for
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
+
+
+class Node(ABC):  # noqa: B024 (whatever has a BaseNode is one)
+    """What every grad_fn is an instance of."""
+
+
+Node.register(BaseNode)
+
+
+class GradientEdge(NamedTuple):
+    """Where a gradient goes: a node, and which of its outputs."""
+
+    node: BaseNode
+    output_nr: int
+    ownership_token: object = None
+
+
+def get_gradient_edge(tensor):
+    """The edge that the gradient of a tensor goes along. What happens to the tensor later does not change it."""
+    if not tensor.requires_grad:
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients: set "
+            "requires_grad=True before it is used"
+        )
+    if tensor._frame is not None and not tensor.is_leaf:
+        answering_for(tensor).use_nodes(tensor)
+    return GradientEdge(*edge_of(tensor))
+
+
+def increment_version(tensor):
+    """Count a change of the tensor's memory, or of several tensors', that happened where weft does not see it."""
+    for x in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        x.leave_call()
+        x.bump_version()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """What nodes save in the block is copied. There is one device, so this costs memory and saves none."""
+
+    def __init__(self, pin_memory=False, device_type="cuda"):
+        super().__init__(lambda x: x.clone(), lambda x: x)
+
+
+class _Gradients:
+    """What has come so far of the gradients that a hook waits for, in one backward pass."""
+
+    def __init__(self, hook, nodes):
+        self.hook, self.nodes = hook, nodes
+        self.sweep, self.found, self.missing = None, [], 0
+
+    def arrived(self, index, gradient):
+        if state.sweep is not self.sweep:
+            self.sweep, self.found = state.sweep, [None] * len(self.nodes)
+            self.missing = sum(self.sweep.will_reach(node) for node in self.nodes)
+        self.found[index] = gradient
+        self.missing -= 1
+        if self.missing == 0:
+            self.sweep, found = None, self.found
+            self.hook(found)
+
+
+class _First:
+    """Calls a hook with the first gradient of every backward pass."""
+
+    def __init__(self, hook):
+        self.hook, self.sweep = hook, None
+
+    def arrived(self, index, gradient):
+        if state.sweep is not self.sweep:
+            self.sweep = state.sweep
+            self.hook(gradient)
+
+
+class _Handles:
+    """Several handles of hooks as one."""
+
+    def __init__(self, handles):
+        self.handles = handles
+
+    def remove(self):
+        for handle in self.handles:
+            handle.remove()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.remove()
+
+
+def register_multi_grad_hook(tensors, fn, *, mode="all"):
+    """A hook for the gradients of several tensors in one backward pass.
+
+    mode "all": fn(gradients) when all that the pass computes are there, None for the others. "any": fn(gradient) for
+    the first one.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    tensors = tuple(tensors)
+    if mode == "all":
+        waiting = _Gradients(fn, [get_gradient_edge(x).node for x in tensors])
+    else:
+        waiting = _First(fn)
+
+    def hook_of(index):
+        return lambda gradient: waiting.arrived(index, gradient)
+
+    return _Handles([x.register_hook(hook_of(k)) for k, x in enumerate(tensors)])

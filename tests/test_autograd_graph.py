@@ -1,0 +1,298 @@
+"""weft.autograd.graph and anomaly detection: hooks on what is saved, edges, multi-grad hooks, lines of NaNs."""
+
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import weft
+from weft.autograd import Function, graph
+
+
+def leaf(*values):
+    return weft.tensor(list(values), dtype=weft.float64, requires_grad=True)
+
+
+# --- hooks on saved tensors -------------------------------------------------------------------------------------------
+def doubled(ns, x):
+    with ns.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lambda a: ns.tensor(a * 2)):
+        y = x.exp() * x
+    return y.sum()
+
+
+@pytest.mark.oracle
+def test_what_unpack_gives_is_what_backward_reads():
+    torch = pytest.importorskip("torch")
+    found = []
+    for ns in (weft, torch):
+        x = ns.tensor([0.5, 1.0], dtype=ns.float64, requires_grad=True)
+        doubled(ns, x).backward()
+        found.append(x.grad.numpy())
+    assert np.allclose(*found)
+
+
+@pytest.mark.oracle
+def test_second_derivatives_through_packed_tensors():
+    torch = pytest.importorskip("torch")
+    found = []
+    for ns in (weft, torch):
+        x = ns.tensor([0.5, 1.0], dtype=ns.float64, requires_grad=True)
+        with ns.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lambda a, ns=ns: ns.tensor(a)):
+            y = (x.exp() * x * x).sum()
+            (first,) = ns.autograd.grad(y, x, create_graph=True)
+        found.append(ns.autograd.grad((first * first).sum(), x)[0].numpy())
+    assert np.allclose(*found)
+
+
+def test_a_compiled_call_with_such_a_block_has_the_same_bits_and_says_so():
+    def function(x):
+        y = x * 3
+        with graph.save_on_cpu():
+            z = (y * y).tanh()
+        return (z * y).sum()
+
+    compiled = weft.compile(function)
+    for _ in range(3):
+        gradients = []
+        for f in (function, compiled):
+            x = leaf(0.1, 0.2, 0.3)
+            f(x).backward()
+            gradients.append(x.grad.numpy().tobytes())
+        assert gradients[0] == gradients[1]
+    assert "saved tensor hooks" in compiled.explain()
+
+
+def test_a_compiled_function_called_in_the_block_runs_eagerly_and_says_so():
+    packed = []
+    compiled = weft.compile(lambda x: (x * x).sum())
+    x = leaf(1.0, 2.0)
+    compiled(x)
+    with graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        y = compiled(x)
+    y.backward()
+    assert len(packed) == 2 and x.grad.tolist() == [2, 4] and "saved tensor hooks" in compiled.explain()
+    assert compiled(x).item() == 5
+
+
+def test_the_inner_block_counts():
+    seen = []
+    x = leaf(1.0)
+    with graph.saved_tensors_hooks(lambda t: seen.append("outer") or t, lambda t: t):
+        with graph.saved_tensors_hooks(lambda t: seen.append("inner") or t, lambda t: t):
+            x.exp()
+        x.exp()
+    x.exp()
+    assert seen == ["inner", "outer"]
+
+
+def test_in_place_ops_in_the_block_save_what_was_there():
+    x = leaf(1.0, 2.0)
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        y = x * 1
+        y.mul_(x)
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 4]
+
+
+def test_what_nodes_have_saved_has_names():
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    y = x * w
+    assert y.grad_fn._saved_self is x and y.grad_fn._saved_other is w
+    z = y.exp()
+    assert z.grad_fn._saved_result.tolist() == z.tolist() and z.grad_fn._saved_result.grad_fn is z.grad_fn
+    z.grad_fn._raw_saved_result.register_hooks(lambda t: 5, lambda _: weft.tensor([1.0, 1.0], dtype=weft.float64))
+    z.sum().backward()
+    assert x.grad.tolist() == [3, 4]
+    with pytest.raises(RuntimeError, match="already been freed"):
+        _ = z.grad_fn._saved_result
+    with pytest.raises(AttributeError, match="'MulBackward0' object has no attribute '_saved_nothing'"):
+        _ = y.grad_fn._saved_nothing
+
+
+def test_errors_of_hooks():
+    x = leaf(1.0)
+    y = x.exp()
+    y.grad_fn._raw_saved_result.register_hooks(lambda t: t, lambda t: 3)
+    with pytest.raises(RuntimeError, match="hooks have already been set"):
+        y.grad_fn._raw_saved_result.register_hooks(lambda t: t, lambda t: t)
+    with pytest.raises(TypeError, match="unpack_hook expected to be a Tensor but got result of type int"):
+        y.backward()
+    changing = graph.saved_tensors_hooks(lambda t: t.mul_(2), lambda t: t)
+    with pytest.raises(RuntimeError, match="modifying its input in place"), changing:
+        x.exp()
+    with graph.disable_saved_tensors_hooks("not here"), pytest.raises(RuntimeError, match="not here"), changing:
+        pass
+    with pytest.raises(TypeError, match="SavedTensor object from Python is forbidden"):
+        weft.autograd.SavedTensor()
+
+
+def test_saved_tensors_may_be_changed_in_a_block():
+    x = leaf(1.0, 2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y = x.clone()
+        out = (y * y).sum()
+        y.sin_()
+        out.backward()
+    with graph.allow_mutation_on_saved_tensors():
+        y = x.clone()
+        out = (y * y).sum()
+        y[0] = 7.0
+        y.sin_()
+        out.backward()
+    assert x.grad.tolist() == [2, 4]
+    with graph.allow_mutation_on_saved_tensors():
+        out = (x * x).sum()
+        with pytest.raises(RuntimeError, match="cannot be nested"), graph.allow_mutation_on_saved_tensors():
+            pass
+    with pytest.raises(AssertionError, match="outside of the 'allow_mutation_on_saved_tensors' context"):
+        out.backward()
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+def test_edges_in_place_of_tensors():
+    x = leaf(1.0, 2.0)
+    y = x * 3
+    edge = graph.get_gradient_edge(y)
+    assert isinstance(edge.node, graph.Node) and edge == graph.GradientEdge(y.grad_fn, 0)
+    y.mul_(5)
+    before, after = weft.autograd.grad(y.sum(), (edge, y), retain_graph=True)
+    assert before.tolist() == [5, 5] and after.tolist() == [1, 1]
+    y.sum().backward(inputs=[graph.get_gradient_edge(x)])
+    assert x.grad.tolist() == [15, 15]
+    with pytest.raises(RuntimeError, match="gradient edge for a Tensor that does not require gradients"):
+        graph.get_gradient_edge(weft.ones(1))
+
+
+def test_backward_into_an_inner_tensor_runs_its_hooks():
+    log = []
+    x = leaf(1.0)
+    y = x.clone()
+    y.grad_fn.register_prehook(lambda g: log.append("node"))
+    y.register_hook(lambda g: log.append("tensor"))
+    (y * 2).sum().backward(inputs=[y], retain_graph=True)
+    assert log == ["tensor", "node"] and y.grad.tolist() == [2] and x.grad is None
+    weft.autograd.grad((y * 2).sum(), y)
+    assert log == ["tensor", "node", "tensor"]
+
+
+def test_increment_version():
+    x = leaf(1.0)
+    y = x * 1
+    out = (y * y).sum()
+    graph.increment_version(y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+def test_hooks_for_several_gradients(wrap):
+    found, first = [], []
+    x, y, z = leaf(1.0), leaf(2.0), leaf(3.0)
+    handle = graph.register_multi_grad_hook((x, y, z), found.append)
+    graph.register_multi_grad_hook((x, y), first.append, mode="any")
+    total = wrap(lambda a, b, c: (a * b * 2).sum() + (c * 0).sum())
+    total(x, y, z).backward()
+    total(x, y, z).backward(inputs=[y])
+    weft.autograd.grad((x * y).sum(), [x])
+    assert [[g if g is None else g.item() for g in gradients] for gradients in found][0] == [4.0, 2.0, 0.0]
+    assert [[g if g is None else g.item() for g in gradients] for gradients in found][1:] == [
+        [None, 2.0, None],
+        [2.0, None, None],
+    ]
+    assert len(first) == 3
+    handle.remove()
+    total(x, y, z).backward()
+    assert len(found) == 3 and len(first) == 4
+    with pytest.raises(ValueError, match="Expects mode to be one of"):
+        graph.register_multi_grad_hook((x,), print, mode="some")
+
+
+def test_hooks_of_a_leafs_node():
+    x = leaf(3.0)
+    y = x.clone()
+    node = y.grad_fn.next_functions[0][0]
+    seen = []
+    node.register_hook(lambda inputs, outputs: seen.append((inputs, outputs[0].item())))
+    x.register_hook(lambda g: g * 2)
+    y.backward(weft.tensor([1.0], dtype=weft.float64))
+    assert seen == [((), 2.0)]
+    x.register_post_accumulate_grad_hook(lambda t: t.grad)
+    with pytest.raises(RuntimeError, match="hooks should return None"):
+        x.clone().sum().backward()
+
+
+def test_callbacks_at_the_end_of_a_pass():
+    log = []
+    x = leaf(1.0)
+    engine = weft.autograd.Variable._execution_engine
+    x.register_hook(lambda g: (engine.queue_callback(lambda: log.append(x.grad.item())), log.append("hook"))[0])
+    (x * 3).sum().backward()
+    assert log == ["hook", 3.0]
+    with pytest.raises(RuntimeError, match="only be installed during backward"):
+        engine.queue_callback(print)
+
+
+def test_metadata_lives_as_long_as_its_node():
+    class Anything:
+        pass
+
+    y = leaf(1.0).exp()
+    y.grad_fn.metadata["kept"] = kept = Anything()
+    gone = weakref.ref(kept)
+    del kept
+    assert gone() is not None
+    del y
+    assert gone() is None
+
+
+# --- anomaly detection ------------------------------------------------------------------------------------------------
+def root_of_zero(x):
+    y = x.sqrt()
+    return (y * 0).sum()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+def test_anomaly_detection_names_the_line(wrap):
+    function = wrap(root_of_zero)
+    function(leaf(1.0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nan = pytest.raises(RuntimeError, match="Function 'SqrtBackward0' returned nan values in its 0th output")
+        with weft.autograd.detect_anomaly(), nan:
+            function(leaf(0.0)).backward()
+    text = str(caught[-1].message)
+    assert "Error detected in SqrtBackward0" in text and text.rstrip().endswith("y = x.sqrt()")
+    function(leaf(0.0)).backward()
+
+
+def test_anomaly_detection_as_a_switch():
+    assert not weft.is_anomaly_enabled()
+    weft.autograd.set_detect_anomaly(True, check_nan=False)
+    try:
+        assert weft.is_anomaly_enabled() and not weft.is_anomaly_check_nan_enabled()
+        root_of_zero(leaf(0.0)).backward()
+    finally:
+        weft.autograd.set_detect_anomaly(False)
+    assert not weft.is_anomaly_enabled()
+
+
+def test_anomaly_detection_in_the_backward_of_a_backward():
+    class Bad(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * float("nan")
+
+    x = leaf(1.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with weft.autograd.detect_anomaly():
+            y = Bad.apply(x * x)
+            with pytest.raises(RuntimeError, match="Function 'BadBackward' returned nan values"):
+                y.sum().backward()
+    assert "Bad.apply(x * x)" in str(caught[-1].message)

@@ -1,0 +1,201 @@
+"""In-place changes of tensors that share memory while gradients are recorded: as PyTorch's, and compiled bit for bit.
+
+Every program gets a namespace (weft or torch), a matrix x (2 x 3) and a row w (3), both leaves, and gives tensors.
+"""
+
+import numpy as np
+import pytest
+
+import weft
+
+PROGRAMS = []
+
+
+def program(function):
+    PROGRAMS.append(pytest.param(function, id=function.__name__))
+    return function
+
+
+@program
+def a_row_is_scaled(ns, x, w):
+    base = x * 1
+    row = base[1]
+    row.mul_(w)
+    return base, row
+
+
+@program
+def a_view_gives_its_base_a_history(ns, x, w):
+    base = ns.zeros(2, 3)
+    row = base[0]
+    row.add_(w * 2)
+    return base * base, row
+
+
+@program
+def a_base_changes_under_its_views(ns, x, w):
+    base = x * 2
+    row = base[0]
+    part = base[:, :2]
+    base.mul_(3)
+    row.mul_(w)
+    return base * part.sum(), row * part.sum()
+
+
+@program
+def elements_are_filled_in_a_loop(ns, x, w):
+    state = ns.zeros(3)
+    for k in range(3):
+        state[k] += w[k] * state[k - 1].clone() + 1
+    return state * state, state
+
+
+@program
+def views_of_views(ns, x, w):
+    base = x * 2
+    columns = base.t()
+    columns[0].mul_(5)
+    rest = columns[1:]
+    rest *= w[0]
+    return base * base, columns
+
+
+@program
+def a_view_is_filled_with_a_constant(ns, x, w):
+    base = x * 2
+    row = base[0]
+    row.zero_()
+    return base * 3, row + w
+
+
+@program
+def an_expanded_view_of_what_changed(ns, x, w):
+    base = x.clone()
+    wide = base[0].expand(2, 3)
+    base[0].mul_(w)
+    return base, wide
+
+
+@program
+def a_detached_view_stays_apart(ns, x, w):
+    base = x * 2
+    apart = base.detach()
+    base.mul_(3)
+    return base, apart
+
+
+@program
+def a_mask_and_positions_are_written(ns, x, w):
+    base = x * 1
+    rows = base[:, 1:]
+    base[base > 1.5] = 0.25
+    rows[ns.tensor([1, 0])] = rows.clone() * 2
+    return base * w, rows
+
+
+@program
+def a_flat_view_goes_on(ns, x, w):
+    base = x + 0
+    flat = base.view(-1)
+    flat += 1
+    flat[2:4] *= 3
+    return base.exp(), flat
+
+
+def inputs(ns):
+    x = ns.tensor([[0.5, 1.0, 1.5], [2.0, -1.0, 0.25]], requires_grad=True)
+    return x, ns.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+
+def observed(ns, function):
+    """Values, gradients, and what the gradients' gradients are."""
+    x, w = inputs(ns)
+    first, second = function(ns, x, w)
+    total = (first * first).sum() + (second * first.sum()).sum()
+    gradients = ns.autograd.grad(total, [x, w], create_graph=True, allow_unused=True)
+    again = sum((g * g).sum() for g in gradients if g is not None)
+    higher = ns.autograd.grad(again, [x, w], allow_unused=True)
+    return [None if t is None else t.detach().numpy() for t in (first, second, *gradients, *higher)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_as_pytorch(function):
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(observed(weft, function), observed(torch, function)):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or np.allclose(ours, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_compiled_calls_have_the_same_bits(function):
+    eager, compiled = observed(weft, function), weft.compile(function)
+    for _ in range(3):
+        for plain, fast in zip(eager, observed(weft, compiled)):
+            assert (plain is None) == (fast is None)
+            assert plain is None or plain.tobytes() == fast.tobytes()
+
+
+def training_step(optimizer, x, w):
+    base = x * w
+    base[0] *= 2
+    row = base[1]
+    row += w
+    loss = (base * base).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_a_compiled_step_that_changes_views():
+    losses = []
+    for wrap in (lambda f: f, weft.compile):
+        x, w = inputs(weft)
+        step, optimizer = wrap(training_step), weft.optim.SGD([w], lr=0.1)
+        losses.append([step(optimizer, x, w).item() for _ in range(4)])
+    assert losses[0] == losses[1]
+
+
+def test_nodes():
+    x, w = inputs(weft)
+    base = x * 1
+    row = base[1]
+    assert row.grad_fn.name() == "SelectBackward0"
+    row.mul_(w)
+    assert base.grad_fn.name() == "CopySlices" and row.grad_fn.name() == "AsStridedBackward0"
+    assert row.grad_fn.next_functions == ((base.grad_fn, 0),)
+
+
+def test_retain_grad_follows_the_tensor():
+    x, w = inputs(weft)
+    row = (x * 1)[0]
+    row.retain_grad()
+    row.mul_(w)
+    (row * 2).sum().backward()
+    assert row.grad.tolist() == [2, 2, 2] and x.grad.tolist() == [[2, 4, 6], [0, 0, 0]]
+
+
+def test_refusals():
+    x, w = inputs(weft)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad is being used in an in-place"):
+        x[0].mul_(2)
+    for part in (*(x * 1).unbind(), (x * 1).split(1)[0], (x * 1).unbind()[1][:2]):
+        with pytest.raises(RuntimeError, match="output of a function that returns multiple views"):
+            part.mul_(2)
+    base = x * 1
+    with weft.no_grad():
+        row = base[0]
+    with pytest.raises(RuntimeError, match="created in no_grad mode, or of a detached tensor, and is being modified"):
+        row.mul_(w)
+    row.mul_(2)
+    assert base[0].tolist() == [1, 2, 3]
+    sheared = weft.from_numpy(np.ones((3, 3), np.float32).T)
+    with pytest.raises(NotImplementedError, match=r"in-place change of a view .* call .contiguous\(\) or .clone\(\)"):
+        sheared[0].mul_(w)
+    plain = weft.zeros(2, 3)
+    apart = plain.detach()
+    with pytest.raises(NotImplementedError, match="shown by a detached tensor"):
+        plain[0].add_(w)
+    apart.add_(w)
+    assert apart.requires_grad and not plain.requires_grad
