@@ -143,15 +143,12 @@ def is_as_planned(derivative: Derivative, node: NodeObject, cotangent: Object) -
     operands = cast(Tuple, node.operands)
     for k in range(len(operands)):
         x = operands[k]
+        given = derivative.given[2 + k]
         if type(x) is Saved:
-            if not is_saved_as_planned(cast(SavedObject, x), derivative.given[2 + k]):
+            if not is_saved_as_planned(cast(SavedObject, x), given):
                 return False
         # A hook may have put something else in the place of what was saved.
-        elif (
-            is_subtype(type(x), Saved) != 0
-            or derivative.given[2 + k].is_read
-            and not fits(x, derivative.given[2 + k].what)
-        ):
+        elif is_subtype(type(x), Saved) != 0 or (given.is_read and not fits(x, given.what)):
             return False
     return True
 
