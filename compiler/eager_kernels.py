@@ -4,7 +4,7 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 """
 
 from .dtypes import element_of
-from .emit.builder import I64, PTR, Builder, Module, Type
+from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.reduce import reduce_columns, reduce_row
 from .target import WIDEST
 
@@ -12,19 +12,30 @@ from .target import WIDEST
 _CHUNK = 8
 
 
-def elementwise_text(op, dtypes, attributes, target=WIDEST):
+ELEMENT, NUMBER, STRIDED = "element", "number", "strided"
+
+
+def elementwise_text(op, dtypes, attributes, target=WIDEST, single=()):
     """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
 
-    The table holds the addresses of the operands, which have the types `dtypes`, then of the result."""
+    The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
+    each operand, if for any, whether it is one ELEMENT of its type for all, or one NUMBER, an f64 that is converted to
+    its type, or STRIDED: then the table says after the result, in the operand's place, how many elements apart they
+    are. None is for elements in a row."""
     module = Module(target)
     elements = [element_of(d) for d in dtypes]
     lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
     pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
+    single = single or [None] * len(elements)
+    given = [
+        _given(b, p, e, lanes, one, b.offset(table, len(elements) + 1 + k, 8))
+        for k, (p, e, one) in enumerate(zip(pointers, elements, single))
+    ]
 
     def body(j, mask):
-        operands = [_load(b, p, j, e, lanes, mask) for p, e in zip(pointers, elements)]
+        operands = [one(j, mask) for one in given]
         _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
         return []
 
@@ -52,6 +63,27 @@ def _memory(element):
 def _load(b, pointer, j, element, lanes, mask):
     t = Type(_memory(element), lanes)
     return b.convert(b.load(b.offset(pointer, j, t.element_bytes), t, mask), element)
+
+
+def _given(b, pointer, element, lanes, one, stride):
+    """A function that gives an operand's vector from element j on."""
+    if one is None:
+        return lambda j, mask: _load(b, pointer, j, element, lanes, mask)
+    if one == STRIDED:
+        return _strided(b, pointer, element, lanes, b.splat(b.load(stride, I64), lanes))
+    t = Type("f64") if one == NUMBER else Type(_memory(element))
+    loaded = b.splat(b.convert(b.load(pointer, t), element), lanes)
+    return lambda j, mask: loaded
+
+
+def _strided(b, pointer, element, lanes, stride):
+    t, every = Type(_memory(element), lanes), b.const(1, Type("i1", lanes))
+
+    def load(j, mask):
+        index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
+        return b.convert(b.gather(pointer, b.mul(index, stride), t, mask or every), element)
+
+    return load
 
 
 def _store(b, x, pointer, j, mask):

@@ -44,6 +44,7 @@ class Recorder:
         self.default_dtype = default_dtype
         self.rest = []  # what comes after the inputs: constants, and None for what steps compute
         self.steps = []  # (function, numbers of its operands, number of its result)
+        self.notes = {}  # number of a result -> (op, attributes, types of its operands, shape and type of it)
         self.sizes = []  # elements that the steps compute; those of views compute none
         self.may_warn = False
         self.inputs = []
@@ -66,7 +67,9 @@ class Recorder:
         self.may_warn |= may_warn
         if not is_view:
             self.sizes.append(prod(meta.shape))
-        return self._append(function, take, meta, metas[0].root if is_view else None)
+        out = self._append(function, take, meta, metas[0].root if is_view else None)
+        self.notes[out.number] = op, dict(attributes), types, meta
+        return out
 
     def _append(self, function, take, meta, root):
         into = self._new(None)
@@ -98,7 +101,7 @@ class Recorder:
 class ArrayProgram:
     """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use."""
 
-    __slots__ = ("steps", "rest", "results", "may_warn", "fused")
+    __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes")
 
     def __init__(self, recorder, results, rule):
         kept, last = {r for r in results if r is not None}, {}
@@ -111,6 +114,7 @@ class ArrayProgram:
                 ends.setdefault(into, []).append(number)
         self.steps = [(function, take, into, tuple(ends.get(into, ()))) for function, take, into in needed]
         self.rest = recorder.rest
+        self.notes = recorder.notes
         self.results = results
         self.may_warn = recorder.may_warn
         self.fused = None

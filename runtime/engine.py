@@ -4,7 +4,8 @@ Nodes run in descending order of creation, which is a topological order because 
 The compiled backward (compiler/autodiff.py) walks its graph in the same order, so sums have the same bits.
 """
 
-from heapq import heappop, heappush
+from bisect import insort
+from functools import partial
 
 from ..compiler.ops.arithmetic import add
 from ..compiler.ops.view import clone
@@ -94,30 +95,56 @@ def _sweep(roots, retain_graph, create_graph, captured, relevant):
     for (node, index), cotangent in roots:
         _contribute(pending, queue, node, index, cotangent)
     walked = None if state.frame is None or state.frame.working else state.frame.walked
-    while queue:
-        node = queue.take()
-        if walked is not None:
-            walked.append(node)
-        cotangents = pending.pop(id(node))
-        if node.pre_hooks or node.retained:
-            cotangents = _before(node, cotangents)
-        if captured is not None:
-            for index, c in enumerate(cotangents):
-                if (id(node), index) in captured:
-                    captured[(id(node), index)] = c
-            if id(node) not in relevant:
-                continue
-        if node.pre_hooks:
-            cotangents = _with_hooks(node, cotangents, False)
-        if isinstance(node, AccumulateGrad):
-            if captured is None:
-                accumulate(node, cotangents, create_graph)
-            continue
-        sums = _sums_before(pending, node) if node.summed else None
-        # No name for the results: what a name holds too, a leaf would have to copy.
-        _pass_on(
-            pending, queue, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured
-        )
+    take_one = partial(_take_one, pending, queue, walked, retain_graph, create_graph, captured, relevant)
+    if captured is None and relevant is None and not create_graph and state.frame is None and not watching:
+        add_up = partial(_add_up, pending, queue)
+        _sweep_natively(pending, queue.waiting, queue.leaves, bool(retain_graph), take_one, add_up)
+    else:
+        sweep_in_python(pending, queue.waiting, queue.leaves, retain_graph, take_one, None)
+
+
+def sweep_in_python(pending, waiting, leaves, retain_graph, take_one, add_up):
+    """Run all nodes that something arrives at."""
+    while waiting or leaves:
+        take_one()
+
+
+_sweep_natively = sweep_in_python
+
+
+def set_native_sweep(function):
+    """What does the same, and runs nodes whose derivatives it knows by itself."""
+    global _sweep_natively
+    _sweep_natively = function
+
+
+def _add_up(pending, queue, edge, cotangent):
+    _contribute(pending, queue, *edge, cotangent)
+
+
+def _take_one(pending, queue, walked, retain_graph, create_graph, captured, relevant):
+    """Run the next node."""
+    node = queue.take()
+    if walked is not None:
+        walked.append(node)
+    cotangents = pending.pop(node)
+    if node.pre_hooks or node.retained:
+        cotangents = _before(node, cotangents)
+    if captured is not None:
+        for index, c in enumerate(cotangents):
+            if (id(node), index) in captured:
+                captured[(id(node), index)] = c
+        if id(node) not in relevant:
+            return
+    if node.pre_hooks:
+        cotangents = _with_hooks(node, cotangents, False)
+    if isinstance(node, AccumulateGrad):
+        if captured is None:
+            accumulate(node, cotangents, create_graph)
+        return
+    sums = _sums_before(pending, node) if node.summed else None
+    # No name for the results: what a name holds too, a leaf would have to copy.
+    _pass_on(pending, queue, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured)
 
 
 def _sums_before(pending, node):
@@ -125,7 +152,7 @@ def _sums_before(pending, node):
     sums = {}
     for k in node.summed:
         target, index = node.edges[k]
-        slots = pending.get(id(target))
+        slots = pending.get(target)
         if slots is not None and slots[index] is not None:
             sums[k], slots[index] = slots[index], None
     return sums
@@ -197,9 +224,9 @@ def _with_hooks(node, cotangents, of_tensors):
 
 
 def _contribute(pending, queue, node, index, cotangent):
-    slots = pending.get(id(node))
+    slots = pending.get(node)
     if slots is None:
-        slots = pending[id(node)] = [None] * node.n_outputs
+        slots = pending[node] = [None] * node.n_outputs
         queue.add(node)
     elif node.sequence == ACCUMULATE_SEQUENCE:
         queue.put_last(node)
@@ -210,26 +237,23 @@ class Queue:
     """Nodes that cotangents have arrived at. The latest made comes out first; leaves come after all others, in the
     order in which their sums were complete, as in PyTorch: hooks of leaves show it."""
 
-    __slots__ = ("heap", "leaves")
+    __slots__ = ("waiting", "leaves")
 
     def __init__(self):
-        self.heap, self.leaves = [], {}
-
-    def __bool__(self):
-        return bool(self.heap or self.leaves)
+        self.waiting, self.leaves = [], {}  # (sequence, node) in order; the leaves
 
     def add(self, node):
         if node.sequence == ACCUMULATE_SEQUENCE:
             self.leaves[node] = None
         else:
-            heappush(self.heap, (-node.sequence, node))
+            insort(self.waiting, (node.sequence, node))
 
     def put_last(self, leaf):
         self.leaves[leaf] = self.leaves.pop(leaf)
 
     def take(self):
-        if self.heap:
-            return heappop(self.heap)[1]
+        if self.waiting:
+            return self.waiting.pop()[1]
         leaf = next(iter(self.leaves))
         del self.leaves[leaf]
         return leaf

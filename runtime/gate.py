@@ -15,7 +15,7 @@ from .evaluate import evaluate
 from .halves import in_float32
 from .modes import state, watching
 from .node import Node, Saved, edge_of, record, show_watchers
-from .plan import add_attributes, find, is_view_op, plan_for
+from .plan import add_attributes, find, is_view_op, plan_for, take_over
 from .rebase import check_rebase, rebase
 from .tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
 
@@ -56,6 +56,12 @@ def apply_eagerly(op, operands, attributes):
             out._data = _own_memory(out._data, operands)
     if requires and plan.is_floating and state.grad_enabled:
         record(plan, operands, attributes, out, requires)
+    else:
+        requires = 0
+    if plan.left:
+        plan.left -= 1
+        if not plan.left:
+            take_over(plan, requires)
     return out
 
 
@@ -139,8 +145,11 @@ def inplace_eagerly(op, target, operands, attributes):
         operands = tuple([_old_value(x) if x is target else x for x in operands])
         if state.mutations is not None:
             state.mutations.before_change(target)
-    new = apply_eagerly(op, operands, attributes)
-    check_fits(op.name, target, new)
+    # Called by its own name, an op of tensors may be native code's.
+    is_native = state.frame is None and operands and operands[0].__class__ is Tensor
+    new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
+    if target._data is None or (target._data.shape, target._data.dtype) != (new._data.shape, new._data.dtype):
+        check_fits(op.name, target, new)
     check_writable(target)
     if new._node is not None:
         _keep_old_value(new._node, target)

@@ -76,6 +76,14 @@ def elementwise(op, dtypes, attributes):
     return function
 
 
+def elementwise_address(op, dtypes, attributes, single):
+    """The address of a kernel of an op some of whose operands are one for all elements (eager_kernels.py)."""
+    names = ",".join(d.name for d in dtypes)
+    key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
+    text = lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target(), single)  # noqa: E731
+    return library(key, text).address("weft_kernel")
+
+
 def run_elementwise(op, dtypes, attributes, arrays, out):
     """op on contiguous arrays of out's shape, into out."""
     table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))
@@ -86,10 +94,20 @@ def run_elementwise(op, dtypes, attributes, arrays, out):
 # --- reductions -----------------------------------------------------------------------------------------------------
 def reduction(op, dtype, outer, n, inner):
     """The kernel that reduces the middle of three dimensions: (kernel, the sizes it takes after the two addresses)."""
+    key, text, sizes = _reduction(op, dtype, outer, n, inner)
+    return _function(key, text, "weft_kernel", (_POINTER, _POINTER, *(_SIZE,) * len(sizes))), sizes
+
+
+def reduction_address(op, dtype, outer, n, inner):
+    """(the address of that kernel, the sizes)."""
+    key, text, sizes = _reduction(op, dtype, outer, n, inner)
+    return library(key, text).address("weft_kernel"), sizes
+
+
+def _reduction(op, dtype, outer, n, inner):
     form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
-    key, types = f"eager {op.name} {dtype.name} {form}", (_POINTER, _POINTER, *(_SIZE,) * len(sizes))
-    text = lambda: eager_kernels.reduction_text(op, dtype, form, jit.kernel_target())  # noqa: E731
-    return _function(key, text, "weft_kernel", types), sizes
+    key = f"eager {op.name} {dtype.name} {form}"
+    return key, lambda: eager_kernels.reduction_text(op, dtype, form, jit.kernel_target()), sizes
 
 
 # --- matrix product -------------------------------------------------------------------------------------------------
@@ -122,6 +140,13 @@ def routine(symbol):
 
 
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
+
+
+def product_address(dtype, shape, k):
+    """(address of the kernel, bytes of scratch memory) of `product`."""
+    element = "f32" if dtype == np.float32 else "f64"
+    find = gemv_address if 1 in shape[-2:] else gemm_address
+    return find(element), scratch_bytes(element, k, jit.kernel_target()) + 64
 
 
 def product(dtype, shape, k):

@@ -13,6 +13,7 @@ from ..compiler.autodiff import has_rule, vjp
 from ..compiler.graph import Graph
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
+from . import plan as plan_module
 from .array_program import derivative
 from .hooks import Handle, TensorHook, metadata_of
 from .modes import state, watching
@@ -277,11 +278,13 @@ class Recording:
     """What all nodes of a plan have in common whose operands require gradients in the same places.
 
     `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
-    `released` has for all of them. `reads_out` says whether the output is kept.
+    `released` has for all of them. `reads_out` says whether the output is kept. `left` is how many derivatives Python
+    runs until native code is told of them, `native` what it reads then, `held` whose memory that is.
     """
 
     __slots__ = (
-        "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "asked", "derivative"
+        "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "asked", "derivative", "left",
+        "native", "held",
     )  # fmt: skip
 
     def __init__(self, plan, operands, differentiated):
@@ -292,6 +295,7 @@ class Recording:
         self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
         self.has_saved = self.reads_out or bool(needed)
         self.asked, self.derivative = False, None
+        self.native, self.left = None, plan_module.CALLS_BEFORE_NATIVE
 
     def found_derivative(self):
         """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
@@ -300,6 +304,10 @@ class Recording:
             return None
         if self.derivative is None:
             self.derivative = self._make() or False
+        if self.derivative and self.left:
+            self.left -= 1
+            if not self.left:
+                plan_module.take_over_derivative(self)
         return self.derivative or None
 
     def _make(self):

@@ -15,6 +15,7 @@ from .steps import step
 from .tensor import dtype_of
 
 _MOST_PLANS = 4096
+CALLS_BEFORE_NATIVE = 8
 _plans = {}
 _asked = set()
 _PLAIN = frozenset((type(None), bool, int, str, DType))
@@ -31,15 +32,22 @@ class Plan:
 
     `run(*arrays)` computes the result; `shows` says whether it may show memory of the operands: "operand" as a view,
     "copy" if what it shows has to be copied, None if it does not. `recordings` are the nodes it makes, by which of the
-    operands require gradients.
+    operands require gradients. `program` is the ArrayProgram of a composite. `left` is how many calls are left until
+    native code is told of it, 0 for ever; `native` is what it knows then (eager_native.py). `kinds` are the classes of
+    the operands.
     """
 
-    __slots__ = ("op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating")
+    __slots__ = (
+        "op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating", "program",
+        "left", "kinds", "native",
+    )  # fmt: skip
 
-    def __init__(self, op, metas, meta, attributes, default_dtype):
+    def __init__(self, op, arrays, metas, meta, attributes, default_dtype):
+        self.kinds = tuple([x.__class__ for x in arrays])
         self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
         self.default_dtype = default_dtype
-        self.run = self.shows = None
+        self.run = self.shows = self.program = self.native = None
+        self.left = CALLS_BEFORE_NATIVE
         self.recordings = {}
         self.is_floating = meta.dtype.is_differentiable
 
@@ -92,10 +100,32 @@ def forget():
     _asked.clear()
 
 
+def take_over(plan, requires):
+    """Let native code have the plan if it can take it."""
+    # Imported here: few programs get as far as this before they have trained for a while.
+    from .eager_native import take_over as take_over_natively
+
+    plan.left = take_over_natively(plan, requires)
+
+
+def take_over_derivative(recording):
+    """Let native code have the derivative if it can take it."""
+    from .eager_native import take_over_derivative as take_over_natively
+
+    take_over_natively(recording)
+
+
+def take_over_update(program, metas):
+    """What updates a row of tensors natively, None if nothing does."""
+    from .eager_native import take_over_update as take_over_natively
+
+    return take_over_natively(program, metas)
+
+
 def _make(op, arrays, attributes, default_dtype):
     metas = tuple([_meta(x) for x in arrays])
     meta = op.infer(metas, attributes, default_dtype)
-    plan = Plan(op, metas, meta, attributes, default_dtype)
+    plan = Plan(op, arrays, metas, meta, attributes, default_dtype)
     if op.kind == "composite" and op.evaluate is None:
         if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
             return None
@@ -103,7 +133,7 @@ def _make(op, arrays, attributes, default_dtype):
         if found is None:
             return None
         program, is_view = found
-        plan.run, plan.shows = program.function(), "copy" if is_view else None
+        plan.run, plan.shows, plan.program = program.function(), "copy" if is_view else None, program
         return plan
     if op is data:
         return None

@@ -3,6 +3,7 @@
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
 from ..compiler.storage import convert
+from . import plan
 from .array_program import rule_program
 from .gate import check_fits, check_writable
 from .modes import state
@@ -116,6 +117,9 @@ def _update_as_planned(rule, row, numbers, flags):
     program = _find(tuple(key), rule, arrays, numbers, flags)
     if program is None:
         return False
+    if program.updated_natively(row, numbers):
+        return True
+    program = program.program
     values = program.run([*arrays, *numbers])
     written = [k for k, result in enumerate(program.results) if result is not None]
     for k in written:
@@ -148,7 +152,24 @@ def _make(rule, arrays, numbers, flags):
     fits = all(
         r is None or (r.shape == m.shape and r.dtype.category <= m.dtype.category) for r, m in zip(results, metas)
     )
-    return program if fits and len(results) <= len(arrays) else _NONE
+    return _Rule(program, metas) if fits and len(results) <= len(arrays) else _NONE
+
+
+class _Rule:
+    """The program of a rule, and after some rows what does it natively."""
+
+    __slots__ = ("program", "metas", "left", "update")
+
+    def __init__(self, program, metas):
+        self.program, self.metas, self.update = program, metas, None
+        self.left = plan.CALLS_BEFORE_NATIVE
+
+    def updated_natively(self, row, numbers):
+        if self.left:
+            self.left -= 1
+            if not self.left:
+                self.update = plan.take_over_update(self.program, self.metas)
+        return self.update is not None and self.update(row, numbers)
 
 
 _FLOAT, _MOST_PROGRAMS = {float}, 1024

@@ -10,7 +10,12 @@ from weft.runtime.gate import apply
 from weft.runtime.program import load_program
 from weft.runtime.tensor import Tensor, is_same_memory
 
-TIMES = 4  # a plan is made in the second call, its derivative in the second backward
+TIMES = 4  # a plan is made in the second call, its derivative in the second backward; then native code has it
+
+
+@pytest.fixture(autouse=True)
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
 
 
 def bits(array):

@@ -22,11 +22,14 @@ LATE = {
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
     "weft.runtime.apart": "builds graphs, which only code that looks on at a call in flight needs",
     "weft.runtime.build": "the compiler's passes, which only a cache miss needs",
+    "weft.runtime.eager_native": "what only a program needs that calls its ops often enough",
     "weft.runtime.description": "the compiler's passes, which only a cache miss needs",
 }
 # Where networkx is used besides the compiler, with the reason.
 NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
+    "runtime/eager_native.py": "fills in the words that native code of eager mode reads",
+    "runtime/eager_words.py": "asks for the number of a thread",
     "runtime/elf.py": "maps machine code",
     "runtime/jit.py": "keeps linked code alive",
     "runtime/kernels.py": "calls eager kernels through their address",

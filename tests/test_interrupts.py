@@ -139,7 +139,8 @@ def test_steps_in_eager_mode(name, calls_before):
     for _, step, model, optimizer in every_place(lambda: training(name, undecorated, calls_before)):
         require_whole(name, step, model, optimizer)
         n += 1
-    assert n >= N_PLACES // 2
+    # What native code has taken over meanwhile has no such places any more.
+    assert n >= N_PLACES // 4
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

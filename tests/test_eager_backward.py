@@ -1,0 +1,186 @@
+"""Backward passes that native code runs give what Python's give, whoever looks on."""
+
+import numpy as np
+import pytest
+from test_eager_native import TIMES, native_calls, numbers
+
+import weft
+from weft.nn import functional
+from weft.runtime import native, plan
+
+pytestmark = pytest.mark.skipif(native.layout() is None, reason="the layout of objects is not known")
+
+
+@pytest.fixture(autouse=True)
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+
+
+def leaf(*shape, seed=0):
+    return numbers(*shape, seed=seed).requires_grad_()
+
+
+def chain(x, y):
+    z = x
+    for _ in range(5):
+        z = (z * y + x).tanh()
+    return z
+
+
+def gradients(function, *leaves):
+    for x in leaves:
+        x.grad = None
+    function(*leaves)
+    return [x.grad.numpy().tobytes() for x in leaves]
+
+
+PASSES = {
+    "sum": lambda x, y: chain(x, y).sum().backward(),
+    "cotangent": lambda x, y: chain(x, y).backward(numbers(4, 4, seed=3)),
+    "mean": lambda x, y: chain(x, y).mean().backward(),
+    "linear": lambda x, y: functional.mse_loss(functional.linear(x, y), y).backward(),
+    "softmax": lambda x, y: (functional.softmax(x @ y, -1) * y).sum().backward(),
+    "used twice": lambda x, y: (x * x + (x + x) * y).sum().backward(),
+    "number": lambda x, y: (x * 2.0 + 3.0 - y / 0.5).sum().backward(),
+    "views": lambda x, y: (x.t().reshape(16)[2:] * y.reshape(-1)[:14]).sum().backward(),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_gradients_have_the_bits_of_python(name):
+    plan.forget()
+    x, y = leaf(4, 4), leaf(4, 4, seed=1)
+    found = [gradients(PASSES[name], x, y) for _ in range(TIMES + 3)]
+    assert all(one == found[0] for one in found)
+    assert native_calls(lambda: gradients(PASSES[name], x, y), "nodes_taken") >= 1
+
+
+def test_all_nodes_of_a_chain_are_native():
+    x, y = leaf(4, 4), leaf(4, 4, seed=1)
+    for _ in range(TIMES):
+        gradients(PASSES["cotangent"], x, y)
+    assert native_calls(lambda: gradients(PASSES["cotangent"], x, y), "nodes_taken") == 15
+
+
+def test_gradients_are_added_up():
+    x, y = leaf(3), leaf(3, seed=1)
+    for k in range(1, 8):
+        (x * y).sum().backward()
+        total = np.zeros(3, np.float32)
+        for _ in range(k):
+            total = total + y.numpy(force=True)
+        assert x.grad.numpy().tobytes() == total.tobytes()
+
+
+def test_gradients_share_memory_with_nothing():
+    for _ in range(TIMES + 2):
+        x, y, cotangent = leaf(3), leaf(3, seed=1), weft.ones(3)
+        (x + y).backward(cotangent)
+        x.grad.mul_(5.0)
+        assert y.grad.tolist() == cotangent.tolist() == [1.0] * 3
+
+
+def test_a_second_backward_is_refused_and_a_retained_one_is_not():
+    x = leaf(3)
+    for _ in range(TIMES + 2):
+        x.grad = None
+        y = (x.exp() * x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        once = weft.autograd.grad((x.exp() * x).sum(), x)[0]
+        assert x.grad.tolist() == (once * 2).tolist()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            y.backward()
+
+
+def test_hooks_see_and_change_gradients():
+    for _ in range(TIMES + 2):
+        x, seen = weft.ones(2, requires_grad=True), []
+        y = x * 3.0
+        y.register_hook(lambda g: g * 10.0)
+        y.retain_grad()
+        z = y * 2.0
+        z.grad_fn.register_hook(lambda _, arrived, seen=seen: seen.append(arrived[0].tolist()))
+        z.sum().backward()
+        assert x.grad.tolist() == [60.0, 60.0] and seen == [[1.0, 1.0]] and y.grad.tolist() == [20.0, 20.0]
+
+
+class Failing(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        raise KeyboardInterrupt("in the middle")
+
+
+def test_errors_in_the_middle_are_raised():
+    for _ in range(TIMES + 2):
+        x = leaf(3)
+        with pytest.raises(KeyboardInterrupt, match="in the middle"):
+            (Failing.apply(x * 2.0) * 3.0).sum().backward()
+        assert x.grad is None
+
+
+def test_functions_of_users_stand_between_native_nodes():
+    class Double(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x)
+            return x * 2.0, y * 4.0
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g * 2.0, h * 4.0
+
+    for _ in range(TIMES + 2):
+        x = weft.ones(2, requires_grad=True)
+        a, b = Double.apply(x * 3.0, x * 5.0)
+        (a * b).sum().backward()
+        assert x.grad.tolist() == [240.0, 240.0]
+
+
+def test_changes_between_forward_and_backward_are_noticed():
+    for _ in range(TIMES + 2):
+        x = weft.ones(3, requires_grad=True)
+        y = x * 2.0
+        z = y.exp() + y * y
+        y.detach().add_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+
+
+def test_deep_and_wide_graphs():
+    for _ in range(3):
+        x = weft.ones(2, requires_grad=True)
+        y = x
+        for _ in range(2000):
+            y = y * 1.0
+        sum((y * float(k) for k in range(50)), x).sum().backward()
+        assert x.grad.tolist() == [1226.0, 1226.0]
+
+
+def test_whole_training_steps():
+    def train(steps):
+        weft.manual_seed(0)
+        model = weft.nn.Sequential(weft.nn.Linear(6, 5), weft.nn.ReLU(), weft.nn.LayerNorm(5), weft.nn.Linear(5, 3))
+        optimizer = weft.optim.Adam(model.parameters(), lr=0.01)
+        x, labels = numbers(8, 6), weft.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+        found = []
+        for k in range(steps):
+            if k == steps // 2:
+                plan.forget()
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), labels)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "CALLS_BEFORE_NATIVE", 0)
+        plan.forget()
+        expected = train(12)
+    plan.forget()
+    assert train(12) == expected

@@ -1,0 +1,292 @@
+"""Eager ops that native code has taken over do what Python does: bits, nodes, versions, modes and threads."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import weft
+from weft.nn import functional
+from weft.runtime import eager_native, native, plan
+
+pytestmark = pytest.mark.skipif(native.layout() is None, reason="the layout of objects is not known")
+TIMES = 4
+
+
+@pytest.fixture(autouse=True)
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+
+
+def numbers(*shape, seed=0):
+    return weft.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def native_calls(function, what="calls_taken"):
+    """How many ops of a call are done natively, once its plans are known."""
+    for _ in range(TIMES):
+        function()
+    before = eager_native.taken(what)
+    function()
+    return eager_native.taken(what) - before
+
+
+CALLS = {
+    "add": lambda x, y, v: x + y,
+    "bias": lambda x, y, v: x + v,
+    "column": lambda x, y, v: x * y.sum(1, keepdim=True),
+    "number": lambda x, y, v: x * 2.5,
+    "integer": lambda x, y, v: 3 - x,
+    "comparison": lambda x, y, v: weft.where(x > y, x, 0.0),
+    "sum": lambda x, y, v: x.sum(),
+    "mean": lambda x, y, v: x.mean(0),
+    "var": lambda x, y, v: x.var(1),
+    "matmul": lambda x, y, v: x @ y,
+    "vector": lambda x, y, v: x @ v,
+    "linear": lambda x, y, v: functional.linear(x, y, v),
+    "softmax": lambda x, y, v: functional.softmax(x, -1),
+    "log_softmax": lambda x, y, v: functional.log_softmax(x, 0),
+    "layer_norm": lambda x, y, v: functional.layer_norm(x, (5,)),
+    "gelu": lambda x, y, v: functional.gelu(x),
+    "cat": lambda x, y, v: weft.cat([x, y, x], 1),
+    "columns": lambda x, y, v: weft.cat([x[:, 1:2].clone(), y[:, 2:3].clone()], 1),
+    "stack": lambda x, y, v: weft.stack([x, y]),
+    "mse_loss": lambda x, y, v: functional.mse_loss(x, y),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_native_and_have_the_bits_of_python(name):
+    x, y, v = numbers(5, 5), numbers(5, 5, seed=1), numbers(5, seed=2)
+    call = CALLS[name]
+    plan.forget()
+    first = call(x, y, v)
+    assert native_calls(lambda: call(x, y, v)) >= 1
+    later = call(x, y, v)
+    assert (later.dtype, later.shape, later.stride()) == (first.dtype, first.shape, first.stride())
+    assert later.numpy().tobytes() == first.numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_have_the_bits_of_python(name):
+    found = []
+    plan.forget()
+    for _ in range(TIMES + 2):
+        leaves = [numbers(5, 5), numbers(5, 5, seed=1), numbers(5, seed=2)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        out = CALLS[name](*leaves)
+        out.sum().backward()
+        nodes = [type(out.grad_fn).__name__, [type(n).__name__ for n, _ in out.grad_fn.next_functions]]
+        found.append((nodes, [None if x.grad is None else x.grad.numpy().tobytes() for x in leaves]))
+    assert all(one == found[0] for one in found)
+
+
+def test_other_operands_than_the_plan_is_for_take_their_own_way():
+    x, y = numbers(4, 4), numbers(4, 4, seed=1)
+    native_calls(lambda: x + y)
+    expected = x.numpy() + y.numpy().T
+    assert (x + y.t()).numpy().tobytes() == expected.tobytes()
+    assert (x + y[:, ::2].repeat(1, 2)).shape == (4, 4)
+    assert (x + y.double()).dtype is weft.float64 and (x + 1).tolist() == (x.numpy() + np.float32(1)).tolist()
+    with pytest.raises(RuntimeError, match="do not broadcast"):
+        x + numbers(3)
+    with pytest.raises(TypeError):
+        x + "y"
+
+
+def test_numbers_are_those_of_the_call():
+    x = weft.ones(3)
+    for number in (1.5, -0.0, float("inf"), 0.1, 1e30, True, 7, 2**53 + 1, -(2**70), 1.5):
+        expected = np.ones(3, np.float32) * np.array(number, np.float64).astype(np.float32)
+        for _ in range(TIMES):
+            assert (x * number).numpy().tobytes() == expected.tobytes(), number
+    assert (x * float("nan")).isnan().all()
+
+
+def test_attributes_are_compared_by_value_and_kind():
+    x = numbers(2, 3, 4)
+    for _ in range(TIMES):
+        for axes in ((0,), (1,), (2,), (0, 1), (1, 2)):
+            for keepdim in (False, True):
+                assert x.sum(axes, keepdim=keepdim).shape == x.numpy().sum(axes, keepdims=keepdim).shape
+
+
+def test_modes_are_those_of_the_thread():
+    x = weft.ones(3, requires_grad=True)
+    native_calls(lambda: x * x)
+    found = {}
+
+    def other():
+        with weft.no_grad():
+            found["other"] = [(x * x).requires_grad for _ in range(TIMES)]
+
+    with weft.no_grad():
+        assert not (x * x).requires_grad
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert (x * x).requires_grad and found["other"] == [False] * TIMES
+    thread = threading.Thread(target=lambda: found.update(third=[(x * x).requires_grad for _ in range(TIMES)]))
+    thread.start()
+    thread.join()
+    assert found["third"] == [True] * TIMES
+    with weft.inference_mode():
+        assert not (x * x).requires_grad
+
+
+def test_compiled_calls_record_what_was_native_before():
+    x, y = numbers(3), numbers(3, seed=1)
+    native_calls(lambda: x * y)
+    f = weft.compile(lambda x, y: x * y + x)
+    for _ in range(6):
+        assert f(x, y).numpy().tobytes() == (x * y + x).numpy().tobytes()
+
+
+def test_changes_of_saved_values_are_noticed():
+    for make in (lambda x: x.exp(), lambda x: x * x, functional.softmax):
+        for _ in range(TIMES):
+            x = weft.ones(3, requires_grad=True) * 2.0
+            y = make(x) if make is not functional.softmax else make(x, 0)
+            (x if y.grad_fn.name().startswith("Mul") else y).detach().add_(1.0)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+
+
+def test_hooks_of_leaves_are_called():
+    seen = []
+    x = weft.ones(2, requires_grad=True)
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    for _ in range(TIMES):
+        (x * 3).sum().backward()
+    assert seen == [[3.0, 3.0]] * TIMES
+
+
+def test_tensors_of_other_classes():
+    class Marked(weft.Tensor):
+        pass
+
+    x, p = Marked(weft.ones(3).numpy()), weft.nn.Parameter(weft.ones(3))
+    for _ in range(TIMES):
+        assert type(x + x) is type(weft.ones(3) + 1.0) and (p * x).grad_fn is not None
+
+
+def test_references_are_counted():
+    x, y = numbers(3, 3), numbers(3, 3, seed=1).requires_grad_()
+    functions = [lambda: x + x, lambda: y * x, lambda: functional.softmax(y, -1), lambda: x.sum(1), lambda: x * 2.0]
+    watched = [x, y, x._data, y._data, x._data.dtype, weft.float32, None, (), 0, -1]
+    for function in functions:
+        native_calls(function)
+        gc.collect()
+        before = [sys.getrefcount(one) for one in watched]
+        for _ in range(1000):
+            function()
+        gc.collect()
+        after = [sys.getrefcount(one) for one in watched]
+        assert max(abs(b - a) for a, b in zip(before, after)) < 50, (before, after)
+
+
+def test_operands_of_what_stays_with_python_are_let_go_of():
+    for call in (lambda x: x.cumsum(0), lambda x: x.t(), lambda x: x.exp()):
+        for _ in range(TIMES):
+            x = numbers(3, 3)
+            call(x)
+            reference = weakref.ref(x)
+            del x
+            assert reference() is None
+
+
+def test_plans_are_replaced_and_forgotten():
+    for _ in range(2):
+        for n in range(1, 60):
+            x = weft.ones(n)
+            for _ in range(TIMES):
+                assert (x + x).tolist() == [2.0] * n
+        plan.forget()
+
+
+ALONE = """
+import weft
+from weft.runtime import eager_native, plan
+x = weft.ones(3)
+for _ in range(40):
+    y = x + x
+assert y.tolist() == [2.0] * 3 and eager_native.taken("calls_taken") == 0
+"""
+
+
+def test_without_native_code():
+    environment = {**os.environ, "WEFT_NATIVE_REPLAY": "0"}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_changes_in_place_have_the_bits_of_python():
+    found = []
+    plan.forget()
+    for _ in range(TIMES + 2):
+        x, y = numbers(3, 3), numbers(3, 3, seed=1)
+        x.add_(y).mul_(2.0).sub_(y[0]).exp_()
+        x[1].div_(3.0)
+        x += 1
+        y[2].zero_()
+        y.fill_(2.0)
+        found.append((x._version, x.numpy().tobytes()))
+    assert all(one == found[0] for one in found)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        y[0].add_(y)
+
+
+VIEWS = {
+    "t": lambda x: x.t(),
+    "row": lambda x: x[1],
+    "column": lambda x: x[:, 1],
+    "element": lambda x: x[1, 2],
+    "rows": lambda x: x[1:],
+    "reshape": lambda x: x.reshape(2, 10),
+    "view": lambda x: x.view(-1),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "expand": lambda x: x.unsqueeze(0).expand(3, 4, 5),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_those_of_python(name):
+    def seen(x):
+        before = x._version
+        out = VIEWS[name](x)
+        array = out._data
+        found = array.strides, array.shape, array.flags.writeable, array.base is x._data, out._base is x
+        if name != "expand":
+            with weft.no_grad():
+                out.add_(1.0)
+        return *found, out.storage_offset(), x._version - before, out._version - before, x.detach().numpy().tobytes()
+
+    for requires_grad in (False, True):
+        plan.forget()
+        found = [seen(numbers(4, 5).requires_grad_(requires_grad)) for _ in range(TIMES + 2)]
+        assert all(one == found[0] for one in found)
+    x = numbers(4, 5)
+    assert native_calls(lambda: VIEWS[name](x)) >= 1
+
+
+def test_views_are_known_to_what_they_show():
+    x = numbers(4, 5)
+    native_calls(lambda: x[1])
+    views = [x[1] for _ in range(100)]
+    assert {id(t) for t in x._storage.living_sharers()} >= {id(x), *map(id, views)}
+    del views
+    for _ in range(100):
+        x[1].reshape(5)
+    assert len(x._storage.sharers) < 80
+    memory = np.ones(3, np.float32)
+    memory.flags.writeable = False
+    y = weft.from_numpy(memory)
+    for _ in range(TIMES):
+        with pytest.raises(RuntimeError, match="read-only"):
+            y.reshape(1, 3).add_(1.0)
