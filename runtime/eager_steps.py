@@ -56,6 +56,7 @@ class Builder:
         self.values = {k: _operand(k, m) for k, m in enumerate(metas)}
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
+        self.sizes = {}  # slot of what a step makes -> its number of elements
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def _fixed_slot(self, address):
@@ -83,6 +84,7 @@ class Builder:
 
     def new_value(self, shape, dtype):
         slot = self._fixed_slot(self._reserve(prod(shape) * dtype.size_bytes))
+        self.sizes[slot] = prod(shape)
         return Value(dtype, tuple(shape), _row_major(shape), slot)
 
     def finish(self, numbers):
@@ -99,10 +101,8 @@ class Builder:
         return self.steps, list(self.fixed.values())
 
     def _is_new(self, value):
-        """Whether the value is all of what a step has made."""
-        first = kernels.address_of(scratch)
-        address = self.fixed.get(value.slot, 0)
-        return first <= address < first + scratch.nbytes and value.is_whole and value.offset == 0
+        """Whether the value is all of what a step has made, and not the first part of it."""
+        return self.sizes.get(value.slot) == prod(value.shape) and value.is_whole and value.offset == 0
 
     def copied(self, value):
         out = self.new_value(value.shape, value.dtype)

@@ -47,6 +47,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
+def is_compiling():
+    """Whether code is being made, in whatever thread. (From Python 3.14 on the lock can be asked.)"""
+    return not repr(compiling).startswith("<unlocked")
+
+
 class Target(NamedTuple):
     """What kernels are compiled for, known without LLVM so that it can be part of a cache key.
 

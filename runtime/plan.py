@@ -5,11 +5,13 @@
 A plan is made when its key is asked for the second time: shapes that never come again cost nothing but the question.
 """
 
+import importlib
+
 from ..compiler.dtypes import DType
 from ..compiler.ops.kinds import number_meta
 from ..compiler.ops.table import Meta
 from ..compiler.ops.view import data
-from . import array_program
+from . import array_program, jit
 from .size import Size
 from .steps import step
 from .tensor import dtype_of
@@ -102,24 +104,27 @@ def forget():
 
 def take_over(plan, requires):
     """Let native code have the plan if it can take it."""
-    # Imported here: few programs get as far as this before they have trained for a while.
-    from .eager_native import take_over as take_over_natively
-
-    plan.left = take_over_natively(plan, requires)
+    plan.left = _told("take_over", plan, requires, busy=CALLS_BEFORE_NATIVE)
 
 
 def take_over_derivative(recording):
     """Let native code have the derivative if it can take it."""
-    from .eager_native import take_over_derivative as take_over_natively
-
-    take_over_natively(recording)
+    recording.left = _told("take_over_derivative", recording, busy=CALLS_BEFORE_NATIVE) or 0
 
 
-def take_over_update(program, metas):
-    """What updates a row of tensors natively, None if nothing does."""
-    from .eager_native import take_over_update as take_over_natively
+def take_over_update(rule):
+    """Let native code update rows by the rule if it can."""
+    rule.update = _told("take_over_update", rule.program, rule.metas, busy=None)
 
-    return take_over_natively(program, metas)
+
+def _told(name, *args, busy):
+    """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
+    for this one, and a handler of signals interrupts the making."""
+    if jit.is_compiling():
+        return busy
+    with jit.compiling:
+        # Imported here: few programs get as far as this before they have trained for a while.
+        return getattr(importlib.import_module(".eager_native", __package__), name)(*args)
 
 
 def _make(op, arrays, attributes, default_dtype):

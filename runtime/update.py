@@ -168,7 +168,7 @@ class _Rule:
         if self.left:
             self.left -= 1
             if not self.left:
-                self.update = plan.take_over_update(self.program, self.metas)
+                plan.take_over_update(self)
         return self.update is not None and self.update(row, numbers)
 
 
