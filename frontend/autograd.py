@@ -147,6 +147,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     _check_inputs(inputs)
     _retain(inputs)
     within = engine.accumulating_into(roots, [_edge(x) for x in inputs])
+    roots = [(edge, c) for edge, c in roots if id(edge[0]) in within]
     engine.run(roots, retain_graph=retain, create_graph=create_graph, within=within)
 
 
@@ -234,7 +235,7 @@ def _complete(found, inputs, allow_unused, materialize_grads):
         if g is None and materialize_grads:
             if isinstance(inputs[k], GradientEdge):
                 raise RuntimeError(
-                    "grad: materialize_grads cannot be used when an input is a GradientEdge, whose shape is unknown"
+                    "materialize_grads cannot be used when the given input is a GradientEdge: its shape is unknown"
                 )
             found[k] = inputs[k].new_zeros(inputs[k].shape)
         elif g is None and not allow_unused:

@@ -153,7 +153,7 @@ class SavedTensor:
     __slots__ = ("node", "read", "write")
 
     def __new__(cls, *args):
-        raise TypeError("Trying to create a SavedTensor object from Python is forbidden")
+        raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden")
 
     @classmethod
     def of(cls, node, read, write):

@@ -123,7 +123,7 @@ def test_errors_of_hooks():
         x.exp()
     with graph.disable_saved_tensors_hooks("not here"), pytest.raises(RuntimeError, match="not here"), changing:
         pass
-    with pytest.raises(TypeError, match="SavedTensor object from Python is forbidden"):
+    with pytest.raises(RuntimeError, match="SavedTensor object from Python is forbidden"):
         weft.autograd.SavedTensor()
 
 
@@ -174,6 +174,14 @@ def test_backward_into_an_inner_tensor_runs_its_hooks():
     assert log == ["tensor", "node"] and y.grad.tolist() == [2] and x.grad is None
     weft.autograd.grad((y * 2).sum(), y)
     assert log == ["tensor", "node", "tensor"]
+
+
+def test_backward_runs_nothing_that_leads_to_no_input():
+    x, y = leaf(1.0), leaf(2.0)
+    z = x * 2
+    z.grad_fn.register_hook(lambda *_: pytest.fail("this node should not run"))
+    z.backward(weft.ones(1, dtype=weft.float64), inputs=[y])
+    assert y.grad is None and x.grad is None
 
 
 def test_increment_version():
