@@ -263,10 +263,12 @@ def test_tensors_that_are_new_in_every_call_come_in_without_python(monkeypatch):
     for method in ("_enter_fresh", "apply", "inplace_again", "_run", "_begin_end", "_finish_end"):
         monkeypatch.setattr(frame_usual.UsualFrame, method, lambda *_: pytest.fail("the Python method was called"))
     state = weft.zeros(2)
+    kept = []  # a tensor at the address of one before would be taken for the same until it is another one
 
     def step(x, k):
-        a, b = weft.tensor([k, 1.0]), weft.tensor([2.0, k])
-        state.copy_(weft.tensor([k, k]))
+        a, b, both = weft.tensor([k, 1.0]), weft.tensor([2.0, k]), weft.tensor([k, k])
+        kept.extend((a, b, both))
+        state.copy_(both)
         return x * a + b * a
 
     compiled, x = weft.compile(step), weft.ones(2)
