@@ -24,7 +24,8 @@ def gradients(node, steps, cotangents):
     frame = node.frame
     if state.frame is not None or _compile is None or node.rerun_values is not None or node.freed_steps:
         return None
-    if frame.rewritten:
+    # Hooks of what the gradients are for are called by the pass around this.
+    if frame.rewritten or any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in node.edges):
         return None
     made = {step.first for step in steps}
     read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)

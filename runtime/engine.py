@@ -29,7 +29,7 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     before, around = state.grad_enabled, state.sweep
     state.grad_enabled, state.sweep = create_graph, Sweep(roots, wanted, relevant, around)
     try:
-        _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant)
+        _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant, within is not None)
         for callback in state.sweep.callbacks:
             callback()
     finally:
@@ -90,12 +90,12 @@ def _apart(found, given):
     return apart
 
 
-def _sweep(roots, retain_graph, create_graph, captured, relevant):
+def _sweep(roots, retain_graph, create_graph, captured, relevant, is_inner):
     pending, queue = {}, Queue()
     for (node, index), cotangent in roots:
         _contribute(pending, queue, node, index, cotangent)
     walked = None if state.frame is None or state.frame.working else state.frame.walked
-    take_one = partial(_take_one, pending, queue, walked, retain_graph, create_graph, captured, relevant)
+    take_one = partial(_take_one, pending, queue, walked, retain_graph, create_graph, captured, relevant, is_inner)
     if captured is None and relevant is None and not create_graph and state.frame is None and not watching:
         add_up = partial(_add_up, pending, queue)
         _sweep_natively(pending, queue.waiting, queue.leaves, bool(retain_graph), take_one, add_up)
@@ -122,13 +122,13 @@ def _add_up(pending, queue, edge, cotangent):
     _contribute(pending, queue, *edge, cotangent)
 
 
-def _take_one(pending, queue, walked, retain_graph, create_graph, captured, relevant):
-    """Run the next node."""
+def _take_one(pending, queue, walked, retain_graph, create_graph, captured, relevant, is_inner):
+    """Run the next node. Hooks of what an inner pass only leads to are called by the pass around it."""
     node = queue.take()
     if walked is not None:
         walked.append(node)
     cotangents = pending.pop(node)
-    if node.pre_hooks or node.retained:
+    if (node.pre_hooks or node.retained) and not (is_inner and id(node) not in relevant):
         cotangents = _before(node, cotangents)
     if captured is not None:
         for index, c in enumerate(cotangents):

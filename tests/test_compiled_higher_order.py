@@ -1,6 +1,7 @@
 """Derivatives of derivatives, hooks and custom functions in and around compiled calls."""
 
 import numpy as np
+import pytest
 from compiled_twin import leaf, twin
 
 import weft
@@ -225,3 +226,22 @@ def test_custom_function(compile):
 @twin
 def test_custom_function_with_numpy(compile):
     yield from custom_function(compile, NumpyExp)
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_a_hook_of_what_a_call_was_given_is_called_once_per_backward(is_leaf):
+    """A backward with create_graph runs the call again: what that leads to was told of its gradient twice."""
+
+    def gradients(compile):
+        f, found = compile(lambda w: w.view(-1)[2:6] * 3.0), []
+        for _ in range(10):
+            leaf = weft.ones(3, 4, requires_grad=True)
+            w = leaf if is_leaf else leaf * 2.0
+            w.register_hook(lambda g: g * 2.0)
+            if not is_leaf:
+                w.retain_grad()
+            f(w).sum().backward(create_graph=True)
+            found.append((leaf.grad.tolist(), w.grad.tolist()))
+        return found
+
+    assert gradients(weft.compile) == gradients(lambda f: f)
