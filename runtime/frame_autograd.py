@@ -218,7 +218,9 @@ class StepNode(BaseNode):
     def _shown(self, vid):
         if self.frame.metas[vid].history:
             return StepNode(self.frame, vid), 0
-        return shown(self.frame.edge_out(vid))
+        edge = self.frame.edge_out(vid)
+        # A leaf from which requires_grad was taken since then has none.
+        return (None, 0) if edge is None else shown(edge)
 
     def register_hook(self, hook):
         raise NotImplementedError(
