@@ -1,4 +1,4 @@
-"""What random programs have found of backward passes, one short program each: the same with and without compile, bit for bit."""
+"""What random programs have found of backward passes, one short program each: the same bits with and without compile."""
 
 from compiled_twin import error_of, leaf, twin
 
