@@ -1,4 +1,4 @@
-"""What random programs have found of backward passes, one short program each: the same bits with and without compile."""
+"""What random programs have found of backward passes, one short program each: compiled, the bits of eager mode."""
 
 from compiled_twin import error_of, leaf, twin
 
