@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from test_eager_native import TIMES, native_calls, numbers
+from test_eager_native import IS_NATIVE, TIMES, native_calls, numbers
 
 import weft
 from weft.nn import functional
-from weft.runtime import native, plan
-
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="the layout of objects is not known")
+from weft.runtime import plan
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +50,14 @@ def test_gradients_have_the_bits_of_python(name):
     x, y = leaf(4, 4), leaf(4, 4, seed=1)
     found = [gradients(PASSES[name], x, y) for _ in range(TIMES + 3)]
     assert all(one == found[0] for one in found)
-    assert native_calls(lambda: gradients(PASSES[name], x, y), "nodes_taken") >= 1
+    assert (native_calls(lambda: gradients(PASSES[name], x, y), "nodes_taken") >= 1) is IS_NATIVE
 
 
 def test_all_nodes_of_a_chain_are_native():
     x, y = leaf(4, 4), leaf(4, 4, seed=1)
     for _ in range(TIMES):
         gradients(PASSES["cotangent"], x, y)
-    assert native_calls(lambda: gradients(PASSES["cotangent"], x, y), "nodes_taken") == 15
+    assert native_calls(lambda: gradients(PASSES["cotangent"], x, y), "nodes_taken") == (15 if IS_NATIVE else 0)
 
 
 def test_gradients_are_added_up():

@@ -14,7 +14,8 @@ import weft
 from weft.nn import functional
 from weft.runtime import eager_native, native, plan
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="the layout of objects is not known")
+# Where the layout of objects is not known, or native code is switched off, Python does all of it.
+IS_NATIVE = native.layout() is not None
 TIMES = 4
 
 
@@ -66,7 +67,7 @@ def test_calls_are_native_and_have_the_bits_of_python(name):
     call = CALLS[name]
     plan.forget()
     first = call(x, y, v)
-    assert native_calls(lambda: call(x, y, v)) >= 1
+    assert (native_calls(lambda: call(x, y, v)) >= 1) is IS_NATIVE
     later = call(x, y, v)
     assert (later.dtype, later.shape, later.stride()) == (first.dtype, first.shape, first.stride())
     assert later.numpy().tobytes() == first.numpy().tobytes()
@@ -272,7 +273,7 @@ def test_views_are_those_of_python(name):
         found = [seen(numbers(4, 5).requires_grad_(requires_grad)) for _ in range(TIMES + 2)]
         assert all(one == found[0] for one in found)
     x = numbers(4, 5)
-    assert native_calls(lambda: VIEWS[name](x)) >= 1
+    assert (native_calls(lambda: VIEWS[name](x)) >= 1) is IS_NATIVE
 
 
 def test_views_are_known_to_what_they_show():

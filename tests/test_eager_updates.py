@@ -1,12 +1,11 @@
 """Optimizer steps that native code has taken over write what Python's write."""
 
 import pytest
-from test_eager_native import numbers
+from test_eager_native import IS_NATIVE, numbers
 
 import weft
-from weft.runtime import eager_native, native, plan, update
+from weft.runtime import eager_native, plan, update
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="the layout of objects is not known")
 MAKE = {
     "SGD": lambda p: weft.optim.SGD(p, lr=0.1),
     "momentum": lambda p: weft.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -38,7 +37,7 @@ def test_steps_have_the_bits_of_python(name, monkeypatch):
 def test_updates_are_native(monkeypatch):
     trained(MAKE["momentum"], 1, monkeypatch)
     rules = [rule for rule in update._programs.values() if isinstance(rule, update._Rule)]
-    assert eager_native.install() is not None and any(rule.update is not None for rule in rules)
+    assert (eager_native.install() is not None) is any(rule.update is not None for rule in rules) is IS_NATIVE
 
 
 def test_saved_values_and_shared_memory_are_looked_after(monkeypatch):
