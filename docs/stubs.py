@@ -12,7 +12,7 @@ from pathlib import Path
 
 import weft
 from weft.compiler.dtypes import DType
-from weft.runtime.tensor import Tensor
+from weft.runtime.state.tensor import Tensor
 
 TARGET = Path(__file__).parent.parent / "frontend" / "__init__.pyi"
 
@@ -43,9 +43,9 @@ from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .compiler.dtypes import DType as dtype
-from .runtime.device import device as device
-from .runtime.random import Generator as Generator
-from .runtime.size import Size as Size
+from .runtime.state.device import device as device
+from .runtime.state.random import Generator as Generator
+from .runtime.state.size import Size as Size
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _P = ParamSpec("_P")

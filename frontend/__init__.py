@@ -29,13 +29,13 @@ from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
 from .out import taking_out
-from .runtime.device import device
-from .runtime.modes import is_grad_enabled, is_inference_mode_enabled, state
-from .runtime.modes import set_default_dtype as _set_default_dtype
-from .runtime.random import Generator, default_generator, manual_seed
-from .runtime.size import Size
-from .runtime.tensor import Tensor
-from .runtime.threads import get_num_threads, set_num_threads
+from .runtime.code.threads import get_num_threads, set_num_threads
+from .runtime.state.device import device
+from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled, state
+from .runtime.state.modes import set_default_dtype as _set_default_dtype
+from .runtime.state.random import Generator, default_generator, manual_seed
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor
 
 for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
@@ -60,8 +60,8 @@ from .importing import as_torch  # noqa: E402
 from .on_arrays import grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
-from .runtime.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
-from .runtime.cache import clear_cache  # noqa: E402
+from .runtime.code.cache import clear_cache  # noqa: E402
+from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
 from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
 from .vmapping import vmap  # noqa: E402

@@ -9,7 +9,7 @@ from functools import wraps
 from types import ModuleType
 
 from .absent import attribute_of
-from .runtime.device import device
+from .runtime.state.device import device
 
 __getattr__ = attribute_of(__name__)
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]

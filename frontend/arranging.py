@@ -13,7 +13,7 @@ from .composed import meshgrid
 from .creation import zeros
 from .functions import to_dtype
 from .placement import check_placement
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
 
 

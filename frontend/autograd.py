@@ -5,13 +5,13 @@ from .compiler.ops import view
 from .creation import ones_like, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
-from .runtime import engine
-from .runtime.anomaly import detect_anomaly, set_detect_anomaly
-from .runtime.function import Function, FunctionContext, once_differentiable
-from .runtime.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
-from .runtime.node import edge_of
-from .runtime.saved_hooks import SavedTensor
-from .runtime.tensor import Tensor
+from .runtime.eager import engine
+from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
+from .runtime.eager.function import Function, FunctionContext, once_differentiable
+from .runtime.eager.node import edge_of
+from .runtime.eager.saved_hooks import SavedTensor
+from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
+from .runtime.state.tensor import Tensor
 
 __all__ = [
     "Function",

@@ -1,4 +1,4 @@
-"""weft.compile: the decorator. A call replays its recording (runtime/frame.py) and runs native programs."""
+"""weft.compile: the decorator. A call replays its recording (runtime/record/frame.py) and runs native programs."""
 
 import copy
 import functools
@@ -8,16 +8,16 @@ import sys
 
 from .explain import breaks, explain
 from .nn.parameter import Parameter
-from .runtime.closed_again import set_compile
-from .runtime.frame import Frame
-from .runtime.frame_run import run
-from .runtime.frame_spans import remember_methods
-from .runtime.frame_usual import NOT_STARTED
-from .runtime.modes import state, watching
-from .runtime.recording import Recording
-from .runtime.sizes import Sizes
-from .runtime.tensor import Tensor
-from .runtime.usual_learning import usual_frame
+from .runtime.programs.recording import Recording
+from .runtime.programs.sizes import Sizes
+from .runtime.record.closed_again import set_compile
+from .runtime.record.frame import Frame
+from .runtime.record.frame_run import run
+from .runtime.replay.frame_spans import remember_methods
+from .runtime.replay.frame_usual import NOT_STARTED
+from .runtime.replay.usual_learning import usual_frame
+from .runtime.state.modes import state, watching
+from .runtime.state.tensor import Tensor
 from .signatures import Recordings
 
 for _kind in (Tensor, Parameter):

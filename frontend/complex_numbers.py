@@ -7,8 +7,8 @@ from .compiler.ops import comparison
 from .compiler.ops import complex_numbers as ops
 from .compiler.ops.table import OpError
 from .functions import GENERATED, to_dtype
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 from .shaping import transpose
 
 

@@ -10,8 +10,8 @@ from .functions import check_scatter, clamp, matmul, operand, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
-from .runtime.gate import apply_inplace
-from .runtime.tensor import Tensor
+from .runtime.eager.gate import apply_inplace
+from .runtime.state.tensor import Tensor
 from .shaping import cat, flatten, narrow, reshape
 
 

@@ -10,7 +10,7 @@ from .composed import diagonal, select
 from .creation import full_like, linspace, tensor, zeros
 from .functions import nonzero
 from .placement import check_placement
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import flatten, permute, reshape
 
 

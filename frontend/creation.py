@@ -8,11 +8,11 @@ from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
 from .compiler.storage import check_fits, convert, readable
 from .placement import check_placement
-from .runtime import random
-from .runtime.device import require_cpu
-from .runtime.modes import state
-from .runtime.size import Size
-from .runtime.tensor import Tensor, _apply
+from .runtime.state import random
+from .runtime.state.device import require_cpu
+from .runtime.state.modes import state
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor, _apply
 
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
 

@@ -17,8 +17,8 @@ tensor([[2., 0.],
 from .absent import attribute_of
 from .autograd import grad
 from .creation import zeros_like
-from .runtime.modes import enable_grad, set_grad_enabled, state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import enable_grad, set_grad_enabled, state
+from .runtime.state.tensor import Tensor
 from .shaping import stack
 
 __getattr__ = attribute_of(f"{__name__.partition('.')[0]}.autograd.functional")

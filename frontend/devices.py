@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from .absent import attribute_of
-from .runtime.random import manual_seed
+from .runtime.state.random import manual_seed
 
 
 def _module(name, **contents):

@@ -9,8 +9,8 @@ from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
 from .inplace import written
-from .runtime import random
-from .runtime.tensor import Tensor
+from .runtime.state import random
+from .runtime.state.tensor import Tensor
 
 
 def _uniform(like, generator, dtype=None):

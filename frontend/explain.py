@@ -3,7 +3,7 @@ then what was compiled."""
 
 from typing import NamedTuple
 
-from .runtime.native import native_code_is_used
+from .runtime.replay.native import native_code_is_used
 
 _READ = "a value was read before the call ended"
 # What to do about a break, by the reason that is given for it.

@@ -15,8 +15,8 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .functions import to_dtype
 from .placement import check_placement
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 from .shaping import cat, narrow, roll
 
 __getattr__ = attribute_of(__name__)

@@ -17,8 +17,8 @@ from collections import namedtuple
 from .absent import attribute_of
 from .autograd import grad
 from .creation import zeros_like
-from .runtime.modes import enable_grad, no_grad
-from .runtime.tensor import Tensor
+from .runtime.state.modes import enable_grad, no_grad
+from .runtime.state.tensor import Tensor
 
 __getattr__ = attribute_of(f"{__name__.partition('.')[0]}.autograd.forward_ad")
 

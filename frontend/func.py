@@ -22,8 +22,8 @@ from . import autograd
 from .absent import attribute_of
 from .creation import zeros_like
 from .nn.module import Module
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 from .shaping import stack
 from .utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .vmapping import vmap

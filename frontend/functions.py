@@ -21,8 +21,8 @@ from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .creation import as_tensor, full
 from .out import write
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 from .shaping import reshape
 
 

@@ -13,10 +13,10 @@ from .compiler.dtypes import float64
 from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
 from .iterables import listed
-from .runtime import engine
-from .runtime.modes import enable_grad
-from .runtime.node import edge_of
-from .runtime.tensor import Tensor
+from .runtime.eager import engine
+from .runtime.eager.node import edge_of
+from .runtime.state.modes import enable_grad
+from .runtime.state.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

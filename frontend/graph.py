@@ -9,11 +9,11 @@ get_gradient_edge(tensor)                            where the gradient of a ten
 from abc import ABC
 from typing import NamedTuple
 
-from .runtime.modes import state
-from .runtime.mutation import allow_mutation_on_saved_tensors
-from .runtime.node import BaseNode, edge_of
-from .runtime.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
-from .runtime.tensor import Tensor, answering_for
+from .runtime.eager.mutation import allow_mutation_on_saved_tensors
+from .runtime.eager.node import BaseNode, edge_of
+from .runtime.eager.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor, answering_for
 
 __all__ = [
     "GradientEdge",

@@ -5,8 +5,8 @@ from functools import wraps
 
 from .compiler.dtypes import float32, result_type
 from .functions import to_dtype
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 
 
 def in_float32(function):

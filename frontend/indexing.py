@@ -12,8 +12,8 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
-from .runtime.gate import apply_inplace
-from .runtime.tensor import Tensor, shape_of
+from .runtime.eager.gate import apply_inplace
+from .runtime.state.tensor import Tensor, shape_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)

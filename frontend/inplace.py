@@ -1,9 +1,9 @@
 """In-place forms of functions: `x.f_(...)` computes f(x, ...) and writes it into x's memory."""
 
 from .compiler.ops import comparison, view
-from .runtime.gate import apply_inplace, check_fits
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.eager.gate import apply_inplace, check_fits
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 
 # What PyTorch also has as functions: weft.relu_(x) is x.relu_().
 FUNCTIONS = str.split("""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .creation import from_numpy
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 
 PUBLIC = ["from_dlpack", "frombuffer", "to_dlpack"]
 CPU = (1, 0)  # DLPack's type and number of the device

@@ -4,7 +4,7 @@ What is given may be a generator (`model.parameters()` is one), which can be wal
 an argument make a list of it here, first of all, and go on with the list.
 """
 
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 
 
 def listed(given):

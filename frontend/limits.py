@@ -3,7 +3,7 @@
 import numpy as np
 
 from .compiler.dtypes import bfloat16
-from .runtime.modes import state
+from .runtime.state.modes import state
 
 
 class _Limits:

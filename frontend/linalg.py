@@ -23,7 +23,7 @@ from .products import cross as _cross
 from .products import multi_dot as multi_dot
 from .reducing import sum
 from .results import result_type
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
 _Qr, _Eigh = result_type("linalg_qr", "Q", "R"), result_type("linalg_eigh", "eigenvalues", "eigenvectors")

@@ -11,7 +11,7 @@ from .creation import eye
 from .functions import matmul
 from .norms import old_norm
 from .results import result_type
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import expand
 
 det, slogdet, logdet, matrix_exp, matrix_power, matrix_rank = (

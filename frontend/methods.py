@@ -15,12 +15,12 @@ from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
 from .printing import tensor_repr
-from .runtime import random
-from .runtime.frame_views import layout_of
-from .runtime.gate import apply_inplace, check_fits
-from .runtime.modes import state
-from .runtime.node import Handle, edge_of, keep_output
-from .runtime.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
+from .runtime.eager.gate import apply_inplace, check_fits
+from .runtime.eager.node import Handle, edge_of, keep_output
+from .runtime.record.frame_views import layout_of
+from .runtime.state import random
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
 
 _METHODS = str.split("""
     abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan

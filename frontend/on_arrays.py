@@ -18,8 +18,8 @@ import numpy as np
 from . import autograd
 from .compiled import compile
 from .creation import tensor, zeros_like
-from .runtime.modes import enable_grad, inference_mode, no_grad, state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
+from .runtime.state.tensor import Tensor
 from .shaping import stack
 
 COPIED_BYTES = 1 << 16  # results up to here are copied; a larger one is handed over with its memory

@@ -12,8 +12,8 @@ from .compiler.storage import convert, readable
 from .creation import as_tensor
 from .functions import to_dtype, where
 from .results import result_type
-from .runtime import random
-from .runtime.tensor import Tensor
+from .runtime.state import random
+from .runtime.state.tensor import Tensor
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 
 _Sort, _Topk, _Kthvalue, _Median, _Nanmedian, _Mode = (

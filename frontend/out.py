@@ -9,9 +9,9 @@ from functools import wraps
 
 from .compiler.ops.comparison import cast
 from .compiler.ops.view import clone
-from .runtime.gate import apply_inplace
-from .runtime.modes import state
-from .runtime.tensor import Tensor, shape_of
+from .runtime.eager.gate import apply_inplace
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor, shape_of
 
 
 def write(function, out, result):

@@ -6,7 +6,7 @@ Tensors that are one object stay one; those that merely share memory become sepa
 
 import numpy as np
 
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 
 
 def reduce_tensor(self, protocol=None):

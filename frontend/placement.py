@@ -6,7 +6,7 @@ memory_format=  any: results are row-major whatever is asked for
 pin_memory=     any: it is about copies to another device
 """
 
-from .runtime.device import require_cpu
+from .runtime.state.device import require_cpu
 
 
 class layout:

@@ -12,7 +12,7 @@ from .composed import diagonal, select
 from .creation import arange, full_like, zeros
 from .functions import gather, masked_fill, nonzero, to_dtype, where
 from .indexing import getitem, setitem
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import expand, flatten, reshape, unsqueeze
 
 

@@ -9,8 +9,8 @@ from .creation import as_tensor, full_like
 from .functions import GENERATED, operand, pow, sub, to_dtype, where
 from .half_floats import both_in_float32
 from .results import result_type
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 
 
 # --- made from the table ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.storage import readable
-from .runtime.modes import state
+from .runtime.state.modes import state
 
 
 @dataclass(slots=True)

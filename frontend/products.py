@@ -14,7 +14,7 @@ from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
 from .functions import bmm, clamp_min, matmul, mm, mv, outer, to_dtype
 from .reducing import amax, mean, norm, sum
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, permute, reshape, unsqueeze
 
 

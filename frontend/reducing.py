@@ -11,8 +11,8 @@ from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .functions import _tensor, to_dtype
 from .half_floats import in_float32
-from .runtime.modes import state
-from .runtime.tensor import Tensor, shape_of
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
 
 _ALL = [tuple(range(ndim)) for ndim in range(65)]  # NumPy has no arrays of more dimensions

@@ -17,8 +17,8 @@ import os
 import numpy as np
 
 from .compiler import dtypes
-from .runtime.device import require_cpu
-from .runtime.tensor import Tensor
+from .runtime.state.device import require_cpu
+from .runtime.state.tensor import Tensor
 
 __all__ = ["load", "load_file", "save", "save_file"]
 

@@ -8,7 +8,7 @@ from .functions import _tensor, to_dtype
 from .ordering import _along
 from .reducing import sum
 from .results import result_type
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 from .shaping import cat, narrow, reshape
 
 _Cummax, _Cummin = (result_type(name, "values", "indices") for name in ("cummax", "cummin"))

@@ -37,8 +37,8 @@ from . import safetensors
 from .compiler import dtypes
 from .nn.parameter import Parameter
 from .placement import check_keywords
-from .runtime.device import require_cpu
-from .runtime.tensor import Tensor
+from .runtime.state.device import require_cpu
+from .runtime.state.tensor import Tensor
 from .torch_files import Refusal, read_pickle
 
 _TREE = "weft.json"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from types import ModuleType
 
-from .runtime.device import CPU, require_cpu
-from .runtime.threads import get_num_threads
+from .runtime.code.threads import get_num_threads
+from .runtime.state.device import CPU, require_cpu
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def _reset():
 
 
 def _mark(tensor, dim=None, **options):
-    """Nothing to mark: which sizes differ from call to call is seen when they do (runtime/sizes.py)."""
+    """Nothing to mark: which sizes differ from call to call is seen when they do (runtime/programs/sizes.py)."""
 
 
 compiling = ModuleType(

@@ -4,8 +4,8 @@ import numpy as np
 
 from .compiler.storage import convert
 from .placement import check_placement
-from .runtime.modes import state
-from .runtime.tensor import Tensor
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
 
 
 def _finished(values, dtype, requires_grad):

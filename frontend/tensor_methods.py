@@ -5,8 +5,8 @@ from .compiler.dtypes import DType
 from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_placement, strided
-from .runtime.device import CPU, require_cpu
-from .runtime.tensor import Tensor
+from .runtime.state.device import CPU, require_cpu
+from .runtime.state.tensor import Tensor
 from .shaping import sizes
 from .tensor_types import cast_method_names, type_named, type_of
 

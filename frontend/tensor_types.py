@@ -8,10 +8,10 @@ from typing import Union
 
 from .compiler.dtypes import ALL, DType
 from .creation import empty, tensor
-from .runtime.device import require_cpu
-from .runtime.modes import set_default_dtype
-from .runtime.size import Size
-from .runtime.tensor import Tensor
+from .runtime.state.device import require_cpu
+from .runtime.state.modes import set_default_dtype
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor
 
 # The element type, PyTorch's word for a class of tensors, and the method that converts to it.
 _WORDS = {

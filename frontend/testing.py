@@ -14,7 +14,7 @@ from .absent import attribute_of
 from .compiler import dtypes
 from .compiler.storage import readable
 from .creation import as_tensor, bernoulli, full, rand, randint
-from .runtime.tensor import Tensor
+from .runtime.state.tensor import Tensor
 
 __all__ = ["assert_allclose", "assert_close", "make_tensor"]
 __getattr__ = attribute_of(__name__)

@@ -17,9 +17,9 @@ import numpy as np
 
 from .compiler import dtypes
 from .nn.parameter import Parameter
-from .runtime.device import device
-from .runtime.size import Size
-from .runtime.tensor import Tensor
+from .runtime.state.device import device
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor
 
 
 class Refusal(Exception):

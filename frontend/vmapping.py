@@ -11,8 +11,8 @@ tensor([2., 2., 2.])
 
 from functools import partial, wraps
 
-from .runtime.random import default_generator
-from .runtime.tensor import Tensor
+from .runtime.state.random import default_generator
+from .runtime.state.tensor import Tensor
 from .shaping import stack
 from .utils._pytree import tree_flatten, tree_map_, tree_structure, tree_unflatten
 

@@ -7,8 +7,8 @@ import numpy as np
 from weft.compiler.graph import INPUT, SCALAR, Graph
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.shapes import contiguous_strides
-from weft.runtime import jit, kernels, threads
-from weft.runtime.evaluate import evaluate
+from weft.runtime.code import jit, kernels, threads
+from weft.runtime.programs.evaluate import evaluate
 
 
 class CheckFailed(Exception):

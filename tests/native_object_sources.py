@@ -16,7 +16,7 @@ from weft.compiler.translate.kinds import (
     Tuple,
 )
 from weft.compiler.translate.language import METHOD, SLOT, External, cast, keep, native, require
-from weft.runtime.native_kinds import (
+from weft.runtime.code.native_kinds import (
     ArrayObject,
     TensorObject,
     as_long,
@@ -26,7 +26,7 @@ from weft.runtime.native_kinds import (
     has_error,
     new_long,
 )
-from weft.runtime.tensor import Tensor
+from weft.runtime.state.tensor import Tensor
 
 NAME = "size"
 MARK = object()

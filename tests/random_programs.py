@@ -109,8 +109,8 @@ class RandomProgram:
 
     def __init__(self, seed, n_statements=12):
         self.seed = seed
-        # Calls like the ones before take a way of their own (runtime/frame_usual.py). Steady programs get there: they
-        # are called more often, and hold little that has to run in the middle of a call.
+        # Calls like the ones before take a way of their own (runtime/replay/frame_usual.py). Steady programs get there:
+        # they are called more often, and hold little that has to run in the middle of a call.
         self.steady = seed % 2 == 1
         self.n_calls = 8 if self.steady else 3
         self.rng = np.random.default_rng(seed)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from weft.runtime import native, program
+from weft.runtime.programs import program
+from weft.runtime.replay import native
 
 _ZONE_BYTES = 4096
 _PATTERN = 0xA5

@@ -8,7 +8,7 @@ from compiled_twin import error_of, twin
 import weft
 from weft import nn, randn
 from weft.nn import functional as F
-from weft.runtime import native
+from weft.runtime.replay import native
 
 N_CALLS, ODD_CALL = 16, 10
 

@@ -11,7 +11,7 @@ from weft.compiler.ops.arithmetic import abs_, add, div, mul
 from weft.compiler.ops.kinds import alias, elementwise, floating
 from weft.compiler.ops.table import unregister
 from weft.compiler.ops.transcendental import exp, log1p, tanh
-from weft.runtime.cache import default_cache
+from weft.runtime.code.cache import default_cache
 
 
 def softsign_vjp(g, out, x):

@@ -1,5 +1,6 @@
 """2, 2.0 and True are equal and not the same; neither are 0.0 and -0.0; and NaN is. A call with one of them is never
-the replay of a call with the other: attributes are compared with runtime/attributes.py, or its twin in native code."""
+the replay of a call with the other: attributes are compared with runtime/state/attributes.py, or its twin in native
+code."""
 
 import itertools
 import math
@@ -12,8 +13,8 @@ from helpers import call, sampled_ops
 import weft
 from weft.compiler.ops.kinds import elementwise
 from weft.compiler.ops.table import unregister
-from weft.runtime.attributes import refusal, same, same_attributes
-from weft.runtime.update import update
+from weft.runtime.eager.update import update
+from weft.runtime.state.attributes import refusal, same, same_attributes
 
 NAN, OTHER_NAN = float("nan"), -float("nan")
 ALIKE = [(1, 1), ("a", "a"), (None, None), (True, True), (weft.float32, weft.float32), (0.5, 0.5), (NAN, OTHER_NAN)]
@@ -74,7 +75,7 @@ def in_turn(f, x, values):
 def test_every_kind_has_its_own_result(op, native, monkeypatch):
     """Called often enough with one kind for the fast replay, then with another."""
     if not native:
-        monkeypatch.setattr("weft.runtime.native.layout", lambda: None)
+        monkeypatch.setattr("weft.runtime.replay.native.layout", lambda: None)
     x = weft.ones(3)
 
     def plain(x, value):
@@ -243,7 +244,7 @@ def shifted(x, *, by):
 @pytest.mark.parametrize("native", [True, False])
 def test_flags_of_updates(native, monkeypatch):
     if not native:
-        monkeypatch.setattr("weft.runtime.native.layout", lambda: None)
+        monkeypatch.setattr("weft.runtime.replay.native.layout", lambda: None)
 
     def scenario(compile):
         x = weft.ones(3)

@@ -5,9 +5,9 @@ import weakref
 
 import weft
 from weft.compiler.ops.view import clone
-from weft.runtime import engine
-from weft.runtime.frame import Frame
-from weft.runtime.usual_calls import ReplayedCall
+from weft.runtime.eager import engine
+from weft.runtime.record.frame import Frame
+from weft.runtime.replay.usual_calls import ReplayedCall
 
 
 def test_a_leaf_keeps_the_gradient_the_engine_made_without_copying_it(monkeypatch):

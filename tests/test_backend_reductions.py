@@ -7,7 +7,7 @@ from graph_interpreter import Program, assert_same
 from weft.compiler import dtypes
 from weft.compiler.graph import Graph
 from weft.compiler.ops import TABLE
-from weft.runtime import kernels
+from weft.runtime.code import kernels
 
 _LENGTHS = (1, 2, 10, 31, 32, 33, 100, 2047, 2048, 2049, 2080, 4096, 5000)
 _ROWS = (1, 3, 127, 128, 129, 256, 300)

@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 
-from weft.runtime import cache as cache_module
-from weft.runtime import jit
-from weft.runtime.cache import Cache, Entry, default_cache, default_directory, fingerprint, pack, unpack
+from weft.runtime.code import cache as cache_module
+from weft.runtime.code import jit
+from weft.runtime.code.cache import Cache, Entry, default_cache, default_directory, fingerprint, pack, unpack
 
 PAYLOAD = bytes(range(256)) * 20
 
@@ -84,7 +84,7 @@ def test_machine_code_runs_from_the_cache_without_llvm(cache, monkeypatch):
     cache.put("answer", pack({"entry": "f"}, jit.compile_text("define i64 @f() { ret i64 42 }")))
     code = f"""
 import ctypes, sys
-from weft.runtime import cache, jit
+from weft.runtime.code import cache, jit
 assert len(cache.fingerprint()) > 200
 cache.fingerprint = lambda: "same"
 meta, code = cache.unpack(cache.Cache({cache.directory!r}).get("answer").payload)
@@ -292,7 +292,7 @@ def test_sources_edited_under_a_running_process_match_nothing(tmp_path):
 
 # --- many processes, much data ----------------------------------------------------------------------------------------
 HAMMER = """
-from weft.runtime import cache as cache_module
+from weft.runtime.code import cache as cache_module
 cache_module.fingerprint = lambda: "same"
 cache = cache_module.Cache({directory!r})
 for k in range(200):

@@ -103,7 +103,7 @@ def test_exceptions(compile):
     f = compile(f)
     for k in (0, 1, 2, 3, 0, 1, 2, 3):
         yield error_of(f, randn(3), k)
-        yield box, w, weft.runtime.modes.state.frame is None
+        yield box, w, weft.runtime.state.modes.state.frame is None
 
 
 @twin

@@ -11,8 +11,8 @@ from compiled_twin import leaf
 
 import weft
 from weft import nn, optim, randn
-from weft.runtime.modes import state
-from weft.runtime.recording import MAX_BRANCHES
+from weft.runtime.programs.recording import MAX_BRANCHES
+from weft.runtime.state.modes import state
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Calls of layers that a usual call takes as a whole (runtime/frame_spans.py).
+"""Calls of layers that a usual call takes as a whole (runtime/replay/frame_spans.py).
 
 What they depend on is changed in one call, the eleventh, in every way there is: eager mode must see the same.
 """
@@ -10,7 +10,7 @@ from span_parts import N_CALLS, ODD_CALL, batch, network, seen, sgd, training_st
 import weft
 from weft import nn
 from weft.nn import functional as F
-from weft.runtime import frame_usual, native
+from weft.runtime.replay import frame_usual, native
 
 
 # --- what one call does differently -----------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Steps of optimizers that a usual call takes as a whole (runtime/frame_spans.py), counts of steps, and gradients.
+"""Steps of optimizers that a usual call takes as a whole (runtime/replay/frame_spans.py), counts of steps, and
+gradients.
 
 What they depend on is changed in one call, the eleventh, in every way there is: eager mode must see the same.
 """

@@ -1,6 +1,6 @@
-"""Calls of layers and steps of optimizers that a usual call takes as a whole (runtime/frame_spans.py): that it does,
-what it must not keep or share, and functions. test_compiled_span_modules.py and test_compiled_span_steps.py change
-what they depend on.
+"""Calls of layers and steps of optimizers that a usual call takes as a whole (runtime/replay/frame_spans.py): that
+it does, what it must not keep or share, and functions. test_compiled_span_modules.py and test_compiled_span_steps.py
+change what they depend on.
 """
 
 import gc
@@ -24,7 +24,7 @@ from span_parts import (
 import weft
 from weft import nn
 from weft.nn import functional as F
-from weft.runtime import frame_usual
+from weft.runtime.replay import frame_usual
 
 # --- that it is done --------------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ def test_a_spanned_function_is_its_function():
 
 
 def test_what_is_computed_outside_a_call_in_flight_is_no_part_of_it():
-    from weft.runtime.modes import state
+    from weft.runtime.state.modes import state
 
     model, x = network(), batch(0)[0]
 

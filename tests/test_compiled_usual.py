@@ -1,4 +1,5 @@
-"""Calls like the ones before (runtime/frame_usual.py): what they share must not show, and what differs must be seen.
+"""Calls like the ones before (runtime/replay/frame_usual.py): what they share must not show, and what differs must be
+seen.
 
 Every scenario calls one function often enough to get there, with one call, the eighth, that does something else.
 """
@@ -14,7 +15,7 @@ from compiled_twin import error_of, leaf, twin
 import weft
 from weft import nn, randn
 from weft.nn import functional as F
-from weft.runtime import frame_usual, native, native_text
+from weft.runtime.replay import frame_usual, native, native_text
 
 N_CALLS, ODD_CALL = 12, 7
 
@@ -139,7 +140,7 @@ def test_a_usual_call_makes_no_frame(monkeypatch):
     step = weft.compile(training_step(model, optimizer))
     for k in range(8):
         step(*batch(k))
-    monkeypatch.setattr("weft.runtime.usual_depart.Frame", None)
+    monkeypatch.setattr("weft.runtime.replay.usual_depart.Frame", None)
     monkeypatch.setattr("weft.compiled.Frame", None)
     assert step(*batch(9)).item() > 0
 

@@ -47,7 +47,7 @@ def test_some_calls_have_another_default(compile):
 @pytest.mark.parametrize("native", [True, False])
 def test_the_default_changes_in_the_middle(native, monkeypatch):
     if not native:
-        monkeypatch.setattr("weft.runtime.native.layout", lambda: None)
+        monkeypatch.setattr("weft.runtime.replay.native.layout", lambda: None)
 
     def scenario(compile):
         @compile

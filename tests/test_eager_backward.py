@@ -6,7 +6,7 @@ from test_eager_native import IS_NATIVE, TIMES, native_calls, numbers
 
 import weft
 from weft.nn import functional
-from weft.runtime import plan
+from weft.runtime.eager import plan
 
 
 @pytest.fixture(autouse=True)

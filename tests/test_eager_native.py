@@ -12,7 +12,8 @@ import pytest
 
 import weft
 from weft.nn import functional
-from weft.runtime import eager_native, native, plan
+from weft.runtime.eager import plan
+from weft.runtime.replay import eager_native, native
 
 # Where the layout of objects is not known, or native code is switched off, Python does all of it.
 IS_NATIVE = native.layout() is not None
@@ -213,7 +214,8 @@ def test_plans_are_replaced_and_forgotten():
 
 ALONE = """
 import weft
-from weft.runtime import eager_native, plan
+from weft.runtime.eager import plan
+from weft.runtime.replay import eager_native
 x = weft.ones(3)
 for _ in range(40):
     y = x + x

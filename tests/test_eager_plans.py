@@ -5,10 +5,11 @@ import pytest
 
 import weft
 from weft.compiler.ops import TABLE
-from weft.runtime import fused, plan
-from weft.runtime.gate import apply
-from weft.runtime.program import load_program
-from weft.runtime.tensor import Tensor, is_same_memory
+from weft.runtime.eager import plan
+from weft.runtime.eager.gate import apply
+from weft.runtime.programs import fused
+from weft.runtime.programs.program import load_program
+from weft.runtime.state.tensor import Tensor, is_same_memory
 
 TIMES = 4  # a plan is made in the second call, its derivative in the second backward; then native code has it
 

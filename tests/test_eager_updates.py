@@ -4,7 +4,8 @@ import pytest
 from test_eager_native import IS_NATIVE, numbers
 
 import weft
-from weft.runtime import eager_native, plan, update
+from weft.runtime.eager import plan, update
+from weft.runtime.replay import eager_native
 
 MAKE = {
     "SGD": lambda p: weft.optim.SGD(p, lr=0.1),

@@ -3,7 +3,7 @@
 import pytest
 
 import weft
-from weft.runtime import native
+from weft.runtime.replay import native
 
 W = weft.ones(3, requires_grad=True)
 STATE = weft.zeros(3)

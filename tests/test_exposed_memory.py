@@ -1,4 +1,5 @@
-"""Memory that NumPy arrays of the user show too, written to in the middle of compiled calls (runtime/exposure.py)."""
+"""Memory that NumPy arrays of the user show too, written to in the middle of compiled calls
+(runtime/state/exposure.py)."""
 
 import gc
 
@@ -8,7 +9,7 @@ from compiled_twin import twin
 
 import weft
 from weft import nn
-from weft.runtime import exposure
+from weft.runtime.state import exposure
 
 
 def arrays(*shapes, dtype=np.float32):

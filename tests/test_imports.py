@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = {"compiler": "weft.compiler", "runtime": "weft.runtime", "frontend": "weft"}
 # A package may import those before it.
 ORDER = ["compiler", "runtime", "frontend"]
+# A part of the runtime likewise.
+PARTS = ["state", "code", "programs", "eager", "record", "replay"]
 
 # Imports inside functions, with the reason.
 LATE = {
@@ -20,24 +22,24 @@ LATE = {
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
-    "weft.runtime.apart": "builds graphs, which only code that looks on at a call in flight needs",
-    "weft.runtime.build": "the compiler's passes, which only a cache miss needs",
-    "weft.runtime.eager_native": "what only a program needs that calls its ops often enough",
-    "weft.runtime.description": "the compiler's passes, which only a cache miss needs",
+    "weft.runtime.record.apart": "builds graphs, which only code that looks on at a call in flight needs",
+    "weft.runtime.record.build": "the compiler's passes, which only a cache miss needs",
+    "weft.runtime.replay.eager_native": "what only a program needs that calls its ops often enough",
+    "weft.runtime.programs.description": "the compiler's passes, which only a cache miss needs",
 }
 # Where networkx is used besides the compiler, with the reason.
 NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
-    "runtime/eager_native.py": "fills in the words that native code of eager mode reads",
-    "runtime/eager_words.py": "asks for the number of a thread",
-    "runtime/elf.py": "maps machine code",
-    "runtime/jit.py": "keeps linked code alive",
-    "runtime/kernels.py": "calls eager kernels through their address",
-    "runtime/native.py": "makes builtin functions and looks at the layout of objects",
-    "runtime/packing.py": "asks for the address of a C function",
-    "runtime/program.py": "calls programs through their address",
-    "runtime/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
-    "runtime/translated.py": "fills in the table of addresses that native functions read",
+    "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
+    "runtime/eager/eager_words.py": "asks for the number of a thread",
+    "runtime/code/elf.py": "maps machine code",
+    "runtime/code/jit.py": "keeps linked code alive",
+    "runtime/code/kernels.py": "calls eager kernels through their address",
+    "runtime/replay/native.py": "makes builtin functions and looks at the layout of objects",
+    "runtime/code/packing.py": "asks for the address of a C function",
+    "runtime/programs/program.py": "calls programs through their address",
+    "runtime/code/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
+    "runtime/code/translated.py": "fills in the table of addresses that native functions read",
 }
 LINES = 500
 
@@ -97,6 +99,15 @@ def test_imports_run_one_way(file):
         assert package is None or ORDER.index(package) <= own, f"{file} imports {name}"
 
 
+@pytest.mark.parametrize("file", [f for f in FILES if f.startswith("runtime/") and f != "runtime/__init__.py"])
+def test_imports_between_parts_of_the_runtime_run_one_way(file):
+    """But for those inside functions: LATE says why each of them is made when it is needed."""
+    own = PARTS.index(Path(file).parts[1])
+    for name, top in imports(ROOT / file):
+        if top and name.startswith("weft.runtime."):
+            assert PARTS.index(name.split(".")[2]) <= own, f"{file} imports {name}"
+
+
 def module_graph():
     graph = networkx.DiGraph()
     for name, path in NAMES.items():
@@ -115,7 +126,7 @@ def test_no_cycles():
 
 def test_llvm_is_loaded_in_one_place():
     users = {f for f in FILES for name, _ in imports(ROOT / f) if name.startswith("llvmlite")}
-    assert users == {"runtime/jit.py"}
+    assert users == {"runtime/code/jit.py"}
 
 
 def test_networkx_is_for_graph_passes_and_drawings():

@@ -18,8 +18,8 @@ import pytest
 import weft
 from weft import nn, optim
 from weft.nn import functional as F
-from weft.runtime.modes import state
-from weft.runtime.update import update
+from weft.runtime.eager.update import update
+from weft.runtime.state.modes import state
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.01},
@@ -181,7 +181,7 @@ def test_an_update_does_not_take_it_for_a_refusal():
 @pytest.mark.parametrize("native", [True, False])
 def test_an_exception_while_another_ends_the_call(calls_before, native, monkeypatch):
     if not native:
-        monkeypatch.setattr("weft.runtime.native.layout", lambda: None)
+        monkeypatch.setattr("weft.runtime.replay.native.layout", lambda: None)
 
     def make():
         w, fails = weft.ones(3, requires_grad=True), [False]

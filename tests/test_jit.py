@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.compiler.emit.builder import I64, PTR, Builder, Module, Type
-from weft.runtime import elf, jit
+from weft.runtime.code import elf, jit
 
 I, D, P = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
@@ -151,7 +151,7 @@ def test_code_outlives_the_finalizers_of_its_cycle(engine):
 
 CALLED_LAST = """
 import ctypes, gc
-from weft.runtime import jit
+from weft.runtime.code import jit
 
 class Last:
     def __del__(self):
@@ -171,7 +171,7 @@ for _ in range(20):
 
 def test_a_process_ends_cleanly_with_code_loaded(engine):
     code = """
-from weft.runtime import jit
+from weft.runtime.code import jit
 library = jit.link(jit.compile_text("define i64 @f() { ret i64 42 }"))
 import ctypes
 print(ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("f"))(), library.engine)
@@ -235,7 +235,7 @@ def test_text_that_parses_but_is_wrong_raises():
 
 
 def test_an_empty_path_is_enough():
-    code = 'from weft.runtime import jit; jit.link(jit.compile_text("define i64 @f() { ret i64 1 }")).address("f")'
+    code = 'from weft.runtime.code import jit; jit.link(jit.compile_text("define i64 @f() { ret i64 1 }")).address("f")'
     done = run_python(code, PATH="")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -245,7 +245,7 @@ def test_linking_imports_no_llvm(tmp_path, everything):
     path.write_bytes(everything)
     code = f"""
 import sys
-from weft.runtime import jit
+from weft.runtime.code import jit
 library = jit.link(open({str(path)!r}, "rb").read())
 library.address("kernel"), jit.target()
 print(library.engine, [name for name in sys.modules if name.startswith("llvmlite")])

@@ -2,7 +2,7 @@
 
 What a program writes is fixed when it is built; whose memory it gets is decided in every call. In between stand the
 checks tested here: that an update's results fit every row, that a graph computes what was recorded, that arrays are as
-the program's inputs are (runtime/places.py). Programs run between red zones too (red_zones.py).
+the program's inputs are (runtime/programs/places.py). Programs run between red zones too (red_zones.py).
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ from weft.compiler.graph import Graph
 from weft.compiler.ops.arithmetic import mul
 from weft.compiler.pipeline import compile_graph
 from weft.optim import steady
-from weft.runtime.places import Places
-from weft.runtime.update import update
+from weft.runtime.eager.update import update
+from weft.runtime.programs.places import Places
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.1},

@@ -1,4 +1,5 @@
-"""Replaying in native code (runtime/native.py): that it is used where it can be, and that Python does the same."""
+"""Replaying in native code (runtime/replay/native.py): that it is used where it can be, and that Python does the
+same."""
 
 import os
 import subprocess
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime import frame_usual, native
+from weft.runtime.replay import frame_usual, native
 
 HERE = Path(__file__).parent
 

@@ -1,5 +1,5 @@
 """Code that Python runs in the middle of weft's own: signal handlers, finalizers, callbacks. What it sees is what eager
-mode would show, and what it does changes nothing of the call it interrupts (runtime/onlooker.py)."""
+mode would show, and what it does changes nothing of the call it interrupts (runtime/record/onlooker.py)."""
 
 import gc
 import signal
@@ -9,9 +9,9 @@ import pytest
 from interrupts import Interrupt, Training, bits, history, places
 
 import weft
-from weft.runtime import frame_spans, native
-from weft.runtime.cache import Cache
-from weft.runtime.modes import state
+from weft.runtime.code.cache import Cache
+from weft.runtime.replay import frame_spans, native
+from weft.runtime.state.modes import state
 
 N_STEPS = 7
 KINDS = ("adam", "statistics", "by hand")
@@ -268,9 +268,9 @@ def test_what_is_stored_is_what_its_key_says(tmp_path, monkeypatch):
 
     eager = history(Training(lambda f: f, "adam"), 3)
     training = Training(weft.compile, "adam")
-    monkeypatch.setattr("weft.runtime.program.default_cache", lambda: Interrupted(tmp_path / "kernels"))
+    monkeypatch.setattr("weft.runtime.programs.program.default_cache", lambda: Interrupted(tmp_path / "kernels"))
     assert history(training, 3) == eager
-    monkeypatch.setattr("weft.runtime.program.default_cache", lambda: Cache(tmp_path / "kernels"))
+    monkeypatch.setattr("weft.runtime.programs.program.default_cache", lambda: Cache(tmp_path / "kernels"))
     assert history(Training(weft.compile, "adam"), 3) == eager
 
 

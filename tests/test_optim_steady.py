@@ -10,7 +10,7 @@ import pytest
 import weft
 from weft import nn
 from weft.optim import steady
-from weft.runtime.modes import state
+from weft.runtime.state.modes import state
 
 MAKERS = {
     "sgd": lambda p: weft.optim.SGD(p, lr=0.05),

@@ -8,7 +8,7 @@ import pytest
 from weft.compiler.emit.pool_choice import STATE_WORDS, Choice, learn, postpone, prefers_team
 from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
 from weft.compiler.translate.kinds import Cell, offset_of
-from weft.runtime import translated
+from weft.runtime.code import translated
 
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int64 * 2))
 

@@ -92,8 +92,8 @@ import ctypes
 import sys
 import time
 import numpy as np
-from weft.runtime import threads
-from weft.runtime import jit
+from weft.runtime.code import threads
+from weft.runtime.code import jit
 library = jit.link(jit.compile_text(sys.stdin.read()))
 pool = threads._Pool(library, has_workers=True)
 pool.set_threads(4)

@@ -1,5 +1,5 @@
 """Another thread reads a model while a compiled step trains it. It sees memory as it was before the call or as it is
-after, and the training does not notice (runtime/onlooker.py: Visitor)."""
+after, and the training does not notice (runtime/record/onlooker.py: Visitor)."""
 
 import sys
 import threading
@@ -8,7 +8,7 @@ import pytest
 from interrupts import Interrupt, Training, bits, history, places
 
 import weft
-from weft.runtime import onlooker
+from weft.runtime.record import onlooker
 
 N_STEPS = 150
 
@@ -175,7 +175,7 @@ def test_what_another_thread_may_not_do():
 
 def test_one_storage_whoever_asks_first():
     """Two threads that make views of a tensor at once share its version."""
-    from weft.runtime.tensor import storage_of
+    from weft.runtime.state.tensor import storage_of
 
     for _ in range(200):
         tensor, gate = weft.ones(3), threading.Barrier(3)

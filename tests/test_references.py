@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime import references
+from weft.runtime.state import references
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for package in ("compiler", "runtime", "frontend") for p in (ROOT / package).rglob("*.py"))
@@ -52,7 +52,7 @@ def test_the_first_that_nobody_holds():
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_picked_from_a_list(n):
-    from weft.runtime.usual_end import picker
+    from weft.runtime.replay.usual_end import picker
 
     items = [object() for _ in range(8)]
     kept = items[0]
@@ -67,11 +67,11 @@ def _getrefcount_calls(tree):
 
 def test_nobody_else_looks_at_counts():
     found = [p for p in SOURCES if re.search(r"\bgetrefcount\b", p.read_text())]
-    assert [p.relative_to(ROOT).as_posix() for p in found] == ["runtime/references.py"]
+    assert [p.relative_to(ROOT).as_posix() for p in found] == ["runtime/state/references.py"]
 
 
 def test_no_count_is_compared_with_a_number():
-    tree = ast.parse((ROOT / "runtime/references.py").read_text())
+    tree = ast.parse((ROOT / "runtime/state/references.py").read_text())
     measured = {
         node.targets[0].id: node.value
         for node in tree.body
@@ -150,7 +150,7 @@ for k in range(40):
 assert len(places) < 10, places
 
 # The engine makes no copy of what only it holds, and a copy of what somebody else does.
-from weft.runtime import engine
+from weft.runtime.eager import engine
 copies, clone = [], engine.clone
 engine.clone = lambda x: copies.append(x) or clone(x)
 x = large(1.0).requires_grad_()
@@ -222,6 +222,6 @@ def test_what_is_held_is_not_overwritten(how, native):
 
 
 def test_native_replay_is_found_whatever_the_interpreter_counts():
-    program = COUNTING["all"] + "from weft.runtime import native\nprint(native.layout() is not None)"
+    program = COUNTING["all"] + "from weft.runtime.replay import native\nprint(native.layout() is not None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == [str(weft.runtime.native.layout() is not None)], done.stderr[-3000:]
+    assert done.stdout.split() == [str(weft.runtime.replay.native.layout() is not None)], done.stderr[-3000:]

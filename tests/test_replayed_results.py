@@ -11,7 +11,7 @@ from compiled_twin import error_of, leaf, twin
 
 import weft
 from weft import nn
-from weft.runtime import usual_calls
+from weft.runtime.replay import usual_calls
 
 N_CALLS = 10
 

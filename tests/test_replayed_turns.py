@@ -9,7 +9,7 @@ from compiled_twin import assert_same, leaf, twin
 import weft
 from weft import nn
 from weft.nn import functional as F
-from weft.runtime.frame import Frame
+from weft.runtime.record.frame import Frame
 
 
 def ensemble(n, optimizer=weft.optim.Adam):

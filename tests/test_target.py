@@ -13,7 +13,7 @@ from backend_models import layer_norm
 
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.target import AVX2, AVX512, target_for
-from weft.runtime import jit
+from weft.runtime.code import jit
 
 COMPILER = Path(__file__).parent.parent / "compiler"
 # Constants that look like a processor's and are none, with the reason.
@@ -82,7 +82,7 @@ def test_the_target_is_that_of_the_machine():
 PROGRAM = """
 import weft
 from weft.nn import functional as F
-from weft.runtime import jit
+from weft.runtime.code import jit
 
 weft.manual_seed(0)
 model = weft.nn.Sequential(weft.nn.Linear(40, 33), weft.nn.LayerNorm(33), weft.nn.GELU(), weft.nn.Linear(33, 7))

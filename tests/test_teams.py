@@ -20,7 +20,9 @@ from weft import nn
 from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
 from weft.compiler.translate.kinds import offset_of
 from weft.nn import functional as F
-from weft.runtime import build, jit, program, threads
+from weft.runtime.code import jit, threads
+from weft.runtime.programs import program
+from weft.runtime.record import build
 
 _BEGIN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)
 _WAIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime import threads
+from weft.runtime.code import threads
 
 COUNTS = (1, 2, 3, 4)
 HAS_WORKERS = sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
@@ -179,7 +179,7 @@ SETUP = """
 import os, sys, time, threading
 import numpy as np
 import weft
-from weft.runtime import threads
+from weft.runtime.code import threads
 
 def f(x, w):
     return (x @ w).tanh() @ w

@@ -11,8 +11,8 @@ import pytest
 from weft.compiler.emit import pool
 from weft.compiler.translate.kinds import F64, Address, Cell, Struct, offset_of
 from weft.compiler.translate.translate import translate
-from weft.runtime import translated
-from weft.runtime.packing import Packed
+from weft.runtime.code import translated
+from weft.runtime.code.packing import Packed
 
 EXPORTED = [f for f in vars(sources).values() if hasattr(f, "declaration") and f.declaration.name]
 TWICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: 2 * x)

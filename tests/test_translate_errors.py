@@ -13,15 +13,15 @@ from weft.compiler.translate.language import METHOD
 from weft.compiler.translate.language import native as declare
 from weft.compiler.translate.translate import translate
 from weft.compiler.translate.unit import NotTranslatable
-from weft.runtime import native
+from weft.runtime.replay import native
 
 _HEAD = """
 from weft.compiler.translate.kinds import *
 from weft.compiler.translate.kinds import F64, I64, Address, Borrowed, Dict, Inline, List, Maybe, Object, Rows, Tuple
 from weft.compiler.translate.kinds import Atomic, Struct
 from weft.compiler.translate.language import METHOD, RELEASE, SLOT, External, keep, local_array, native, require
-from weft.runtime.native_kinds import TensorObject, get_attribute, new_long, thread
-from weft.runtime.tensor import Tensor
+from weft.runtime.code.native_kinds import TensorObject, get_attribute, new_long, thread
+from weft.runtime.state.tensor import Tensor
 
 class Words(Struct):
     k: I64
@@ -348,7 +348,8 @@ WARM = """
 import sys
 sys.path.insert(0, {tests!r})
 import native_object_sources as sources
-from weft.runtime import native, translated
+from weft.runtime.code import translated
+from weft.runtime.replay import native
 before = set(sys.modules)
 code = translated.load("warm", [sources.take, sources.next_number, sources.first_slot], native.layout())
 assert code.address("take") and code.call_address("weft_table_address")

@@ -10,8 +10,9 @@ import pytest
 
 import weft
 from weft.compiler.translate.translate import translate
-from weft.runtime import native, translated
-from weft.runtime.packing import Packed
+from weft.runtime.code import translated
+from weft.runtime.code.packing import Packed
+from weft.runtime.replay import native
 
 EXPORTED = [f for f in vars(sources).values() if hasattr(f, "declaration") and f.declaration.name]
 

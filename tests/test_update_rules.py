@@ -10,8 +10,8 @@ import weft
 from weft.compiler.ops.arithmetic import add, mul
 from weft.optim.adam import adam
 from weft.optim.sgd import sgd
-from weft.runtime.rule_text import rule_text
-from weft.runtime.update import update
+from weft.runtime.eager.update import update
+from weft.runtime.programs.rule_text import rule_text
 
 FACTOR = 2.0
 
@@ -120,9 +120,8 @@ def test_a_rule_that_calls_itself():
 
 
 def test_the_text_is_the_same_in_every_process():
-    code = (
-        "from weft.optim.adam import adam; from weft.runtime.rule_text import rule_text; print(hash(rule_text(adam)))"
-    )
+    imports = "from weft.optim.adam import adam; from weft.runtime.programs.rule_text import rule_text"
+    code = f"{imports}; print(hash(rule_text(adam)))"
     texts = []
     for _ in range(2):
         environment = {"PYTHONHASHSEED": "0", "PATH": ""}

@@ -5,7 +5,7 @@ import math
 from ..creation import arange, eye, full, zeros
 from ..nn import functional as F
 from ..ordering import multinomial
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from ..shaping import broadcast_tensors
 from . import constraints
 from .counts import Binomial, along_first

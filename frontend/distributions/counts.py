@@ -6,7 +6,7 @@ from ..creation import arange, bernoulli, rand, zeros_like
 from ..draws import binomial, poisson
 from ..functions import where
 from ..nn import functional as F
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from . import constraints
 from .distribution import (
     BinaryLogits,

@@ -15,9 +15,9 @@ from functools import update_wrapper
 from ..autograd import grad
 from ..creation import tensor
 from ..nn import functional as F
-from ..runtime.modes import enable_grad, no_grad, state
-from ..runtime.size import Size
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import enable_grad, no_grad, state
+from ..runtime.state.size import Size
+from ..runtime.state.tensor import Tensor
 from ..shaping import broadcast_tensors
 from . import constraints
 

@@ -11,8 +11,8 @@ where the derivative of the series is taken term by term, and for large a that o
 import numpy as np
 
 from ..draws import numpy_generator
-from ..runtime.function import Function, once_differentiable
-from ..runtime.tensor import Tensor
+from ..runtime.eager.function import Function, once_differentiable
+from ..runtime.state.tensor import Tensor
 from ..special import digamma
 
 _LARGE = 1000.0  # from here on the relative error of the quantile's derivative is below 1e-5

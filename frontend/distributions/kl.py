@@ -12,7 +12,7 @@ from ..creation import eye, full_like
 from ..functions import where
 from ..linalg import solve_triangular
 from ..nn import functional as F
-from ..runtime.modes import enable_grad
+from ..runtime.state.modes import enable_grad
 from .categories import Categorical, OneHotCategorical
 from .counts import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution, ExponentialFamily, euler_constant, sum_rightmost

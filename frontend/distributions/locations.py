@@ -7,7 +7,7 @@ import numpy as np
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
 from ..functions import where
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..special import i0e, i1e
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all, epsilon

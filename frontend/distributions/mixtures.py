@@ -1,7 +1,7 @@
 """Mixtures of distributions of one kind."""
 
 from ..nn import functional as F
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from . import constraints
 from .categories import Categorical
 from .distribution import Distribution

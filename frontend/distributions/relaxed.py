@@ -3,7 +3,7 @@
 import math
 
 from ..creation import rand
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from . import constraints
 from .categories import Categorical, _OfCategorical
 from .distribution import BinaryLogits, Distribution, broadcast_all, clamp_probs

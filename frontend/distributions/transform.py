@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add, mul
 
 from ..creation import zeros_like
-from ..runtime.size import Size
+from ..runtime.state.size import Size
 from . import constraints
 from .distribution import sum_rightmost
 

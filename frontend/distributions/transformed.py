@@ -4,7 +4,7 @@ import math
 
 from ..creation import full_like, ones_like, zeros_like
 from ..functions import where
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from . import constraints
 from .distribution import Distribution, broadcast_all, epsilon, euler_constant, sum_rightmost, tiny
 from .gammas import Gamma

@@ -6,8 +6,8 @@ from ..arranging import broadcast_shapes, tril_indices
 from ..creation import eye, full_like
 from ..linalg import cholesky
 from ..nn import functional as F
-from ..runtime.size import Size
-from ..runtime.tensor import Tensor
+from ..runtime.state.size import Size
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat, stack
 from . import constraints
 from .distribution import broadcast_all, epsilon, is_number, sum_rightmost, tiny

@@ -10,7 +10,7 @@
 
 from ..absent import attribute_of
 from ..inplace import inplace_form
-from ..runtime.tensor import Tensor as _Tensor
+from ..runtime.state.tensor import Tensor as _Tensor
 from . import functional, init, utils
 from .activation import (
     CELU,

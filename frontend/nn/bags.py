@@ -10,8 +10,8 @@ from ..compiler.storage import convert
 from ..creation import empty
 from ..placing import scatter_reduce
 from ..products import einsum
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from ..shaping import expand, reshape, unsqueeze
 from . import init
 from .functional import _limit_rows

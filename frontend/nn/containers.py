@@ -3,7 +3,7 @@
 import operator
 from collections import OrderedDict
 
-from ..runtime.frame_spans import pure
+from ..runtime.replay.frame_spans import pure
 from .module import Module
 
 

@@ -18,8 +18,8 @@ from ..limits import finfo
 from ..ordering import bincount, unique
 from ..products import pdist as pdist
 from ..reductions import renorm
-from ..runtime import random
-from ..runtime.modes import no_grad
+from ..runtime.state import random
+from ..runtime.state.modes import no_grad
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

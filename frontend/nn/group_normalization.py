@@ -8,7 +8,7 @@ from ..creation import full, ones, zeros
 from ..functions import pow
 from ..half_floats import in_float32
 from ..reducing import mean, var
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from ..shaping import narrow, reshape
 from . import functional as F
 from . import init

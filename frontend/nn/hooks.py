@@ -13,8 +13,8 @@ import warnings
 from dataclasses import dataclass
 from itertools import count
 
-from ..runtime.function import Function
-from ..runtime.tensor import Tensor
+from ..runtime.eager.function import Function
+from ..runtime.state.tensor import Tensor
 
 _numbers = count()
 

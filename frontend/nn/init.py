@@ -12,9 +12,9 @@ import numpy as np
 from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.storage import convert, readable
-from ..runtime import random
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state import random
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 
 __getattr__ = attribute_of(__name__)
 

@@ -4,8 +4,8 @@ import math
 
 from ..compiler.ops import OpError
 from ..creation import empty
-from ..runtime.frame_spans import pure
-from ..runtime.modes import no_grad
+from ..runtime.replay.frame_spans import pure
+from ..runtime.state.modes import no_grad
 from . import functional as F
 from . import init
 from .module import Module

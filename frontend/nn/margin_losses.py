@@ -12,7 +12,7 @@ from ..creation import arange, full
 from ..functions import gather
 from ..half_floats import in_float32
 from ..reducing import mean, sum
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat, reshape, stack, unsqueeze
 from .functional import logsigmoid, pairwise_distance
 from .loss_functions import _reduced, reduction_of

@@ -11,11 +11,11 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 from collections import OrderedDict
 
 from ..compiler.dtypes import DType, bfloat16, float16, float32, float64
-from ..runtime.device import require_cpu
-from ..runtime.modes import no_grad
-from ..runtime.native import take_over_calls
-from ..runtime.tensor import Tensor
-from ..runtime.update import zero_gradients
+from ..runtime.eager.update import zero_gradients
+from ..runtime.replay.native import take_over_calls
+from ..runtime.state.device import require_cpu
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from . import hooks, state
 from .hooks import HookHandle
 from .parameter import Buffer, Parameter

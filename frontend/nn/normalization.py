@@ -2,9 +2,9 @@
 
 from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
-from ..runtime.device import require_cpu
-from ..runtime.frame_spans import pure
-from ..runtime.modes import no_grad
+from ..runtime.replay.frame_spans import pure
+from ..runtime.state.device import require_cpu
+from ..runtime.state.modes import no_grad
 from . import functional as F
 from . import init
 from .module import Module

@@ -6,8 +6,8 @@ from ..creation import eye, randn
 from ..functions import allclose
 from ..limits import finfo
 from ..matrices import geqrf
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat
 from .module import Module
 from .parametrize import register_parametrization

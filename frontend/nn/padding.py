@@ -5,7 +5,7 @@ import numpy as np
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..creation import full
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..shaping import narrow
 from .module import Module
 

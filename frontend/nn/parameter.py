@@ -4,9 +4,9 @@ import numpy as np
 
 from ..creation import empty
 from ..pickling import own_array, reduce_tensor
-from ..runtime.device import require_cpu
-from ..runtime.modes import state
-from ..runtime.tensor import Tensor
+from ..runtime.state.device import require_cpu
+from ..runtime.state.modes import state
+from ..runtime.state.tensor import Tensor
 
 
 class Parameter(Tensor):

@@ -4,7 +4,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from .module import Module
 from .parameter import Parameter
 

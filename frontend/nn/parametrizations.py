@@ -4,8 +4,8 @@ Their older forms, which compute the weight before every forward, are in weight_
 """
 
 from ..absent import attribute_of
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from . import functional as F
 from .module import Module
 from .orthogonal import orthogonal

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from ..absent import attribute_of
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from .containers import ModuleDict, ModuleList
 from .parameter import Parameter
 

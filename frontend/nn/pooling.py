@@ -9,7 +9,7 @@ from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
 from ..functions import div, pow
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..shaping import reshape
 from .windows import _area_weights, _weighted, constant
 

@@ -19,7 +19,7 @@ from ..compiler.ops import indexing, view
 from ..compiler.ops.comparison import where
 from ..compiler.ops.table import OpError
 from ..creation import full, tensor
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat, transpose
 
 __all__ = [

@@ -7,8 +7,8 @@ module gets with the first one.
 from collections import OrderedDict, namedtuple
 
 from ..creation import tensor_of_others
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from .hooks import HookHandle
 from .parameter import is_lazy
 

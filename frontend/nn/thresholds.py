@@ -6,7 +6,7 @@ from ..compiler.ops.comparison import where
 from ..compiler.ops.table import OpError
 from ..creation import full_like
 from ..functions import to_dtype
-from ..runtime import random
+from ..runtime.state import random
 from . import functional as F
 from .module import Module
 

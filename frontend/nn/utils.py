@@ -13,8 +13,8 @@ from ..compiler.ops.table import OpError
 from ..creation import zeros
 from ..iterables import tensors_of
 from ..reducing import norm
-from ..runtime.modes import no_grad
-from ..runtime.tensor import Tensor
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat
 from .weight_norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 

@@ -6,7 +6,7 @@ the module. The newer form is in parametrizations.py.
 
 import warnings
 
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from . import functional as F
 from .parameter import Parameter
 

@@ -10,7 +10,7 @@ from ..compiler.ops.table import OpError
 from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from ..shaping import movedim, permute, reshape
 from .module import Module
 from .padding import pad

@@ -7,7 +7,7 @@ from ..compiler.ops.arithmetic import div, maximum, mul, neg, rsqrt, sqrt, sub
 from ..compiler.ops.contraction import matmul
 from ..compiler.ops.statistics import mean
 from ..creation import zeros
-from ..runtime.update import remember, update
+from ..runtime.eager.update import remember, update
 from .adam import blend, blend_weight, starts_near
 from .optimizer import Optimizer, count_step, implementation, require, with_gradients
 

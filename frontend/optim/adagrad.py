@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..creation import full_like
-from ..runtime.update import count_steps, update, update_again
+from ..runtime.eager.update import count_steps, update, update_again
 from .optimizer import Optimizer, count_step, implementation, require, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
 from ..compiler.ops.table import OpError
-from ..runtime.update import count_steps, update, update_again
+from ..runtime.eager.update import count_steps, update, update_again
 from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
 
 

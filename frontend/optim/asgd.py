@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, mul, sub
 from ..creation import zeros_like
-from ..runtime.update import remember, update
+from ..runtime.eager.update import remember, update
 from .optimizer import Optimizer, count_step, implementation, require, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 

@@ -5,7 +5,7 @@ The rows of one update are the parameters that have made as many steps; all have
 
 from collections import defaultdict
 
-from ..runtime.update import count_steps, update, update_again
+from ..runtime.eager.update import count_steps, update, update_again
 from .optimizer import count_step, require, start_state, with_gradients
 
 

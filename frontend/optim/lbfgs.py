@@ -1,8 +1,8 @@
 """L-BFGS (Nocedal, "Updating quasi-Newton matrices with limited storage", Math. Comp. 35, 1980)."""
 
 from ..creation import zeros
-from ..runtime.modes import enable_grad, no_grad
-from ..runtime.update import remember
+from ..runtime.eager.update import remember
+from ..runtime.state.modes import enable_grad, no_grad
 from ..shaping import cat
 from .line_search import Point, strong_wolfe
 from .optimizer import Optimizer, require

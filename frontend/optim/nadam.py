@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, mul, neg, sqrt, sub
-from ..runtime.update import update
+from ..runtime.eager.update import update
 from .adam import blend, blend_weight, starts_near
 from .counted import check_adaptive, decay_kind, penalty_number
 from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients

@@ -1,7 +1,7 @@
 """RMSprop (Tieleman and Hinton, Coursera lecture 6.5, 2012), centred variant by Graves (arXiv 1308.0850)."""
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
-from ..runtime.update import count_steps, update, update_again
+from ..runtime.eager.update import count_steps, update, update_again
 from .adam import blend, blend_weight, starts_near
 from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
 from .sgd import ascent_or_descent

@@ -3,7 +3,7 @@
 from ..compiler.ops.arithmetic import maximum, minimum, mul, neg, sign, sub
 from ..compiler.ops.comparison import eq, gt, lt, where
 from ..creation import full_like, zeros_like
-from ..runtime.update import remember
+from ..runtime.eager.update import remember
 from .counted import update_counted
 from .optimizer import Optimizer, implementation, require, stored, widened
 

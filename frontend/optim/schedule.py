@@ -8,7 +8,7 @@ Formulas of get_lr are PyTorch's chainable forms, the next rate from the present
 
 from types import FunctionType
 
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from .optimizer import Optimizer
 
 

@@ -16,7 +16,7 @@ from ..absent import attribute_of
 from ..creation import tensor
 from ..nn.module import Module
 from ..nn.normalization import _BatchNorm
-from ..runtime.modes import no_grad
+from ..runtime.state.modes import no_grad
 from .schedule import LRScheduler, for_each_group
 
 __getattr__ = attribute_of(__name__)

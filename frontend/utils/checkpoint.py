@@ -1,17 +1,17 @@
 """weft.utils.checkpoint: parts of a model whose values backward computes again instead of keeping them.
 
 In eager mode what nodes of the part save is let go, and the part runs once more when backward asks for the first of it
-(saved-tensor hooks: runtime/saved_hooks.py). A compiled call simply runs the part and decides by itself what to keep
-and what to compute again, for every value. Values and gradients are the same either way.
+(saved-tensor hooks: runtime/eager/saved_hooks.py). A compiled call simply runs the part and decides by itself what to
+keep and what to compute again, for every value. Values and gradients are the same either way.
 """
 
 import warnings
 from contextlib import nullcontext
 
 from .. import random
-from ..runtime.modes import enable_grad, no_grad, state
-from ..runtime.saved_hooks import saved_tensors_hooks, without_history
-from ..runtime.tensor import Tensor
+from ..runtime.eager.saved_hooks import saved_tensors_hooks, without_history
+from ..runtime.state.modes import enable_grad, no_grad, state
+from ..runtime.state.tensor import Tensor
 
 __all__ = [
     "CheckpointError",

@@ -19,8 +19,8 @@ from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
 from ..creation import as_tensor, from_numpy, tensor
-from ..runtime import random
-from ..runtime.tensor import Tensor
+from ..runtime.state import random
+from ..runtime.state.tensor import Tensor
 from . import workers
 from .samplers import (
     BatchSampler,

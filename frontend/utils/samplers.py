@@ -10,7 +10,7 @@ import numpy as np
 
 from ..compiler import dtypes
 from ..creation import as_tensor
-from ..runtime import random
+from ..runtime.state import random
 
 
 class Sampler:

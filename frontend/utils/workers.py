@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compiler import dtypes
-from ..runtime import random
+from ..runtime.state import random
 
 _at_work = threading.local()
 _said = []

@@ -1,6 +1,6 @@
 """The autograd graph behind a tensor as a diagram: leaves blue, nodes grey, the tensor itself green."""
 
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from .diagram import Box, Diagram
 from .svg import render
 

@@ -1,6 +1,6 @@
 """The same diagrams in Graphviz's language, for those who have it: dot -Tpdf."""
 
-from ..runtime.tensor import Tensor
+from ..runtime.state.tensor import Tensor
 from .autograd import diagram_of_autograd
 from .graphs import diagram_of_graph
 

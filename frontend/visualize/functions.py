@@ -4,7 +4,7 @@ import inspect
 
 from ..compiler.dtypes import DType
 from ..compiler.graph import parse
-from ..runtime.recording import BACKWARD, INPUT, UPDATE
+from ..runtime.programs.recording import BACKWARD, INPUT, UPDATE
 from .graphs import draw_graph, stages
 
 

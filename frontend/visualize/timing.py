@@ -13,8 +13,8 @@ import numpy as np
 from ..compiler import dtypes
 from ..compiler.graph import parse
 from ..compiler.pipeline import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, compile_graph
-from ..runtime import jit
-from ..runtime.program import Program
+from ..runtime.code import jit
+from ..runtime.programs.program import Program
 
 # llvm.readcyclecounter is a user-mode instruction of constant rate on these only.
 _MACHINES = ("x86_64", "amd64")

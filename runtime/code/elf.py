@@ -1,0 +1,245 @@
+"""Loads an x86-64 ELF relocatable object, as LLVM writes it, into memory that can be executed. Needs no LLVM.
+
+A kernel from the disk cache is called a fraction of a millisecond after it was read, while importing LLVM first costs
+60 to 110 ms. Kernels use little of ELF: four kinds of section, six of relocation, a handful of C functions. Whatever is
+not in the tables below raises `CannotLoad`, and `weft.runtime.code.jit` hands the object to LLVM's own linker instead.
+
+    memory, addresses = load(object_bytes)      # addresses["name"] is valid as long as `memory` is referenced
+
+The memory is one private mapping:
+
+    | .text .rodata  links (one per external function)  |  .data .bss    |
+    | read + execute, once filled                       |  read + write  |
+
+Unwinding tables (.eh_frame) are not loaded: nothing throws through a kernel.
+Source: System V Application Binary Interface, AMD64 Architecture Processor Supplement, chapter 4.
+"""
+
+import collections
+import ctypes
+import functools
+import mmap
+import os
+import struct
+
+import numpy as np
+
+# What LLVM calls where it has no instruction: memory intrinsics, `frem`, and rounding and fma on CPUs before AVX.
+EXTERNAL_FUNCTIONS = frozenset(
+    ("memcpy", "memmove", "memset")
+    + ("fmod", "fma", "floor", "ceil", "trunc", "rint", "roundeven")
+    + ("fmodf", "fmaf", "floorf", "ceilf", "truncf", "rintf", "roundevenf")
+)
+
+_FILE_HEADER = struct.Struct("<7s9xHH20xQ12xHH")  # class, type, machine, sections: offset, count, index of names
+_OBJECT_FOR_X86_64 = (b"\x7fELF\x02\x01\x01", 1, 62)
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_Section = collections.namedtuple("_Section", "name type flags address offset size link info alignment entry_size")
+_SYMBOL = np.dtype("<u4, u1, u1, <u2, <i8, <i8")
+_SYMBOL.names = ("name", "info", "other", "section", "value", "size")
+_RELOCATION = np.dtype("<i8, <u4, <u4, <i8")
+_RELOCATION.names = ("offset", "kind", "symbol", "addend")
+_SYMTAB, _RELA, _NOBITS = 2, 4, 8
+_WRITE, _ALLOC = 1, 2
+_UNDEFINED = 0
+
+# By name, because only names tell constructors (.ctors, .init_array) from data; those are for LLVM's linker.
+_LOADED_SECTIONS = (".text", ".rodata", ".data", ".bss")
+_SKIPPED_SECTIONS = (".eh_frame", ".note")
+
+# How a kind of relocation is computed; 0 for kinds this loader does not know.
+_RELATIVE, _THROUGH_SLOT, _ABSOLUTE = 1, 2, 3
+_RULES = np.zeros(64, np.int8)
+_RULES[[2, 4]] = _RELATIVE  # R_X86_64_PC32, PLT32
+_RULES[[9, 41, 42]] = _THROUGH_SLOT  # R_X86_64_GOTPCREL, GOTPCRELX, REX_GOTPCRELX
+_RULES[1] = _ABSOLUTE  # R_X86_64_64
+
+# A link is an address slot, then `jmp *slot(%rip)`: a call reaches any distance through it, a load reads the slot.
+_LINK = struct.Struct("<Q2si2x")
+_JUMP_AT, _JUMP, _JUMP_BACK = 8, b"\xff\x25", -14
+
+
+class CannotLoad(Exception):
+    """The object needs something this loader does not do; the message says what."""
+
+
+class _Object(collections.namedtuple("_Object", "data sections symbols names")):
+    """The file's bytes, its sections, its symbols (an array of _SYMBOL) and the text their names point into."""
+
+    __slots__ = ()
+
+    def name(self, symbol):
+        return _text(self.names, int(self.symbols["name"][symbol]))
+
+
+def load(data):
+    """Map, relocate and protect an object file; returns (memory, {global symbol: address}).
+
+    Raises CannotLoad for an object outside the tables of this module, and where the system forbids new executable
+    memory. The memory is never writable and executable at once.
+    """
+    try:
+        file = _read(data)
+        relocations = _read_relocations(file)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CannotLoad(f"not a whole ELF object: {error}") from error
+    places, links, writable_at, size_bytes = _layout(file, relocations)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, size_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    image = np.frombuffer(memory, np.uint8)
+    base = image.ctypes.data
+    addresses = _symbol_addresses(file.symbols, places, links, base)
+    _fill(memory, file, places)
+    _write_links(memory, file, links, addresses)
+    for section, table in relocations:
+        _relocate(image, file, table, places[section] + table["offset"], addresses, links)
+    _make_executable(base, writable_at)
+    return memory, _global_addresses(file, addresses)
+
+
+@functools.cache
+def external_address(name):
+    """The address of one of EXTERNAL_FUNCTIONS in this process. Raises CannotLoad if it has no such function."""
+    function = getattr(_process(), name, None) if name in EXTERNAL_FUNCTIONS else None
+    if function is None:
+        raise CannotLoad(f"refers to {name!r}, which is not among the library functions a kernel may call")
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+def _read(data):
+    *kind, start, count, names = _FILE_HEADER.unpack_from(data)
+    if tuple(kind) != _OBJECT_FOR_X86_64:
+        raise CannotLoad("not a relocatable ELF object for x86-64")
+    table = data[start : start + _SECTION.size * count]
+    sections = [_Section._make(fields) for fields in _SECTION.iter_unpack(table)]
+    names = _content(data, sections[names])
+    sections = [section._replace(name=_text(names, section.name)) for section in sections]
+    for section in sections:
+        if section.type == _SYMTAB:
+            names = _content(data, sections[section.link])
+            return _Object(data, sections, np.frombuffer(_content(data, section), _SYMBOL), names)
+    raise CannotLoad("the object defines no symbol")
+
+
+def _read_relocations(file):
+    """(section they patch, array of _RELOCATION), for sections that are loaded."""
+    return [
+        (section.info, np.frombuffer(_content(file.data, section), _RELOCATION))
+        for section in file.sections
+        if section.type == _RELA and _is_loaded(file.sections[section.info])
+    ]
+
+
+def _content(data, section):
+    content = data[section.offset : section.offset + section.size]
+    if len(content) != section.size:
+        raise ValueError(f"a section ends at byte {section.offset + section.size} of {len(data)}")
+    return content
+
+
+def _text(names, start):
+    return names[start : names.index(b"\0", start)].decode()
+
+
+def _is_loaded(section):
+    if not section.flags & _ALLOC or section.name.startswith(_SKIPPED_SECTIONS):
+        return False
+    if not section.name.startswith(_LOADED_SECTIONS) or section.alignment > mmap.PAGESIZE:
+        raise CannotLoad(f"section {section.name} of alignment {section.alignment}")
+    return True
+
+
+# --- placing ----------------------------------------------------------------------------------------------------------
+def _layout(file, relocations):
+    """Offsets in the mapping: (of each section or -1, of each symbol's link or -1, of writable data, its end)."""
+    constant, writable = [], []
+    for index, section in enumerate(file.sections):
+        if _is_loaded(section):
+            (writable if section.flags & _WRITE else constant).append(index)
+    linked = _linked_symbols(file.symbols, relocations)
+    places, links = np.full(len(file.sections), -1), np.full(len(file.symbols), -1)
+    end = _round_up(_place(places, file.sections, constant, 0), _LINK.size)
+    links[linked] = end + _LINK.size * np.arange(len(linked))
+    writable_at = _round_up(end + _LINK.size * len(linked), mmap.PAGESIZE)
+    end = max(_place(places, file.sections, writable, writable_at), mmap.PAGESIZE)
+    if end >> 31:
+        raise CannotLoad(f"{end} bytes are too far apart for relative addresses")
+    return places, links, writable_at, end
+
+
+def _place(places, sections, chosen, end):
+    """Assign offsets from `end` on, in file order; returns the new end."""
+    for index in chosen:
+        places[index] = _round_up(end, max(sections[index].alignment, 1))
+        end = int(places[index]) + sections[index].size
+    return end
+
+
+def _round_up(size, alignment):
+    return -(-size // alignment) * alignment
+
+
+def _linked_symbols(symbols, relocations):
+    """The symbols that some relocation reads through a slot, and the external ones."""
+    linked = set()
+    for _, table in relocations:
+        rules = _RULES[np.minimum(table["kind"], len(_RULES) - 1)]
+        if not rules.all():
+            raise CannotLoad(f"relocations of kind {sorted(set(table['kind'][rules == 0].tolist()))}")
+        through_link = (rules == _THROUGH_SLOT) | (symbols["section"][table["symbol"]] == _UNDEFINED)
+        linked.update(table["symbol"][through_link].tolist())
+    return sorted(linked)
+
+
+def _symbol_addresses(symbols, places, links, base):
+    """Of each symbol: where it is placed, the jump of its link if it is external, 0 if it is not loaded."""
+    section = symbols["section"]
+    place = np.where(section < len(places), places[np.minimum(section, len(places) - 1)], -1)
+    external = (section == _UNDEFINED) & (links >= 0)
+    return np.where(place >= 0, base + place + symbols["value"], np.where(external, base + links + _JUMP_AT, 0))
+
+
+def _global_addresses(file, addresses):
+    defined = (file.symbols["section"] != _UNDEFINED) & (file.symbols["info"] >> 4 != 0) & (addresses != 0)
+    return {file.name(symbol): int(addresses[symbol]) for symbol in np.flatnonzero(defined)}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+def _fill(memory, file, places):
+    for section, place in zip(file.sections, places.tolist()):
+        if place >= 0 and section.type != _NOBITS:
+            memory[place : place + section.size] = _content(file.data, section)
+
+
+def _write_links(memory, file, links, addresses):
+    for symbol in np.flatnonzero(links >= 0):
+        external = file.symbols["section"][symbol] == _UNDEFINED
+        target = external_address(file.name(symbol)) if external else int(addresses[symbol])
+        _LINK.pack_into(memory, links[symbol], target, _JUMP, _JUMP_BACK)
+
+
+def _relocate(image, file, table, at, addresses, links):
+    """Patch the references at offsets `at`. P: the place, S: its symbol, A: the addend, G: the slot of the symbol."""
+    symbol, addend, rules = table["symbol"], table["addend"], _RULES[table["kind"]]
+    target = addresses[symbol]
+    if not target.all():
+        raise CannotLoad(f"refers to {file.name(symbol[target == 0][0])!r}, which is not loaded")
+    from_start = np.where(rules == _THROUGH_SLOT, links[symbol], target - image.ctypes.data)
+    _scatter(image, at, from_start + addend - at, "<i4", rules != _ABSOLUTE)  # S + A - P, G + A - P
+    _scatter(image, at, target + addend, "<i8", rules == _ABSOLUTE)  # S + A
+
+
+def _scatter(image, at, values, dtype, chosen):
+    parts = values[chosen].astype(dtype).view(np.uint8).reshape(-1, np.dtype(dtype).itemsize)
+    image[at[chosen, None] + np.arange(parts.shape[1])] = parts
+
+
+def _make_executable(base, size_bytes):
+    if size_bytes and _process().mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size_bytes), 5):  # read | execute
+        raise CannotLoad(f"the system refuses executable memory: {os.strerror(ctypes.get_errno())}")
+
+
+@functools.cache
+def _process():
+    return ctypes.CDLL(None, use_errno=True)

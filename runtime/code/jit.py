@@ -1,0 +1,256 @@
+"""From LLVM IR text to machine code that can be called. The only file that imports LLVM.
+
+    text --compile_text--> object file (bytes, may be kept on disk) --link--> Library --address("f")--> int
+
+    library = link(compile_text(text))
+    axpy = ctypes.CFUNCTYPE(None, ctypes.c_int64, ...)(library.address("axpy"))
+
+Kernels are written with explicit vectors, folded constants and hoisted invariants, so no LLVM optimisation pass runs:
+they gained nothing in run time and doubled the compile time. Linking has three engines, chosen by the environment
+variable WEFT_JIT because a wrong linker can only be told from a wrong kernel by trying another one:
+
+    elf     our own loader, `weft.runtime.code.elf`. The default on x86-64 Linux: a cached kernel runs without LLVM.
+    lljit   LLVM's current linker. The default elsewhere, and where `elf` meets an object it does not know.
+    mcjit   LLVM's previous linker, the most widely used one on Windows and 64-bit ARM. Unlike the others it ends the
+            process on a damaged object, and takes any function of the process for an external one.
+
+WEFT_CPU=x86-64-v2, -v3 or -v4 compiles for that level instead of this machine's CPU, so that the narrower kernels can
+be tested on a wide machine.
+"""
+
+import functools
+import importlib
+import itertools
+import os
+import sys
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.compiler.target import target_for
+from weft.runtime.code import elf
+
+ENGINES = ("elf", "lljit", "mcjit")
+_LEVELS = {"x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
+# Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
+_CODEGEN_LEVEL = 2
+_library_numbers = itertools.count()
+# Held while code is made, from the imports that takes to the loaded library. A fork waits for it: a child would wait
+# for ever for a thread that it does not have, if that held one of LLVM's locks or was importing a module. One lock
+# for all who make code, so that no two can wait for each other; reentrant, because a program asks for kernels.
+compiling = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # networkx imports logging, which locks itself for a fork. Who registers last locks first: had logging done so after
+    # this, a fork would hold its lock and wait for a thread that waits for it.
+    importlib.import_module("logging")
+    os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
+
+
+def is_compiling():
+    """Whether code is being made, in whatever thread. (From Python 3.14 on the lock can be asked.)"""
+    return not repr(compiling).startswith("<unlocked")
+
+
+class Target(NamedTuple):
+    """What kernels are compiled for, known without LLVM so that it can be part of a cache key.
+
+    cpu and features describe the processor in the operating system's words; with WEFT_CPU they are LLVM's level name
+    and nothing. float_lanes: how many float32 a kernel's vectors hold (16 fill an AVX-512 register).
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    float_lanes: int
+
+
+class Library:
+    """Linked code, alive as long as this object: reference it while any of its addresses may be called.
+
+    engine names the linker that was used; refusal says why it is not the chosen one, or is None.
+    """
+
+    __slots__ = ("engine", "refusal", "_owner", "_find")
+
+    def __init__(self, engine, owner, find, refusal=None):
+        self.engine = engine
+        self.refusal = refusal
+        self._owner = owner
+        self._find = find
+
+    def address(self, name):
+        """The address of a global function. Raises KeyError if the object defines none of that name."""
+        try:
+            with compiling:
+                found = self._find(name)
+        except RuntimeError as error:  # LLJIT links now, and prints which function it lacks if it does not know one
+            raise KeyError(f"the object gives no global symbol {name!r}: {error}") from error
+        if not found:
+            raise KeyError(f"the object gives no global symbol {name!r}")
+        return found
+
+    def __repr__(self):
+        return f"Library(engine={self.engine!r})"
+
+
+def compile_text(ir):
+    """Object code of a module in LLVM IR text, for `target()`. Raises RuntimeError, with LLVM's words, on bad text.
+
+    The code is position independent: within an object every reference is relative to the instruction.
+    """
+    with compiling:
+        return _machine().emit_object(_parse(ir))
+
+
+def assembly(ir):
+    """The assembly text of what compile_text gives."""
+    with compiling:
+        return _machine().emit_assembly(_parse(ir))
+
+
+def link(object_bytes):
+    """Load object code with the engine of WEFT_JIT; an object that `elf` refuses goes to `lljit`, which is noted."""
+    with compiling:
+        return _LINKERS[_engine()](object_bytes)
+
+
+def target():
+    """The Target of this process. Reads /proc/cpuinfo, or asks LLVM where there is none."""
+    return _describe(os.environ.get("WEFT_CPU", ""))
+
+
+def kernel_target():
+    """What the compiler knows of that processor."""
+    return target_for(target().float_lanes)
+
+
+@functools.cache
+def _describe(level):
+    machine = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
+    triple = f"{machine}-{sys.platform}"
+    if level:
+        if level not in _LEVELS:
+            raise ValueError(f"WEFT_CPU={level}: must be one of {', '.join(_LEVELS)}")
+        return Target(triple, level, "", _LEVELS[level])
+    cpu, features = _processor()
+    return Target(triple, cpu, features, 16 if "avx512f" in features.split() else 8)
+
+
+def _processor():
+    """(model, sorted feature flags) of the first processor."""
+    try:
+        # Unbuffered, because the kernel makes the text as it is read, and for a hundred processors that takes a while.
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            lines = file.read(8192).decode(errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        binding = _llvm()
+        features = binding.get_host_cpu_features()
+        return binding.get_host_cpu_name(), " ".join(sorted(name for name, present in features.items() if present))
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    names = ("vendor_id", "cpu family", "model", "stepping", "model name", "cpu implementer", "cpu part", "cpu variant")
+    flags = fields.get("flags") or fields.get("features") or ""
+    return " ".join(fields[name] for name in names if name in fields), " ".join(sorted(flags.split()))
+
+
+def _engine():
+    engine = os.environ.get("WEFT_JIT") or _default_engine()
+    if engine not in ENGINES:
+        raise ValueError(f"WEFT_JIT={engine}: must be one of {', '.join(ENGINES)}")
+    return engine
+
+
+def _default_engine():
+    return "elf" if target().triple == "x86_64-linux" else "lljit"
+
+
+# --- LLVM -------------------------------------------------------------------------------------------------------------
+@functools.cache
+def _llvm():
+    # Imported here, at the first compile, because it maps a 180 MB library (60 to 110 ms) and a process whose kernels
+    # are all in the disk cache never needs it.
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+def _machine():
+    return _cached_machine(target())
+
+
+@functools.cache
+def _cached_machine(wanted):
+    return _new_machine(wanted)
+
+
+def _new_machine(wanted):
+    binding = _llvm()
+    if wanted.cpu in _LEVELS:
+        cpu, features = wanted.cpu, ""
+    else:
+        cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    return binding.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="small"
+    )
+
+
+def _parse(ir):
+    binding = _llvm()
+    # A context of its own: in the global one, types and metadata of every kernel ever compiled would pile up.
+    module = binding.parse_assembly(ir, binding.create_context())
+    module.verify()
+    return module
+
+
+def _link_elf(object_bytes):
+    try:
+        memory, addresses = elf.load(object_bytes)
+    except elf.CannotLoad as refusal:
+        return _link_lljit(object_bytes, refusal=str(refusal))
+    return Library("elf", memory, addresses.get)
+
+
+@functools.cache
+def _lljit():
+    return _llvm().create_lljit_compiler()
+
+
+def _link_lljit(object_bytes, refusal=None):
+    jit, name = _lljit(), f"weft{next(_library_numbers)}"
+    builder = _llvm().JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+    trackers = _unseen([builder.link(jit, name)])
+
+    def find(symbol):
+        tracker = jit.lookup(name, symbol)
+        trackers.item().append(tracker)
+        return tracker[symbol]
+
+    return Library("lljit", trackers, find, refusal)
+
+
+def _link_mcjit(object_bytes):
+    binding = _llvm()
+    # One engine per library: a shared one cannot give memory back.
+    empty = binding.parse_assembly("", binding.create_context())
+    engine = binding.create_mcjit_compiler(empty, _new_machine(target()))
+    engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
+    engine.finalize_object()
+    held = _unseen(engine)
+    return Library("mcjit", held, lambda symbol: held.item().get_function_address(symbol))
+
+
+def _unseen(owner):
+    """A holder that hides what it holds from the garbage collector, as NumPy's arrays do.
+
+    llvmlite's objects free their code in finalizers, which the collector calls in any order for a cycle: a context
+    before the modules in it, code before a finalizer of the user's that calls it. Hidden, they go with the holder,
+    after all finalizers, and one after the other.
+    """
+    holder = np.empty((), object)
+    holder[()] = owner
+    return holder
+
+
+_LINKERS = {"elf": _link_elf, "lljit": _link_lljit, "mcjit": _link_mcjit}

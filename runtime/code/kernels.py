@@ -1,0 +1,185 @@
+"""Native kernels by name: from memory, from the disk cache, or compiled now.
+
+Eager mode needs one kernel per transcendental op and dtype, two per reduction, and the matrix product; each is built
+once ever per machine. Data addresses come from NumPy through ctypes.
+"""
+
+import ctypes
+
+import numpy as np
+
+from ...compiler import eager_kernels
+from ...compiler.emit.builder import Module
+from ...compiler.emit.gemm import emit_gemm, scratch_bytes
+from ...compiler.emit.gemv import emit_gemv
+from . import jit
+from .cache import default_cache, pack, unpack
+
+_libraries = {}
+_functions = {}
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+
+ARRAY_DATA_OFFSET = 16
+_word = ctypes.c_size_t.from_address
+_probe = np.zeros(3)
+if _word(id(_probe) + ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
+    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
+
+
+def address_of(array):
+    """Where an array's elements begin. `array.ctypes.data` says the same at ten times the cost."""
+    return _word(id(array) + ARRAY_DATA_OFFSET).value
+
+
+def library(key, make_text):
+    """The loaded library for `key`, whose IR text `make_text()` gives if it must be compiled."""
+    found = _libraries.get(key)
+    if found is None:
+        with jit.compiling:
+            found = _libraries.get(key) or _load(key, make_text)
+            _libraries[key] = found
+    return found
+
+
+def _load(key, make_text):
+    cache = default_cache()
+    entry = cache.get(key)
+    if entry is not None:
+        return jit.link(unpack(entry.payload)[1])
+    code = jit.compile_text(make_text())
+    cache.put(key, pack({}, code))
+    return jit.link(code)
+
+
+def _function(key, make_text, name, argument_types):
+    function = _functions.get(key)
+    if function is None:
+        address = library(key, make_text).address(name)
+        # PYFUNCTYPE keeps the interpreter lock: releasing it costs more than a small kernel takes.
+        function = _functions[key] = ctypes.PYFUNCTYPE(None, *argument_types)(address)
+    return function
+
+
+# --- elementwise ----------------------------------------------------------------------------------------------------
+def elementwise(op, dtypes, attributes):
+    """The kernel of an op: (address of the addresses of contiguous arrays of one shape, the result's last; size)."""
+    names = ",".join(d.name for d in dtypes)
+    key = f"eager {op.name} {names} {sorted(attributes.items())}"
+    function = _functions.get(key)
+    if function is None:
+        function = _function(
+            key,
+            lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target()),
+            "weft_kernel",
+            (_POINTER, _SIZE),
+        )
+    return function
+
+
+def elementwise_address(op, dtypes, attributes, single):
+    """The address of a kernel of an op some of whose operands are one for all elements (eager_kernels.py)."""
+    names = ",".join(d.name for d in dtypes)
+    key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
+    text = lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target(), single)  # noqa: E731
+    return library(key, text).address("weft_kernel")
+
+
+def run_elementwise(op, dtypes, attributes, arrays, out):
+    """op on contiguous arrays of out's shape, into out."""
+    table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))
+    elementwise(op, dtypes, attributes)(ctypes.addressof(table), out.size)
+    return out
+
+
+# --- reductions -----------------------------------------------------------------------------------------------------
+def reduction(op, dtype, outer, n, inner):
+    """The kernel that reduces the middle of three dimensions: (kernel, the sizes it takes after the two addresses)."""
+    key, text, sizes = _reduction(op, dtype, outer, n, inner)
+    return _function(key, text, "weft_kernel", (_POINTER, _POINTER, *(_SIZE,) * len(sizes))), sizes
+
+
+def reduction_address(op, dtype, outer, n, inner):
+    """(the address of that kernel, the sizes)."""
+    key, text, sizes = _reduction(op, dtype, outer, n, inner)
+    return library(key, text).address("weft_kernel"), sizes
+
+
+def _reduction(op, dtype, outer, n, inner):
+    form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
+    key = f"eager {op.name} {dtype.name} {form}"
+    return key, lambda: eager_kernels.reduction_text(op, dtype, form, jit.kernel_target()), sizes
+
+
+# --- matrix product -------------------------------------------------------------------------------------------------
+def _product_text(emit, element):
+    module = Module(jit.kernel_target())
+    emit(module, element, module.target)
+    return str(module)
+
+
+def gemm_address(element):
+    """The address of weft_gemm_f32 or weft_gemm_f64."""
+    return library(f"gemm {element}", lambda: _product_text(emit_gemm, element)).address(f"weft_gemm_{element}")
+
+
+def gemv_address(element):
+    """The address of weft_gemv_f32 or weft_gemv_f64: any product too, but faster where it has one row or one column."""
+    loaded = library(f"gemv {element}", lambda: _product_text(emit_gemv, element))
+    begin = ctypes.PYFUNCTYPE(None, _POINTER)(loaded.address(f"weft_gemv_{element}_begin"))
+    begin(gemm_address(element))
+    return loaded.address(f"weft_gemv_{element}")
+
+
+_ROUTINES = {"gemm": gemm_address, "gemv": gemv_address}
+
+
+def routine(symbol):
+    """The address of a routine that programs call, such as "gemm_f32"."""
+    name, element = symbol.split("_")
+    return _ROUTINES[name](element)
+
+
+_GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
+
+
+def product_address(dtype, shape, k):
+    """(address of the kernel, bytes of scratch memory) of `product`."""
+    element = "f32" if dtype == np.float32 else "f64"
+    find = gemv_address if 1 in shape[-2:] else gemm_address
+    return find(element), scratch_bytes(element, k, jit.kernel_target()) + 64
+
+
+def product(dtype, shape, k):
+    """(kernel, bytes of scratch memory it needs) for matrices of this type whose product has this shape, k terms each.
+    Takes address, row stride and column stride in elements of both; address and row stride of the result; m, n, k;
+    the address of the scratch memory, a multiple of 64."""
+    element = "f32" if dtype == np.float32 else "f64"
+    find = gemv_address if 1 in shape[-2:] else gemm_address
+    function = _functions.get((find, element))
+    if function is None:
+        function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
+    return function, scratch_bytes(element, k, jit.kernel_target()) + 64
+
+
+def run_gemm(x, y, out):
+    """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
+    size = out.itemsize
+    m, n, k = x.shape[-2], y.shape[-1], x.shape[-1]
+    function, n_bytes = product(out.dtype, out.shape, k)
+    scratch = np.empty(n_bytes, np.uint8)
+    scratch_address = (address_of(scratch) + 63) & ~63
+    x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
+    x_data, y_data, out_data = address_of(x), address_of(y), address_of(out)
+    for batch in range(out.shape[0]):
+        function(
+            x_data + batch * x.strides[0],
+            *x_strides[1:],
+            y_data + batch * y.strides[0],
+            *y_strides[1:],
+            out_data + batch * out.strides[0],
+            n,
+            m,
+            n,
+            k,
+            scratch_address,
+        )

@@ -1,0 +1,106 @@
+"""From structures of native functions as Python objects to the memory that native code reads.
+
+    packed = Packed(Entry(op=add, operands=[0, 1]))
+    packed.words        # a NumPy array of words: what a builtin method has for `self`
+    packed.address
+
+The memory holds addresses; `held` keeps alive what lies there. It is a copy: what native code writes is read with
+`packed.read("calls")`.
+"""
+
+import ctypes
+import struct
+
+import numpy as np
+
+from ...compiler.translate.kinds import (
+    Atomic,
+    Function,
+    Inline,
+    Number,
+    Pointer,
+    Rows,
+    Struct,
+    kind_of,
+    places_of,
+    stride_of,
+    struct_bytes,
+)
+
+_CODES = {"i64": "<q", "i32": "<i", "f64": "<d", "ptr": "<Q"}
+
+
+class Packed:
+    """A structure's memory, and all that it points to."""
+
+    def __init__(self, struct_object):
+        self.kind, self.held, self._known = type(struct_object), [], {}
+        self.words = self._words(struct_bytes(self.kind))
+        self.address = _address(self.words)
+        self._known[id(struct_object)] = self.address
+        self._fill(self.words.view(np.uint8), 0, struct_object)
+
+    def read(self, name):
+        """A number that is there now."""
+        place = places_of(self.kind)[name]
+        kind = kind_of(place.kind.item) if isinstance(place.kind, Atomic) else place.kind
+        (value,) = struct.unpack_from(_CODES[kind.memory.element], self.words, place.offset)
+        return type(kind.zero)(value) if isinstance(kind, Number) and kind.zero is not None else value
+
+    def _words(self, n_bytes):
+        words = np.zeros(-(-n_bytes // 8), np.int64)
+        self.held.append(words)
+        return words
+
+    def _fill(self, memory, offset, struct_object):
+        self.held.append(struct_object)
+        for name, place in places_of(type(struct_object)).items():
+            self._put(memory, offset + place.offset, place.kind, getattr(struct_object, name))
+
+    def _put(self, memory, offset, kind, value):
+        if isinstance(kind, Rows):
+            stride = stride_of(kind.item)
+            table = self._words(stride * max(len(value), 1))
+            struct.pack_into("<Qq", memory, offset, _address(table), len(value))
+            self._put_items(table.view(np.uint8), 0, kind_of(kind.item), stride, value)
+        elif isinstance(kind, Inline):
+            items = [value] if kind.count is None else value
+            self._put_items(memory, offset, kind_of(kind.item), stride_of(kind.item), items)
+        elif isinstance(kind, Atomic):
+            self._put(memory, offset, kind_of(kind.item), value.value)
+        else:
+            code = _CODES[kind.memory.element]
+            struct.pack_into(code, memory, offset, self._word(kind, value))
+
+    def _put_items(self, memory, offset, kind, stride, items):
+        for k, item in enumerate(items):
+            if isinstance(kind, Pointer):
+                self._fill(memory, offset + k * stride, item)
+            else:
+                self._put(memory, offset + k * stride, kind, item)
+
+    def _word(self, kind, value):
+        """What stands in the memory for a value."""
+        if isinstance(kind, Number):
+            return 0 if value is None else value
+        if value is None and isinstance(kind, (Pointer, Function)):
+            return 0
+        self.held.append(value)
+        if isinstance(kind, Pointer):
+            return self._pointer(value)
+        if isinstance(kind, Function):
+            return value if isinstance(value, int) else ctypes.cast(value, ctypes.c_void_p).value
+        return id(value)
+
+    def _pointer(self, struct_object):
+        """One structure lies in one place, however often it is referred to."""
+        assert isinstance(struct_object, Struct), struct_object
+        if id(struct_object) not in self._known:
+            words = self._words(struct_bytes(type(struct_object)))
+            self._known[id(struct_object)] = _address(words)
+            self._fill(words.view(np.uint8), 0, struct_object)
+        return self._known[id(struct_object)]
+
+
+def _address(array):
+    return array.__array_interface__["data"][0]

@@ -1,0 +1,266 @@
+"""Calling an op in eager mode in native code: `weft_eager_call` stands in place of Op.__call__ (eager_native.py).
+
+It does what gate.py: apply_eagerly does for operands whose plan has a Routine (eager_words.py): looks the plan up,
+makes the result's array, runs the kernels, makes the tensor, and its node if one of the operands requires gradients.
+Everything else departs to Python, which can do all of it. The sources are of the subset (docs/native.md).
+"""
+
+from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
+from ...compiler.translate.language import SLOT, address_of, cast, keep, load_at, native, require
+from ..code.native_kinds import TensorObject, as_double, compare, has_error
+from ..state.modes import watching
+from ..state.size import Size
+from ..state.tensor import Tensor
+from .eager_nodes import new_tensor, record
+from .eager_views import new_view
+from .eager_words import (
+    ELEMENTWISE,
+    HASH_MASK,
+    N_PLANS,
+    REDUCTION,
+    ArrayObject,
+    NodeRow,
+    Operand,
+    Place,
+    Routine,
+    Step,
+    Words,
+    is_subtype,
+    thread_number,
+    thread_state,
+)
+
+WORDS = Words()
+LARGEST_EXACT = 9007199254740992.0  # integers up to it are floats
+call_op = None  # the Python function that calls an op, set by eager_native.py before this is loaded
+
+
+@native(form=SLOT, slow="call_op", name="weft_eager_call")
+def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
+    if load_at(I64, WORDS.replaying, 0) != 0:
+        return WORDS.replay(op, operands, attributes)
+    require(thread_number(thread_state()) == WORDS.thread)
+    # Nobody is to be shown the nodes.
+    require(len(cast(List, watching)) == 0)
+    modes = WORDS.modes
+    require(modes.get("frame", None) is None)
+    default_dtype = keep(modes.get("default_dtype", WORDS.default_dtype))
+    routine = routine_for(WORDS, op, default_dtype, operands, attributes)
+    required = 0
+    if routine.is_floating and modes.get("grad_enabled", WORDS.grad_enabled) is not False:
+        required = which_require(operands)
+    row = cast(NodeRow, routine.nodes[required])
+    require(row.is_known)
+    if routine.is_view:
+        out = new_view(WORDS, routine, cast(TensorObject, operands[0]))
+    else:
+        out = computed(WORDS, routine, operands)
+    if row.makes_node:
+        record(WORDS, routine, row, operands, out)
+    WORDS.calls_taken += 1
+    return out
+
+
+# --- finding the routine ----------------------------------------------------------------------------------------------
+@native(inline=True)
+def routine_for(words: Words, op: Object, default_dtype: Object, operands: Tuple, attributes: Maybe(Dict)) -> Routine:
+    at = hash_of(op, operands) & (N_PLANS - 1)
+    if not matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes):
+        at = at ^ 1
+        require(matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes))
+    return cast(Routine, words.plans[at])
+
+
+@native(inline=True)
+def is_tensor(x: Object) -> Bool:
+    return type(x) is Tensor or is_subtype(type(x), Tensor) != 0
+
+
+@native()
+def hash_of(op: Object, operands: Tuple) -> I64:
+    """The same as `hash_in_python` of eager_native.py."""
+    h = id(op) >> 4
+    for x in operands:
+        if is_tensor(x):
+            data = cast(TensorObject, x)._data
+            if data is not None:
+                h = hash_with(h, cast(ArrayObject, data))
+    return h ^ (h >> 11)
+
+
+@native(inline=True)
+def hash_with(h: I64, array: ArrayObject) -> I64:
+    found = (h * 31 + (id(array.dtype) >> 4)) & HASH_MASK
+    sizes = array.shape
+    for d in range(array.ndim):
+        found = (found * 31 + load_at(I64, sizes, d)) & HASH_MASK
+    return found
+
+
+@native()
+def matches(routine: Routine, op: Object, default_dtype: Object, operands: Tuple, attributes: Maybe(Dict)) -> Bool:
+    if routine.op is not op or routine.default_dtype is not default_dtype or len(routine.operands) != len(operands):
+        return False
+    for i in range(len(operands)):
+        if not fits(operands[i], routine.operands[i]):
+            return False
+    return has_attributes(routine, attributes)
+
+
+@native()
+def fits(x: Object, wanted: Operand) -> Bool:
+    if wanted.is_number:
+        return type(x) is wanted.kind
+    if not is_tensor(x):
+        return False
+    data = cast(TensorObject, x)._data
+    return data is not None and is_array(cast(ArrayObject, data), wanted) and is_contiguous(cast(ArrayObject, data))
+
+
+@native()
+def is_array(array: ArrayObject, wanted: Operand) -> Bool:
+    """Whether type and shape are those that are wanted."""
+    if array.dtype is not wanted.kind or array.ndim != len(wanted.shape):
+        return False
+    return has_shape(array.shape, wanted)
+
+
+@native(inline=True)
+def is_contiguous(array: ArrayObject) -> Bool:
+    return array.flags & 1 != 0
+
+
+@native(inline=True)
+def has_shape(sizes: Address, wanted: Operand) -> Bool:
+    same = True
+    for d in range(len(wanted.shape)):
+        same = same and load_at(I64, sizes, d) == wanted.shape[d]
+    return same
+
+
+@native()
+def has_attributes(routine: Routine, attributes: Maybe(Dict)) -> Bool:
+    if attributes is None:
+        return len(routine.attributes) == 0
+    if len(attributes) != len(routine.attributes):
+        return False
+    for wanted in routine.attributes:
+        found = attributes.get(wanted.name)
+        if found is None:
+            return False
+        if not are_alike(found, wanted.value):
+            return False
+    return True
+
+
+@native()
+def are_alike(x: Object, y: Object) -> Bool:
+    """Equal and of one kind: 2 is not 2.0, and 0.0 not -0.0."""
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if type(x) is tuple or type(x) is Size:
+        return are_alike_in_order(cast(Tuple, x), cast(Tuple, y))
+    if type(x) is float:
+        return as_double(x) == as_double(y) and as_double(x) != 0.0
+    return (type(x) is int or type(x) is str) and compare(x, y, 2) == 1
+
+
+@native()
+def are_alike_in_order(x: Tuple, y: Tuple) -> Bool:
+    if len(x) != len(y):
+        return False
+    same = True
+    for i in range(len(x)):
+        same = same and are_alike(x[i], y[i])
+    return same
+
+
+@native()
+def which_require(operands: Tuple) -> I64:
+    """Bit k says whether operand k requires gradients."""
+    found = 0
+    bit = 1
+    for x in operands:
+        if is_tensor(x) and cast(TensorObject, x)._requires_grad is not False:
+            found = found | bit
+        bit += bit
+    return found
+
+
+# --- computing --------------------------------------------------------------------------------------------------------
+@native()
+def computed(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+    null = words.null
+    array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
+    require(array is not None)
+    fill_slots(words, routine, operands, array)
+    run(words, routine)
+    return new_tensor(words, array)
+
+
+@native()
+def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObject):
+    n = len(operands)
+    for i in range(n):
+        if routine.operands[i].is_number:
+            put_number(words, i, operands[i])
+            words.slots[i] = words.numbers_at + 8 * i
+        else:
+            words.slots[i] = cast(ArrayObject, cast(TensorObject, operands[i])._data).data
+    words.slots[n] = array.data
+    for i in range(len(routine.fixed)):
+        words.slots[n + 1 + i] = routine.fixed[i]
+
+
+@native(inline=True)
+def put_number(words: Words, i: I64, x: Object):
+    value = as_double(x)
+    if type(x) is not float:
+        require(value <= LARGEST_EXACT and value >= -LARGEST_EXACT and has_error() is None)
+    words.numbers[i] = value
+
+
+@native()
+def run(words: Words, routine: Routine):
+    for step in routine.steps:
+        run_step(words, step)
+
+
+@native()
+def run_step(words: Words, step: Step):
+    if step.kind == ELEMENTWISE:
+        run_elementwise(words, step)
+    elif step.kind == REDUCTION:
+        x = place_of(words, step.places[0])
+        out = place_of(words, step.places[1])
+        step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
+    else:
+        run_product(words, step)
+
+
+@native()
+def run_elementwise(words: Words, step: Step):
+    n = len(step.places)
+    for k in range(len(step.strides)):
+        words.table[n + k] = step.strides[k]
+    for i in range(step.rounds):
+        for k in range(len(step.places)):
+            words.table[k] = place_of(words, step.places[k]) + i * step.places[k].stride
+        step.elementwise(address_of(words.table), step.size)
+
+
+@native(inline=True)
+def run_product(words: Words, step: Step):
+    """numbers: row and column strides of both, rows, columns and terms, scratch memory."""
+    x = place_of(words, step.places[0])
+    y = place_of(words, step.places[1])
+    out = place_of(words, step.places[2])
+    at = step.numbers
+    step.product(x, at[0], at[1], y, at[2], at[3], out, at[5], at[4], at[5], at[6], at[7])
+
+
+@native(inline=True)
+def place_of(words: Words, place: Place) -> I64:
+    return words.slots[place.slot] + place.offset

@@ -1,0 +1,62 @@
+"""Views that eager mode makes in native code, as tensor.py: show does; of the subset (docs/native.md)."""
+
+from ...compiler.translate.kinds import List
+from ...compiler.translate.language import cast, keep, native, require
+from ..code.native_kinds import TensorObject, new_list
+from ..state.tensor import _SHARERS_CHECKED
+from .eager_nodes import new_storage, new_tensor
+from .eager_words import ArrayObject, Routine, StorageObject, Words, new_weak_reference
+
+
+@native()
+def new_view(words: Words, routine: Routine, shown: TensorObject) -> TensorObject:
+    """A tensor that shows the memory of another one, and shares its version."""
+    sharers_are_few(shown)
+    array = keep(cast(ArrayObject, shown._data))
+    flags = array.flags & routine.kept_flags
+    data = array.data + routine.offset
+    null = words.null
+    view = words.new_view(
+        words.array_class, routine.dtype, routine.ndim, routine.shape, routine.strides, data, flags, null
+    )
+    require(view is not None)
+    require(words.set_base(view, array) == 0)
+    out = new_tensor(words, view)
+    out._storage = shared_storage(words, shown)
+    append_sharer(words, cast(StorageObject, out._storage), out)
+    base = keep(shown._base)
+    if base is None:
+        out._base = shown
+    else:
+        out._base = base
+    return out
+
+
+@native(inline=True)
+def sharers_are_few(shown: TensorObject):
+    """From time to time the dead ones are dropped, which is Python's business."""
+    if shown._storage is not None:
+        sharers = cast(StorageObject, shown._storage).sharers
+        if sharers is not None:
+            require(len(cast(List, sharers)) & _SHARERS_CHECKED < _SHARERS_CHECKED - 1)
+
+
+@native()
+def shared_storage(words: Words, shown: TensorObject) -> StorageObject:
+    """The storage of a tensor that is about to be shared: it knows its first sharer."""
+    if shown._storage is None:
+        made = new_storage(words)
+        # Making it may have run code that has made one.
+        require(shown._storage is None and shown._base is None)
+        shown._storage = made
+    storage = keep(cast(StorageObject, shown._storage))
+    if storage.sharers is None:
+        storage.sharers = new_list(0)
+        append_sharer(words, storage, shown)
+    return storage
+
+
+@native()
+def append_sharer(words: Words, storage: StorageObject, tensor: TensorObject):
+    reference = new_weak_reference(tensor, words.null)
+    cast(List, storage.sharers).append(reference)

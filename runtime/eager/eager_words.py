@@ -1,0 +1,248 @@
+"""What native code of eager mode (eager_call.py) reads: an op's plan as structures of numbers, addresses and objects.
+
+    Words --plans--> Routine: operands and attributes that it is for
+                        |--steps--> Step: a kernel, and where in the slots its operands and its result are
+                        `--nodes--> NodeRow: what the node of its result is, by which operands require gradients
+
+A slot is the address of an operand's elements, of the result's, or of memory that stays where it is.
+"""
+
+import ctypes
+
+import numpy as np
+
+from ...compiler.translate.kinds import (
+    F64,
+    I32,
+    I64,
+    Address,
+    Bool,
+    Borrowed,
+    Dict,
+    Function,
+    Inline,
+    List,
+    Maybe,
+    Object,
+    ObjectKind,
+    Rows,
+    Steals,
+    Struct,
+    Tuple,
+)
+from ...compiler.translate.language import External
+from ..state.tensor import Storage
+from .node import AccumulateGrad, Node, Recording, Saved
+
+N_PLANS = 2048  # a power of 2
+HASH_MASK = (1 << 40) - 1
+MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
+ELEMENTWISE, REDUCTION, PRODUCT = range(3)
+KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
+
+ArrayObject = ObjectKind(
+    "Array",
+    np.ndarray,
+    {
+        "data": ("array_data", I64),
+        "ndim": ("array_ndim", I32),
+        "shape": ("array_shape", Address),
+        "strides": ("array_strides", Address),
+        "dtype": ("array_dtype", Object),
+        "flags": ("array_flags", I32),
+    },
+)
+NODE_FIELDS = (
+    "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
+    "recording",
+)  # fmt: skip
+LEAF_FIELDS = ("edges", "sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
+NodeObject = ObjectKind("Node", Node, {name: (f"node_{name}", Object) for name in NODE_FIELDS})
+LeafObject = ObjectKind("Leaf", AccumulateGrad, {name: (f"leaf_{name}", Object) for name in LEAF_FIELDS})
+RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_native", Object)})
+WordsObject = ObjectKind("ArrayOfWords", np.ndarray, {"data": ("array_data", Address)})
+# Of any object: how often it is referred to.
+CountedObject = ObjectKind("Counted", None, {"count": ("refcount", I32)})
+SavedObject = ObjectKind("Saved", Saved, {name: (f"saved_{name}", Object) for name in ("tensor", "version")})
+StorageObject = ObjectKind(
+    "Storage", Storage, {name: (f"storage_{name}", Object) for name in ("version", "sharers", "changes", "exposed")}
+)
+
+
+class Operand(Struct):
+    """kind: the type of a tensor's elements, or the class of a number."""
+
+    kind: Object
+    is_number: Bool
+    shape: Rows(I64)
+
+
+class Attribute(Struct):
+    name: Object
+    value: Object
+
+
+class Place(Struct):
+    """offset: bytes from where the slot points to; stride: bytes from one round of the step to the next."""
+
+    slot: I64
+    offset: I64
+    stride: I64
+
+
+class Step(Struct):
+    """A kernel that runs in `rounds`. The last place is the result's. strides: what the table says after the addresses.
+    numbers: what else the kernel is told."""
+
+    kind: I64
+    elementwise: Function((Address, I64))
+    reduction: Function((I64,) * 5)
+    product: Function((I64,) * 12)
+    places: Rows(Place)
+    strides: Rows(I64)
+    rounds: I64
+    size: I64
+    numbers: Inline(I64, 9)
+
+
+class NodeRow(Struct):
+    """is_known: whether the rest is; makes_node: whether there is one. kind: the node's class. differentiated: 1 for
+    each operand that gets an edge. kept: how each operand is kept; shapes: what stands for it then."""
+
+    is_known: Bool
+    makes_node: Bool
+    kind: Object
+    meta: Object
+    recording: Object
+    differentiated: Rows(I64)
+    kept: Rows(I64)
+    shapes: Rows(Object)
+    reads_out: Bool
+
+
+class Routine(Struct):
+    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps, but
+    strides, and an offset in bytes; kept_flags are those of its array that it takes over."""
+
+    op: Object
+    default_dtype: Object
+    operands: Rows(Operand)
+    attributes: Rows(Attribute)
+    node_attributes: Object
+    steps: Rows(Step)
+    fixed: Rows(I64)
+    dtype: Object
+    ndim: I64
+    shape: Address
+    is_view: Bool
+    strides: Address
+    offset: I64
+    kept_flags: I64
+    is_floating: Bool
+    nodes: Inline(Address, 1 << MOST_OPERANDS)
+
+
+class Given(Struct):
+    """What a derivative is given: the cotangent, the output, an operand. is_read: whether its elements are."""
+
+    is_read: Bool
+    what: Inline(Operand)
+
+
+class Made(Struct):
+    """An array that a derivative makes."""
+
+    dtype: Object
+    ndim: I64
+    shape: Address
+
+
+class Derivative(Struct):
+    """The steps from a cotangent to those of the operands. results: of each edge which of the arrays it gets, or one of
+    the codes below. released: what stands for the operands of a node that has let go of them. spread: steps that write
+    a cotangent that is one number everywhere, as that of a sum is, into memory; spread_at: where that is."""
+
+    given: Rows(Given)
+    steps: Rows(Step)
+    fixed: Rows(I64)
+    made: Rows(Made)
+    results: Rows(I64)
+    has_saved: Bool
+    released: Rows(Object)
+    spread: Rows(Step)
+    spread_at: I64
+
+
+NO_RESULT, COTANGENT = -1, -2
+
+
+class Update(Struct):
+    """The steps of an optimizer's rule for one row. given: what its tensors must be; written: which of them change."""
+
+    given: Rows(Operand)
+    written: Rows(I64)
+    steps: Rows(Step)
+    fixed: Rows(I64)
+
+
+class Words(Struct):
+    """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
+    thread: the number of the one whose modes these are."""
+
+    slow_sweep: Object
+    slow_update: Object
+    replaying: Address
+    replay: Function((Object, Tuple, Maybe(Dict)), Object)
+    thread: I64
+    modes: Dict
+    grad_enabled: Object  # the mode's value where a thread has set none
+    default_dtype: Object
+    zero: Object
+    minus_one: Object
+    sequence: Object  # of nodes: what counts
+    null: Address
+    no_edges: Object
+    array_class: Object
+    new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
+    new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))
+    set_base: Function((Object, Steals(Object)), I32)
+    numbers: Inline(F64, MOST_GIVEN)
+    numbers_at: I64
+    slots: Inline(I64, MOST_SLOTS)
+    table: Inline(I64, 2 * MOST_GIVEN + 2)
+    calls_taken: I64
+    nodes_taken: I64
+    plans: Inline(Address, N_PLANS)
+
+
+def _set_item(pair, k, x):
+    pair[k] = x
+    return 0
+
+
+new_object = External(
+    "PyType_GenericAlloc", (Object, I64), Object, fails="null", python=lambda kind, _: kind.__new__(kind)
+)
+is_subtype = External("PyType_IsSubtype", (Object, Object), I32, quiet=True, python=lambda x, y: int(issubclass(x, y)))
+new_tuple = External("PyTuple_New", (I64,), Tuple, fails="null", python=lambda n: [None] * n)
+set_tuple_item = External(
+    "PyTuple_SetItem", (Tuple, I64, Steals(Object)), I32, fails="nonzero", quiet=True, python=_set_item
+)
+delete_item = External("PyDict_DelItem", (Dict, Object), I32, fails="nonzero", quiet=True)
+insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero", quiet=True)
+replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")
+next_item = External("PyDict_Next", (Dict, Address, Address, Address), I32, quiet=True)
+next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, python=next)
+weak_target = External(
+    "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()
+)
+new_weak_reference = External("PyWeakref_NewRef", (Object, Address), Object, fails="null", quiet=True)
+thread_state = External("PyThreadState_Get", (), Address, quiet=True)
+thread_number = External("PyThreadState_GetID", (Address,), I64, quiet=True)
+
+
+def this_thread():
+    """The number of this thread, which no other gets."""
+    get, number = ctypes.pythonapi.PyThreadState_Get, ctypes.pythonapi.PyThreadState_GetID
+    get.restype, number.argtypes, number.restype = ctypes.c_void_p, (ctypes.c_void_p,), ctypes.c_int64
+    return number(get())

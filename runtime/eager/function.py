@@ -1,0 +1,375 @@
+"""autograd.Function: ops whose forward and backward a user writes in Python."""
+
+import warnings
+import weakref
+from functools import wraps
+from inspect import signature
+from types import FunctionType
+
+import numpy as np
+
+from ...compiler.autodiff import conform
+from ..state.modes import state, watching
+from ..state.tensor import Tensor, show, tensor_of
+from .node import BaseNode, Saved, _check_version, edge_of, named, show_watchers
+from .rebase import check_rebase, rebase
+from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_history
+
+
+class FunctionContext:
+    """What forward hands to backward."""
+
+    def __init__(self):
+        self._given, self._saved, self._node = (), None, None
+        self._dirty = ()
+        self._non_differentiable = ()
+        self._materialize_non_diff_grads = True
+        self.needs_input_grad = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors):
+        self._given = tensors
+
+    def save_for_forward(self, *tensors):
+        """What jvp would read. Forward mode is made of backward passes, so nobody does."""
+
+    def mark_dirty(self, *tensors):
+        """Say that forward has changed these inputs in place. It must return them."""
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors):
+        self._non_differentiable = tensors
+
+    def set_materialize_grads(self, value):
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self):
+        if self._saved is None:
+            if self._node is None:
+                return self._given
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                "already been freed). Specify retain_graph=True if you need to backward through the graph a second "
+                "time."
+            )
+        return tuple([None if s is None else self._restored(s) for s in self._saved])
+
+    @property
+    def saved_variables(self):
+        """saved_tensors by the name it had."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
+    def _restored(self, saved):
+        if saved.__class__ is Saved:
+            _check_version(saved, "a custom Function")
+            return saved.tensor
+        return saved.restored(self._node())
+
+    def _save(self, node, outputs):
+        """Keep what forward has saved, now that it is known which of it are the node's own outputs."""
+        numbers = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
+        self._node = weakref.ref(node)
+        self._saved = [None if x is None else _kept(x, numbers.get(id(x))) for x in self._given]
+        self._given = ()
+
+
+class SavedOutput(Saved):
+    """An output that its own node has saved: the values without the history, which would lead to the node again."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, tensor, index):
+        super().__init__(without_history(tensor))
+        self.index = index
+
+    def restored(self, node):
+        _check_version(self, "a custom Function")
+        return with_history(self.tensor, (node, self.index))
+
+
+def _kept(tensor, index):
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"save_for_backward can only save variables, but argument is of type {type(tensor).__name__}; keep other "
+            "values as attributes of ctx"
+        )
+    return Saved(tensor) if index is None or not tensor._requires_grad else SavedOutput(tensor, index)
+
+
+class FunctionNode(BaseNode):
+    """The node of one call of a Function."""
+
+    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs")
+
+    def __new__(cls, function, context, inputs, outputs, edges):
+        return object.__new__(named(cls, f"{function.__name__}Backward"))
+
+    def __init__(self, function, context, inputs, outputs, edges):
+        super().__init__(edges)
+        self.input_metas = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in inputs]
+        self.function = function
+        self.context = context
+        self.n_outputs = len(outputs)
+        self.metas = [_meta_of(x, context) for x in outputs]
+        self.outputs = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
+
+    def __getattr__(self, name):
+        # In PyTorch the node is the ctx that forward was given.
+        if name.startswith("__") or name in FunctionNode.__slots__:
+            raise AttributeError(name)
+        return getattr(self.context, name)
+
+    def output_index(self, tensor):
+        return self.outputs[id(tensor)]
+
+    def run(self, cotangent):
+        return self.run_all([cotangent])
+
+    def run_all(self, cotangents, **_):
+        if self.context.materialize_grads:
+            missing = [c is None and meta is not None for c, meta in zip(cotangents, self.metas)]
+            cotangents = [Tensor(_zeros(*self.metas[k])) if missing[k] else c for k, c in enumerate(cotangents)]
+        results = _rule(self.function)(self.context, *cotangents)
+        results = list(results) if isinstance(results, tuple) else [results]
+        if len(results) > len(self.edges) and all(r is None for r in results[len(self.edges) :]):
+            del results[len(self.edges) :]
+        if len(results) != len(self.edges):
+            raise RuntimeError(
+                f"function {self.name()} returned an incorrect number of gradients (expected {len(self.edges)}, "
+                f"got {len(results)})"
+            )
+        return [self._checked(k, g) if e is not None else None for k, (e, g) in enumerate(zip(self.edges, results))]
+
+    def _checked(self, index, gradient):
+        """The gradient in the shape and type of the input it belongs to."""
+        if gradient is None:
+            return None
+        if not isinstance(gradient, Tensor):
+            raise TypeError(f"{self.name()}: expected Variable or None (got {type(gradient).__name__})")
+        shape, dtype = self.input_metas[index]
+        lead = len(gradient.shape) - len(shape)
+        if lead < 0 or any(a not in (1, b) for a, b in zip(shape, gradient.shape[lead:])):
+            raise RuntimeError(
+                f"Function {self.name()} returned an invalid gradient at index {index} - got {gradient.shape} but "
+                f"expected shape compatible with {shape}"
+            )
+        return conform(gradient, shape, dtype)
+
+    def release(self):
+        if self.context._saved:
+            self.context._saved = None
+
+    def pack_saved(self, pack, unpack):
+        """Put away what forward has saved (saved_hooks.py)."""
+        saved = self.context._saved or ()
+        for k, x in enumerate(saved):
+            if x is not None:
+                saved[k] = Packed(x.tensor, OUTPUT if isinstance(x, SavedOutput) else edge_of(x.tensor), pack, unpack)
+
+    @property
+    def _raw_saved_tensors(self):
+        if self.context._saved is None:
+            raise RuntimeError("the saved tensors of this node have already been freed; specify retain_graph=True")
+        return tuple([SavedTensor.of(self, *_access(self.context._saved, k)) for k in range(len(self.context._saved))])
+
+
+def _access(saved, k):
+    """Functions that read and write what is at a position."""
+    return (lambda: saved[k]), (lambda value: saved.__setitem__(k, value))
+
+
+def _meta_of(x, context):
+    """(shape, type) of an output whose missing gradient becomes zeros."""
+    if not isinstance(x, Tensor):
+        return None
+    given = any(x is y for y in context._non_differentiable)
+    return None if given and not context._materialize_non_diff_grads else (x.shape, x.dtype)
+
+
+def _rule(function):
+    """The function's backward, by either of its names."""
+    own = [name for name in ("backward", "vjp") if getattr(function, name) is not getattr(Function, name)]
+    if len(own) > 1:
+        raise RuntimeError(
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
+            "one of them."
+        )
+    return getattr(function, own[0] if own else "backward")
+
+
+def _zeros(shape, dtype):
+    return np.zeros(shape, dtype.numpy)
+
+
+class Function:
+    """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grad_outputs); call `apply`."""
+
+    @staticmethod
+    def forward(*args, **kwargs):
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    vjp = backward
+    generate_vmap_rule = False
+
+    @staticmethod
+    def jvp(ctx, *grad_inputs):
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function.")
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        raise NotImplementedError("vmap calls forward and backward once for every sample; it asks for no rule")
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(LEGACY)
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        """Run forward without recording its ops; one node stands for all of them."""
+        context = FunctionContext()
+        args = _with_defaults(cls, args, kwargs)
+        needed = tuple(isinstance(x, Tensor) and x.requires_grad for x in args)
+        context.needs_input_grad = needed
+        recorded = state.grad_enabled
+        state.grad_enabled = False
+        try:
+            result = _forward(cls, context, args)
+        finally:
+            state.grad_enabled = recorded
+        outputs = result if isinstance(result, tuple) else (result,)
+        _check_dirty(context, args, outputs)
+        if recorded and any(needed):
+            outputs = _connected(cls, context, args, outputs)
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+
+LEGACY = (
+    "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function "
+    "with static forward method: class F(Function) with @staticmethod def forward(ctx, x), called as F.apply(x)."
+)
+
+
+def _with_defaults(cls, args, kwargs):
+    """The arguments of forward, those included that it has values for: setup_context sees them all."""
+    if getattr(cls, "setup_context", None) is None:
+        if kwargs:
+            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments: a gradient belongs to a position")
+        return args
+    bound = signature(cls.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args
+
+
+def _forward(cls, context, args):
+    if _is_plain_method(cls, "forward"):
+        raise RuntimeError(LEGACY)
+    setup = getattr(cls, "setup_context", None)
+    if setup is None:
+        return cls.forward(context, *args)
+    result = cls.forward(*args)
+    setup(context, args, result)
+    return result
+
+
+def _is_plain_method(cls, name):
+    """Whether a class, or one it is derived from, defines a method that is not static."""
+    owner = next(c for c in cls.__mro__ if name in vars(c))
+    return isinstance(vars(owner)[name], FunctionType)
+
+
+def _check_dirty(context, args, outputs):
+    for x in context._dirty:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"mark_dirty can only accept input tensors, but argument is of type {type(x).__name__}")
+        if not any(x is y for y in outputs):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
+        if state.grad_enabled and x._requires_grad and x.is_leaf:
+            raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+
+
+def _connected(cls, context, args, outputs):
+    if state.frame is not None:
+        state.frame.note("a custom autograd.Function: its backward is Python and runs on every call")
+    outputs = tuple(_fresh(x, args, context._dirty) for x in outputs)
+    edges = tuple(edge_of(x) if isinstance(x, Tensor) and x.requires_grad else None for x in args)
+    node = FunctionNode(cls, context, args, outputs, edges)
+    for k, x in enumerate(outputs):
+        if not isinstance(x, Tensor):
+            continue
+        differentiable = x.dtype.is_differentiable and not any(x is y for y in context._non_differentiable)
+        if any(x is y for y in context._dirty):
+            _dirtied(x, (node, k) if differentiable else None)
+        elif differentiable:
+            if x._frame is not None:
+                x.leave_call()
+            x._node = node
+            x._requires_grad = True
+    context._save(node, outputs)
+    if watching:
+        show_watchers(node, outputs)
+    return outputs
+
+
+def _dirtied(x, edge):
+    """An input that forward has changed in place: from now on its history, and that of its base, has the node."""
+    if x._frame is not None:
+        x.leave_call()
+    check_rebase(x, edge is not None)
+    rebase(x, edge)
+
+
+def _fresh(x, args, dirty):
+    """An output that is one of the inputs becomes a view of it, unless forward has changed it."""
+    if not isinstance(x, Tensor) or not any(x is a for a in args) or any(x is a for a in dirty):
+        return x
+    array = x.array
+    out = tensor_of(array)
+    show(out, x, array)
+    return out
+
+
+def once_differentiable(backward):
+    """Decorator of a Function's backward that is not differentiable itself."""
+
+    @wraps(backward)
+    def wrapper(ctx, *cotangents):
+        recorded = state.grad_enabled
+        state.grad_enabled = False
+        try:
+            results = backward(ctx, *cotangents)
+        finally:
+            state.grad_enabled = recorded
+        edges = tuple(edge_of(c) for c in cotangents if isinstance(c, Tensor) and c.requires_grad)
+        if not recorded or not edges:
+            return results
+        return tuple(_refusing(g, edges) for g in results) if isinstance(results, tuple) else _refusing(results, edges)
+
+    return wrapper
+
+
+class _Refusal(BaseNode):
+    """Stands where the derivative of a gradient would be: it has none, and saying so is better than a zero."""
+
+    __slots__ = ()
+
+    def run(self, cotangent):
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+def _refusing(gradient, edges):
+    if gradient is None or not gradient.dtype.is_differentiable:
+        return gradient
+    result = Tensor(gradient.array)
+    result._requires_grad, result._node = True, _Refusal(edges)
+    return result

@@ -1,0 +1,239 @@
+"""The one door every op passes: evaluate, make an autograd node if one is needed, or hand over to the open recording.
+
+`apply` is what calling an op of the table on tensors does. In-place ops come in by `apply_inplace`, which computes the
+new value with the same op and then writes it into the target's memory.
+"""
+
+import numpy as np
+
+from ...compiler.autodiff import has_rule
+from ...compiler.ops.kinds import number_meta, refuse_complex
+from ...compiler.ops.table import Meta, OpError
+from ...compiler.ops.view import data
+from ...compiler.storage import convert
+from ..programs.evaluate import evaluate
+from ..state.modes import state, watching
+from ..state.tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
+from .halves import in_float32
+from .node import Node, Saved, edge_of, record, show_watchers
+from .plan import add_attributes, find, is_view_op, plan_for, take_over
+from .rebase import check_rebase, rebase
+
+apply = _apply
+
+
+def apply_eagerly(op, operands, attributes):
+    """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
+    default_dtype = state.default_dtype
+    # `requires`: of operand k, bit k says whether it requires gradients.
+    key, arrays, requires, bit = [op, default_dtype], [], 0, 1
+    for x in operands:
+        if isinstance(x, Tensor):
+            array = x._data
+            if array is None:
+                array = x.array
+            if x._requires_grad:
+                requires |= bit
+            key.append(array.dtype)
+            key.append(array.shape)
+            arrays.append(array)
+        else:
+            key.append(x.__class__)
+            arrays.append(x)
+        bit += bit
+    # A call in flight may hold other values than memory does.
+    if state.frame is not None or attributes and not add_attributes(key, attributes):
+        return _apply_unplanned(op, operands, attributes)
+    key = tuple(key)
+    plan = find(key) or plan_for(key, op, arrays, attributes, default_dtype)
+    if plan is None:
+        return _apply_unplanned(op, operands, attributes)
+    out = tensor_of(plan.run(*arrays))
+    if plan.shows is not None:
+        if plan.shows == "operand":
+            show(out, operands[0], arrays[0])
+        else:
+            out._data = _own_memory(out._data, operands)
+    if requires and plan.is_floating and state.grad_enabled:
+        record(plan, operands, attributes, out, requires)
+    else:
+        requires = 0
+    if plan.left:
+        plan.left -= 1
+        if not plan.left:
+            take_over(plan, requires)
+    return out
+
+
+def _apply_unplanned(op, operands, attributes):
+    if op.kind == "composite" and op.evaluate is None:
+        return _composite(op, operands, attributes)
+    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
+    meta = op.infer(metas, attributes, state.default_dtype)
+    types = op.compute_dtype(metas, state.default_dtype)[0] if op.compute_dtype else None
+    arrays = [x.array if isinstance(x, Tensor) else x for x in operands]
+    out = Tensor(evaluate(op, arrays, attributes, types, meta))
+    if op is data:
+        out.share_memory(operands[0])
+    elif is_view_op(op):
+        show(out, operands[0], arrays[0])
+    if state.grad_enabled:
+        _record(op, operands, attributes, out)
+    return out
+
+
+def _composite(op, operands, attributes):
+    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
+    meta = op.infer(metas, attributes, state.default_dtype)
+    refuse_complex(op, [m.dtype for m in metas])
+    recorded = state.grad_enabled
+    state.grad_enabled = False
+    try:
+        out = in_float32(op, operands, attributes, meta)
+        if out is None:
+            out = op.decompose(*operands, **attributes)
+        if any(out is x for x in operands):
+            out = Tensor(out.array)
+            show(out, operands[0], out._data)
+        elif out._base is not None and "view" not in op.extra:
+            out = Tensor(_own_memory(out._data, operands))
+    finally:
+        state.grad_enabled = recorded
+    if recorded:
+        _record(op, operands, attributes, out)
+    return out
+
+
+def _own_memory(array, operands):
+    """The result of an op that is no view and ended in a reshape, mostly of memory that nobody else has seen."""
+    seen = any(isinstance(x, Tensor) and np.may_share_memory(array, x._data) for x in operands)
+    return array.copy() if seen or not array.flags.c_contiguous else array
+
+
+def _record(op, operands, attributes, out):
+    requires = [isinstance(x, Tensor) and x._requires_grad for x in operands]
+    if True not in requires or not out.dtype.is_differentiable:
+        return
+    edges = tuple(edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires)))
+    if any(e is not None for e in edges):
+        out._requires_grad = True
+        out._node = Node(op, attributes, operands, out, edges)
+        if watching:
+            show_watchers(out._node, out)
+
+
+# --- in place -------------------------------------------------------------------------------------------------------
+def apply_inplace(op, target, operands, attributes):
+    """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
+    frame, array = state.frame, target._data
+    if frame is not None and frame.inplace_again(op, target, operands, attributes):
+        return target
+    _check_inplace(target, operands)
+    if frame is not None:
+        # It may be another one now, which follows what the one before did not expect.
+        frame = state.frame
+        # A program would write without asking.
+        if array is not None and not array.flags.writeable:
+            check_writable(target)
+        return frame.apply_inplace(op, target, operands, attributes)
+    return inplace_eagerly(op, target, operands, attributes)
+
+
+def inplace_eagerly(op, target, operands, attributes):
+    if watching and state.watchers:
+        # A hook may keep what is saved as it is given it: not the memory that changes.
+        operands = tuple([_old_value(x) if x is target else x for x in operands])
+        if state.mutations is not None:
+            state.mutations.before_change(target)
+    # Called by its own name, an op of tensors may be native code's.
+    is_native = state.frame is None and operands and operands[0].__class__ is Tensor
+    new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
+    if target._data is None or (target._data.shape, target._data.dtype) != (new._data.shape, new._data.dtype):
+        check_fits(op.name, target, new)
+    check_writable(target)
+    if new._node is not None:
+        _keep_old_value(new._node, target)
+    target.tell_readers()
+    np.copyto(target.array, convert(new._data, target.dtype))
+    target.bump_version()
+    adopt_history(target, new)
+    return target
+
+
+def _keep_old_value(node, target):
+    """A derivative that reads the target means its value before the change: a copy, with the history it had."""
+    old = None
+    for saved in node.operands:
+        if saved.__class__ is Saved and saved.tensor is target:
+            if old is None:
+                old = _old_value(target)
+            saved.tensor, saved.version = old, 0
+
+
+def _old_value(target):
+    """A copy of what the target is before it changes, with the history it has."""
+    if target._node is None and target.has_history:
+        # Of a compiled call: without a node of its own the copy would be a leaf.
+        answering_for(target).use_nodes(target)
+    old = Tensor(target.array.copy())
+    old._node, old._requires_grad = target._node, target._requires_grad
+    return old
+
+
+def check_fits(name, target, new):
+    """OpError unless an in-place result has the target's shape and converts to its type without losing category."""
+    if new.shape != target.shape:
+        raise OpError(f"{name}_: output with shape {target.shape} doesn't match the broadcast shape {new.shape}")
+    if new.dtype.category > target.dtype.category:
+        raise OpError(
+            f"{name}_: result type {new.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+        )
+
+
+def check_writable(target):
+    """RuntimeError where writing would change several elements at once, or memory that NumPy says is read-only."""
+    array = target.array
+    if not array.flags.writeable:
+        reason = "the NumPy array whose memory the tensor shares is read-only"
+        if 0 in array.strides:
+            reason = "more than one element of the written-to tensor refers to a single memory location"
+        raise RuntimeError(
+            f"unsupported operation: {reason}. Please clone() the tensor before performing the operation."
+        )
+
+
+def adopt_history(target, new):
+    """The target is now what `new` is, also for autograd."""
+    if new._node is not None:
+        rebase(target, (new._node, 0))
+        node = new._node
+        if node.out.__class__ is Saved:
+            # The saved output is the memory just written.
+            node.out.tensor._data = target._data
+            node.out.tensor._storage = target._storage
+            node.out.version = target._version
+    elif state.grad_enabled and target._requires_grad and not target.is_leaf:
+        rebase(target, None)
+
+
+def _check_inplace(target, operands):
+    if not state.grad_enabled:
+        return
+    if target._requires_grad and target.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Use `with weft.no_grad():` around the update, or compute a new tensor."
+        )
+    if target._base is not None or target._storage is not None:
+        check_rebase(target, any(map(_requires, operands)))
+
+
+def _requires(x):
+    return isinstance(x, Tensor) and x._requires_grad
+
+
+def meta_of(x):
+    return Meta(x.shape, x.dtype) if isinstance(x, Tensor) else number_meta(x)
+
+
+set_eager(apply_eagerly)

@@ -1,0 +1,484 @@
+"""Autograd nodes: the op that made a tensor, its edges to the nodes of its operands, and what its derivative needs.
+
+Tensor out --_node--> Node(mul) --edges--> (Node(exp), 0)            operand computed by another node
+                          |          \\--> (AccumulateGrad(x), 0)     operand is a leaf
+                          \\--saved: operands and output, as far as the derivative reads them
+"""
+
+import functools
+import itertools
+from weakref import ref as _weak_reference
+
+from ...compiler.autodiff import has_rule, vjp
+from ...compiler.graph import Graph
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
+from ..programs.array_program import derivative
+from ..state.hooks import Handle, TensorHook, metadata_of
+from ..state.modes import state, watching
+from ..state.tensor import Storage, Tensor, _apply, answering_for, show, storage_of, tensor_of
+from . import plan as plan_module
+
+_new = object.__new__
+_sequence = itertools.count()
+# Leaves come last: everything that reaches them is summed first and added to .grad once.
+ACCUMULATE_SEQUENCE = -1
+
+
+def next_sequence():
+    """The sequence of a node made now."""
+    return next(_sequence)
+
+
+class BaseNode:
+    """What every node has. `sequence` orders nodes by creation; the engine runs the latest first."""
+
+    __slots__ = ("edges", "sequence", "hooks", "pre_hooks", "retained", "__weakref__")
+    n_outputs = 1
+    summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
+
+    def __init__(self, edges):
+        self.edges = edges
+        self.sequence = next(_sequence)
+        self.hooks = None
+        self.pre_hooks = None
+        self.retained = None
+
+    @property
+    def next_functions(self):
+        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
+        return tuple((None, 0) if e is None else shown(e) for e in self.edges)
+
+    def name(self):
+        return type(self).__name__
+
+    @property
+    def metadata(self):
+        """A dict of the user's own, which lives as long as the node."""
+        return metadata_of(self)
+
+    def _sequence_nr(self):
+        return self.sequence
+
+    def register_hook(self, hook):
+        """hook(grad_inputs, grad_outputs) runs after the node; what it returns replaces grad_inputs."""
+        if self.hooks is None:
+            self.hooks = {}
+        return Handle(self.hooks, hook)
+
+    def register_prehook(self, hook):
+        """hook(grad_outputs) runs before the node; what it returns replaces grad_outputs."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return Handle(self.pre_hooks, hook)
+
+    def register_tensor_hook(self, index, hook):
+        """hook(grad) runs when the gradient of output `index` is complete, before the node's own hooks."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return Handle(self.pre_hooks, TensorHook(index, hook))
+
+    def __repr__(self):
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+def shown(edge):
+    """(node, index) as a user sees it: of a compiled call, the op that made the value."""
+    node, index = edge
+    stand_in = getattr(node, "shown", None)
+    return (stand_in(index), 0) if stand_in else (node, index)
+
+
+class AccumulateGrad(BaseNode):
+    """The end of the graph at a leaf: adds what arrives to `variable.grad`."""
+
+    __slots__ = ("variable", "post_hooks")
+
+    def __init__(self, variable):
+        self.edges = ()
+        self.sequence = ACCUMULATE_SEQUENCE
+        self.variable = variable
+        self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
+
+
+class Saved:
+    """A tensor kept for backward, with the version its memory had."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.version = tensor._version
+
+    @property
+    def meta(self):
+        """(shape, type)"""
+        return self.tensor.shape, self.tensor.dtype
+
+
+@functools.cache
+def named(base, name):
+    """The class of nodes called `name`, as `type(node).__name__` tells it too."""
+    return type(name, (base,), {"__slots__": ()})
+
+
+# The operations whose PyTorch nodes also list an operand that is a number.
+_LIST_NUMBERS = {"add", "sub", "mul", "div", "where"}
+
+
+def listed(op, operands):
+    """Positions of the operands that `next_functions` lists: those that could have a gradient."""
+    positions = []
+    for k, x in enumerate(operands):
+        if not hasattr(x, "shape"):
+            if op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0):
+                positions.append(k)
+        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_differentiable):
+            positions.append(k)
+    return positions
+
+
+class Node(BaseNode):
+    """A node for an op of the table."""
+
+    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording")
+
+    def __new__(cls, op, attributes, operands, out, edges):
+        return object.__new__(_class_of(op, attributes, operands))
+
+    def __init__(self, op, attributes, operands, out, edges):
+        super().__init__(edges)
+        self.op = op
+        self.recording = None
+        self.attributes = attributes
+        self.meta = Meta(out.shape, out.dtype)
+        self.released = False
+        needed, needs_out = needs(op, operands, attributes, tuple(e is not None for e in edges))
+        self.operands = tuple(
+            (Saved(x) if k in needed else Shape(x.shape, x.dtype)) if isinstance(x, Tensor) else x
+            for k, x in enumerate(operands)
+        )
+        self.out = _saved_output(out) if needs_out else None
+
+    @property
+    def next_functions(self):
+        operands = [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
+        edges = [self.edges[k] for k in listed(self.op, operands)]
+        return tuple((None, 0) if e is None else shown(e) for e in edges)
+
+    def run(self, cotangent):
+        """Cotangents of the operands, None where no edge leads."""
+        if self.recording is not None and not state.grad_enabled and state.frame is None:
+            found = self.recording.found_derivative()
+            results = None if found is None else _run_on_arrays(self, *found, cotangent)
+            if results is not None:
+                return results
+        operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
+        out = Shape(*_pair(self.meta)) if self.out is None else self._restore_output()
+        return [
+            None if e is None else vjp(self.op, k, cotangent, out, operands, self.attributes)
+            for k, e in enumerate(self.edges)
+        ]
+
+    def _restore(self, saved, position):
+        if not isinstance(saved, Saved):
+            return saved
+        if saved.__class__ is not Saved:
+            return saved.restored(self)
+        _check_version(saved, f"{self.name()}, operand {position}")
+        return saved.tensor
+
+    def _restore_output(self):
+        if self.out.__class__ is not Saved:
+            return self.out.restored(self)
+        _check_version(self.out, f"{self.name()}, output")
+        tensor = self.out.tensor
+        if tensor._node is None and tensor._frame is None:
+            # A fresh tensor for every use, so that the node does not keep itself alive through its output.
+            alias = Tensor(tensor._data)
+            alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
+            return alias
+        return tensor
+
+    @property
+    def has_saved(self):
+        if self.recording is not None:
+            return self.recording.has_saved
+        return self.out is not None or any(isinstance(x, Saved) for x in self.operands)
+
+    def release(self):
+        """Drop what was saved; running the node again is then an error, if it had saved anything."""
+        if self.has_saved:
+            self.released = True
+            self.operands = tuple(
+                [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
+                if self.recording is None
+                else [y if y.__class__ is Shape else x for x, y in zip(self.operands, self.recording.released)]
+            )
+            self.recording = self.out = None
+
+
+def _class_of(op, attributes, operands):
+    name = op.node_name
+    return named(Node, name if isinstance(name, str) else name(operands, attributes))
+
+
+def _pair(meta):
+    return meta.shape, meta.dtype
+
+
+def _saved_output(out):
+    if out._frame is not None:
+        return Saved(out)
+    alias = tensor_of(out._data)
+    alias._storage = storage_of(out)
+    return Saved(alias)
+
+
+def keep_output(tensor):
+    """A tensor is about to get other memory. If its node has saved it as its output, that goes on with what it was."""
+    out = getattr(tensor._node, "out", None)
+    if out is not None and out.tensor is tensor:
+        tensor._node.out = kept = _saved_output(tensor)
+        kept.version = out.version
+
+
+def _check_version(saved, what):
+    if saved.tensor._version != saved.version:
+        t = saved.tensor
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{t.dtype.name}{t.shape}, needed by {what}, is at version {t._version}; expected version {saved.version} "
+            "instead. Change a copy (x = x.clone()) or do the change after backward()."
+        )
+
+
+class Shape:
+    """Stands for an operand whose values the derivative does not read."""
+
+    __slots__ = ("shape", "dtype")
+    weak = False
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def as_type(self, dtype):
+        return Shape(self.shape, dtype)
+
+    def apply_op(self, op, operands, attributes):
+        return _apply(op, operands, attributes)
+
+
+# --- nodes of eager ops, as their plan says -------------------------------------------------------------------------
+class Recording:
+    """What all nodes of a plan have in common whose operands require gradients in the same places.
+
+    `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
+    `released` has for all of them. `reads_out` says whether the output is kept. `left` is how many derivatives Python
+    runs until native code is told of them, `native` what it reads then, `held` whose memory that is.
+    """
+
+    __slots__ = (
+        "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "asked", "derivative", "left",
+        "native", "held",
+    )  # fmt: skip
+
+    def __init__(self, plan, operands, differentiated):
+        self.plan, self.differentiated = plan, differentiated
+        self.kind = _class_of(plan.op, plan.attributes, operands)
+        needed, self.reads_out = needs(plan.op, operands, plan.attributes, differentiated)
+        self.saved = tuple(sorted(needed))
+        self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
+        self.has_saved = self.reads_out or bool(needed)
+        self.asked, self.derivative = False, None
+        self.native, self.left = None, plan_module.CALLS_BEFORE_NATIVE
+
+    def found_derivative(self):
+        """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
+        if not self.asked:
+            self.asked = True
+            return None
+        if self.derivative is None:
+            self.derivative = self._make() or False
+        if self.derivative and self.left:
+            self.left -= 1
+            if not self.left:
+                plan_module.take_over_derivative(self)
+        return self.derivative or None
+
+    def _make(self):
+        plan = self.plan
+        found = derivative(plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype)
+        if found is None:
+            return None
+        n_inputs = 2 + len(plan.metas)
+        kept = {0, *(k + 2 for k in self.saved), *(k + 2 for k, m in enumerate(plan.metas) if m.weak)}
+        kept |= {1} if self.reads_out else set()
+        return found if kept.issuperset(k for k in found[0].read() if k < n_inputs) else None
+
+
+def record(plan, operands, attributes, out, requires):
+    """Give the result of an op the node that made it, if gradients flow to any operand. Bit k of `requires` says
+    whether operand k requires them."""
+    recording = plan.recordings.get(requires)
+    if recording is None:
+        wanted = tuple([bool(requires >> k & 1) and has_rule(plan.op, k) for k in range(len(operands))])
+        recording = plan.recordings[requires] = Recording(plan, operands, wanted) if True in wanted else False
+    if recording is False:
+        return
+    node = _new(recording.kind)
+    edges = []
+    for x, differentiated in zip(operands, recording.differentiated):
+        before = x._node if differentiated else None
+        if before is not None and before.n_outputs == 1:
+            edges.append((before, 0))
+        else:
+            edges.append(edge_of(x) if differentiated else None)
+    node.edges = tuple(edges)
+    node.sequence = next(_sequence)
+    node.hooks = node.pre_hooks = node.retained = None
+    node.op = plan.op
+    node.attributes = attributes
+    node.meta = plan.meta
+    node.released = False
+    node.recording = recording
+    kept = [x if y is None else y for x, y in zip(operands, recording.released)]
+    for k in recording.saved:
+        kept[k] = _saved(operands[k])
+    node.operands = tuple(kept)
+    node.out = _saved_new_output(out) if recording.reads_out else None
+    out._requires_grad = True
+    out._node = node
+    if watching:
+        show_watchers(node, out)
+
+
+def show_watchers(node, out):
+    """A node has just been made, and has made `out`."""
+    for watcher in state.watchers:
+        watcher(node, out)
+
+
+def _saved(tensor):
+    """Saved(tensor), written out: this runs for most operands."""
+    saved, storage = _new(Saved), tensor._storage
+    saved.tensor = tensor
+    saved.version = tensor._version if storage is None else storage.version
+    return saved
+
+
+def _saved_new_output(out):
+    """`_saved_output` of a tensor that nobody else has seen."""
+    if out._storage is None:
+        out._storage = Storage()
+    alias = tensor_of(out._data)
+    alias._storage = out._storage
+    return _saved(alias)
+
+
+def _run_on_arrays(node, program, roots, cotangent):
+    """Cotangents of the operands; None if there are other arrays than were planned for."""
+    recording, out = node.recording, node.out
+    plan, inputs = recording.plan, [cotangent._data, None, *node.operands]
+    if not _is_planned(inputs[0], plan.meta):
+        return None
+    for k in recording.saved:
+        saved = node.operands[k]
+        tensor = saved.tensor
+        if tensor._version != saved.version:
+            node._restore(saved, k)
+        inputs[k + 2] = array = tensor._data
+        if not _is_planned(array, plan.metas[k]):
+            return None
+    if out is not None:
+        _check_version(out, f"{node.name()}, output")
+        inputs[1] = out.tensor._data
+        if not _is_planned(inputs[1], plan.meta):
+            return None
+    values = program.run(inputs)
+    return [
+        None
+        if number is None
+        else tensor_of(values[number])
+        if number >= len(inputs) and root is None
+        else _shown(node, cotangent, number, root, values, len(inputs))
+        for number, root in zip(program.results, roots)
+    ]
+
+
+def _is_planned(array, meta):
+    return array is not None and array.shape == meta.shape and array.dtype == meta.dtype.numpy
+
+
+def _shown(node, cotangent, number, root, values, n_inputs):
+    """A result that is one of the inputs, or a view of one."""
+    source = number if number < n_inputs else root
+    tensor = cotangent if source == 0 else node.out.tensor if source == 1 else node.operands[source - 2].tensor
+    if number < n_inputs:
+        return tensor
+    out = tensor_of(values[number])
+    show(out, tensor, values[source])
+    return out
+
+
+# --- which values a derivative reads --------------------------------------------------------------------------------
+_needs = {}
+
+
+def needs(op, operands, attributes, differentiated):
+    """(positions of the operands the rules read, whether they read the output): found by recording the rules once."""
+    kinds = tuple((x.ndim, x.dtype) if isinstance(x, Tensor) else type(x) for x in operands)
+    # Equal attributes may be of different kinds (runtime/state/attributes.py).
+    key = (op, kinds, differentiated, tuple(attributes.items()), tuple(map(type, attributes.values())))
+    found = _needs.get(key)
+    if found is None:
+        metas = [x if not isinstance(x, Tensor) else Meta(x.shape, x.dtype) for x in operands]
+        found = _needs[key] = needs_of(op, metas, attributes, differentiated)
+    return found
+
+
+def needs_of(op, metas, attributes, differentiated):
+    graph = Graph("derivative")
+    # What is read in float32 (autodiff.py) is read.
+    values = [graph.input(m.shape, m.dtype.wide) if isinstance(m, Meta) else m for m in metas]
+    out_meta = op.infer([v if hasattr(v, "shape") else number_meta(v) for v in values], attributes, graph.default_float)
+    out = graph.input(out_meta.shape, out_meta.dtype.wide)
+    cotangent = graph.input(out_meta.shape, out_meta.dtype.wide)
+    for index, wanted in enumerate(differentiated):
+        if wanted:
+            vjp(op, index, cotangent, out, values, attributes)
+    read = {o.number for v in graph.values for o in v.operands}
+    needed = frozenset(k for k, v in enumerate(values) if getattr(v, "number", None) in read)
+    return needed, out.number in read
+
+
+def edge_of(tensor):
+    """Where a tensor's cotangent goes: (node, output index), or None if it needs none."""
+    if not tensor._requires_grad:
+        return None
+    node = tensor._node
+    if node is not None:
+        return node, (node.output_index(tensor) if node.n_outputs > 1 else 0)
+    if tensor._frame is not None and tensor._meta.history:
+        answering = answering_for(tensor)
+        if answering is not None:
+            return answering.edge_of(tensor)
+        if tensor._node is not None:
+            # Its call has ended just now, in another thread.
+            return edge_of(tensor)
+    return leaf_edge(tensor)
+
+
+def leaf_edge(tensor):
+    """The end of the graph at a leaf."""
+    accumulator = tensor._accumulator
+    if accumulator is not None:
+        accumulator = accumulator()
+    if accumulator is None:
+        accumulator = AccumulateGrad(tensor)
+        tensor._accumulator = _weak_reference(accumulator)
+    return accumulator, 0

@@ -1,0 +1,152 @@
+"""What is found once for an op on operands of some types and shapes, and then looked up: which way eager mode takes.
+
+    key: op, default type, for each operand type and shape (or what number it is), attributes --> Plan
+
+A plan is made when its key is asked for the second time: shapes that never come again cost nothing but the question.
+"""
+
+import importlib
+
+from ...compiler.dtypes import DType
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
+from ...compiler.ops.view import data
+from ..code import jit
+from ..programs import array_program
+from ..programs.steps import step
+from ..state.size import Size
+from ..state.tensor import dtype_of
+
+_MOST_PLANS = 4096
+CALLS_BEFORE_NATIVE = 8
+_plans = {}
+_asked = set()
+_PLAIN = frozenset((type(None), bool, int, str, DType))
+_INT = frozenset((int,))
+
+
+def is_view_op(op):
+    """Whether results of the op may show the memory of its operand."""
+    return op.kind == "view" or "view" in op.extra
+
+
+class Plan:
+    """How an op runs on such operands.
+
+    `run(*arrays)` computes the result; `shows` says whether it may show memory of the operands: "operand" as a view,
+    "copy" if what it shows has to be copied, None if it does not. `recordings` are the nodes it makes, by which of the
+    operands require gradients. `program` is the ArrayProgram of a composite. `left` is how many calls are left until
+    native code is told of it, 0 for ever; `native` is what it knows then (eager_native.py). `kinds` are the classes of
+    the operands.
+    """
+
+    __slots__ = (
+        "op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating", "program",
+        "left", "kinds", "native",
+    )  # fmt: skip
+
+    def __init__(self, op, arrays, metas, meta, attributes, default_dtype):
+        self.kinds = tuple([x.__class__ for x in arrays])
+        self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
+        self.default_dtype = default_dtype
+        self.run = self.shows = self.program = self.native = None
+        self.left = CALLS_BEFORE_NATIVE
+        self.recordings = {}
+        self.is_floating = meta.dtype.is_differentiable
+
+
+def add_attributes(key, attributes):
+    """Append to a key what tells attributes apart. False if one of them is of no kind that can be told apart."""
+    for name, value in attributes.items():
+        token = value if value.__class__ is DType else _token(value)
+        if token is None:
+            return False
+        key.append(name)
+        key.append(token)
+    return True
+
+
+def _token(value):
+    """Equal for values that are alike in kind too: `==` alone takes 2 for 2.0 and 0.0 for -0.0."""
+    kind = value.__class__
+    if kind is tuple or kind is Size:
+        if {*map(type, value)} <= _INT:
+            return tuple, tuple(value)
+        parts = tuple(map(_token, value))
+        return None if None in parts else (tuple, *parts)
+    if kind is float:
+        return float, value if value == value and value != 0.0 else repr(value)
+    return (kind, value) if kind in _PLAIN else None
+
+
+def plan_for(key, op, arrays, attributes, default_dtype):
+    """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
+    if key not in _asked:
+        if len(_asked) >= _MOST_PLANS:
+            _asked.clear()
+        _asked.add(key)
+        return None
+    plan = _make(op, arrays, dict(attributes), default_dtype)
+    if plan is not None:
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
+
+
+find = _plans.get
+
+
+def forget():
+    """Drop all plans: each is made anew when it is asked for."""
+    _plans.clear()
+    _asked.clear()
+
+
+def take_over(plan, requires):
+    """Let native code have the plan if it can take it."""
+    plan.left = _told("take_over", plan, requires, busy=CALLS_BEFORE_NATIVE)
+
+
+def take_over_derivative(recording):
+    """Let native code have the derivative if it can take it."""
+    recording.left = _told("take_over_derivative", recording, busy=CALLS_BEFORE_NATIVE) or 0
+
+
+def take_over_update(rule):
+    """Let native code update rows by the rule if it can."""
+    rule.update = _told("take_over_update", rule.program, rule.metas, busy=None)
+
+
+def _told(name, *args, busy):
+    """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
+    for this one, and a handler of signals interrupts the making."""
+    if jit.is_compiling():
+        return busy
+    with jit.compiling:
+        # Imported here: few programs get as far as this before they have trained for a while.
+        return getattr(importlib.import_module("weft.runtime.replay.eager_native"), name)(*args)
+
+
+def _make(op, arrays, attributes, default_dtype):
+    metas = tuple([_meta(x) for x in arrays])
+    meta = op.infer(metas, attributes, default_dtype)
+    plan = Plan(op, arrays, metas, meta, attributes, default_dtype)
+    if op.kind == "composite" and op.evaluate is None:
+        if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
+            return None
+        found = array_program.decomposition(op, metas, attributes, default_dtype)
+        if found is None:
+            return None
+        program, is_view = found
+        plan.run, plan.shows, plan.program = program.function(), "copy" if is_view else None, program
+        return plan
+    if op is data:
+        return None
+    types = op.compute_dtype(metas, default_dtype)[0] if op.compute_dtype else None
+    plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
+    return plan
+
+
+def _meta(x):
+    return Meta(x.shape, dtype_of(x)) if hasattr(x, "dtype") else number_meta(x)

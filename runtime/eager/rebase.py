@@ -1,0 +1,237 @@
+"""In-place changes of tensors that share memory while gradients are recorded: what each of them is from then on.
+
+    v = base[1]; v.mul_(w)       base: CopySlices --> (what base was, what v became)
+                                 v, and every other view: AsStridedBackward0 --> base
+
+A change of a view is a change of its base, whose gradient is from then on cut in two: the part that the view shows is
+that of the new value, the rest is that of what base was before. All living views of the base are views of what it is
+now. Which elements a view shows is known from the arrays alone, whatever made the view.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ...compiler.ops import indexing, spelling, view
+from ..state.tensor import Tensor
+from .node import BaseNode, edge_of
+
+
+class Place:
+    """The elements of a base that a view shows: strides and offset, counted in elements of the base's order."""
+
+    __slots__ = ("shape", "strides", "offset", "base_shape", "dtype", "is_whole_once")
+
+    def __init__(self, shown, base):
+        size = base.itemsize
+        self.shape, self.base_shape, self.dtype = shown.shape, base.shape, shown.dtype
+        self.strides = tuple([stride // size for stride in shown.strides])
+        self.offset = 0 if shown.size == 0 else (_address(shown) - _address(base)) // size
+        self.is_whole_once = all(stride or length == 1 for stride, length in zip(self.strides, self.shape))
+
+    def in_memory(self, array):
+        """The view of a contiguous array of the base's shape."""
+        flat, size = array.reshape(-1), array.itemsize
+        strides = tuple([stride * size for stride in self.strides])
+        return np.lib.stride_tricks.as_strided(flat[self.offset :], self.shape, strides)
+
+    def positions(self):
+        """For every element of the view its position in the base."""
+        if prod(self.shape) == 0:
+            return Tensor(np.zeros(self.shape, np.int64))
+        counted = np.arange(prod(self.base_shape), dtype=np.int64)
+        return Tensor(np.ascontiguousarray(self.in_memory(counted)).reshape(self.shape))
+
+    def read(self, x):
+        """The view of x."""
+        return spelling.index_(x, self.positions(), axis=0, merged=(prod(self.base_shape),))
+
+    def written(self, x, value):
+        """x with `value` where the view is; value has the view's shape."""
+        return indexing.index_put(x, self.positions(), value, axis=0, merged=(prod(self.base_shape),))
+
+    def spread(self, x):
+        """Zeros of the base's shape, with x added where the view is."""
+        zeros = Tensor(np.zeros(self.base_shape, self.dtype))
+        if self.is_whole_once:
+            return self.written(zeros, x)
+        flat = view.reshape(zeros, shape=(prod(self.base_shape),))
+        positions = view.reshape(self.positions(), shape=(prod(self.shape),))
+        added = indexing.index_add(flat, positions, view.reshape(x, shape=(prod(self.shape),)), axis=0)
+        return view.reshape(added, shape=self.base_shape)
+
+
+def _address(array):
+    return array.__array_interface__["data"][0]
+
+
+class CopySlices(BaseNode):
+    """A base of which a view was changed: edges to what the base was, and to what the view became."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place, edges):
+        super().__init__(edges)
+        self.place = place
+
+    def run(self, cotangent):
+        before, new = self.edges
+        zeros = None
+        if before is not None:
+            zeros = Tensor(np.zeros(self.place.shape, self.place.dtype))
+        return [
+            None if before is None else self.place.written(cotangent, zeros),
+            None if new is None else self.place.read(cotangent),
+        ]
+
+    def release(self):
+        """Nothing is saved."""
+
+
+class AsStridedBackward0(BaseNode):
+    """A view of a base that has changed since the view was made."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place, edges):
+        super().__init__(edges)
+        self.place = place
+
+    def run(self, cotangent):
+        return [self.place.spread(cotangent)]
+
+    def release(self):
+        """Nothing is saved."""
+
+
+def is_apart(tensor):
+    """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it."""
+    return getattr(tensor, "_is_apart", False)
+
+
+def _views_of(base):
+    """The living tensors that show a base's memory, with its version."""
+    storage = base._storage
+    sharers = () if storage is None else storage.living_sharers()
+    return [t for t in sharers if isinstance(t, Tensor) and t._base is base]
+
+
+def rebase(target, edge):
+    """The target has been changed in place, and what it is now comes from `edge` (None: from nothing with gradients).
+    Its base, and all views of that, get the history they have from now on.
+
+    Views without gradients of a base that has them are detached, and stay so.
+    """
+    base = target._base
+    if base is None or is_apart(target):
+        base, views = target, [t for t in _views_of(target) if t._requires_grad or not target._requires_grad]
+        _set(base, edge)
+    else:
+        before = edge_of(base)
+        if before is None and edge is None:
+            return
+        views = [t for t in _views_of(base) if t is target or t._requires_grad or not base._requires_grad]
+        _set(base, (CopySlices(Place(target.array, base.array), (before, edge)), 0))
+    if base._requires_grad:
+        for shown in views:
+            if _is_tracked(shown):
+                _set(shown, (AsStridedBackward0(Place(shown.array, base.array), ((base._node, _index(base)),)), 0))
+
+
+def _is_tracked(shown):
+    return shown.dtype.is_floating_point and shown._data is not None and not is_apart(shown)
+
+
+def _index(tensor):
+    node = tensor._node
+    return node.output_index(tensor) if node.n_outputs > 1 else 0
+
+
+def _set(tensor, edge):
+    before = tensor._node
+    if edge is None:
+        tensor._node, tensor._requires_grad = None, False
+        return
+    if before is not None and before is not edge[0] and before.retained:
+        _retain_by(tensor, before, edge)
+    tensor._node, tensor._requires_grad = edge[0], True
+
+
+def _retain_by(tensor, before, edge):
+    """retain_grad() means the tensor as it is when backward runs: the request goes from the old node to the new."""
+    for index, reference in list(before.retained.items()):
+        if reference() is tensor:
+            del before.retained[index]
+            if edge[0].retained is None:
+                edge[0].retained = {}
+            edge[0].retained[edge[1]] = reference
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+def check_rebase(target, requires):
+    """Raise unless the target may be changed in place; `requires` says whether what it becomes requires gradients."""
+    base = target._base
+    if base is None:
+        if requires and not target._requires_grad:
+            _check_apart(target, target)
+        return
+    if target._requires_grad:
+        _check_part(target)
+    if target._requires_grad and base._requires_grad and base.is_leaf:
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if not target._requires_grad and requires:
+        if base._requires_grad and not is_apart(target):
+            raise RuntimeError(
+                f"A view (shape {target.shape}) was created in no_grad mode, or of a detached tensor, and is being "
+                "modified inplace with grad mode enabled, by something that requires gradients. Make the view outside "
+                "the no_grad block, or change a copy (x = x.clone())."
+            )
+        _check_apart(target, base)
+    if target._requires_grad or requires:
+        _check_memory(target, base)
+
+
+_PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
+
+
+def _check_part(target):
+    """RuntimeError for what one call has cut a tensor into: its parts would need a node in common."""
+    node = target.grad_fn
+    while node is not None:
+        if node.name() in _PARTS:
+            raise RuntimeError(
+                f"Output 0 of {node.name()} is a view and is being modified inplace. This view is the output of a "
+                "function that returns multiple views. Such functions do not allow the output views to be modified "
+                "inplace. You should replace the inplace operation by an out-of-place one."
+            )
+        if hasattr(node, "function"):
+            raise RuntimeError(
+                f"Output 0 of {node.name()} is a view and is being modified inplace. This view was created inside a "
+                "custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                "view+inplace would override the custom backward associated with the custom Function, leading to "
+                "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
+                "Function."
+            )
+        op = getattr(node, "op", None)
+        node = node.edges[0][0] if op is not None and (op.kind == "view" or "view" in op.extra) else None
+
+
+def _check_apart(target, base):
+    """Of two views of memory without gradients, one of them detached, nothing says whether one is a view of the other:
+    whether both have a history from now on is then unknown."""
+    views = [t for t in _views_of(base) if t is not target]
+    if views and (is_apart(target) or len(views) > 1 or target is not base) and any(map(is_apart, (target, *views))):
+        raise NotImplementedError(
+            f"in-place change of a tensor of shape {target.shape} by something that requires gradients: its memory is "
+            "shown by a detached tensor (detach()) too; change a copy (x = x.clone()) instead"
+        )
+
+
+def _check_memory(target, base):
+    array = base._data
+    if array is not None and not (array.flags.c_contiguous and base.dtype is target.dtype):
+        raise NotImplementedError(
+            f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients are "
+            "recorded: the base must be a tensor whose elements lie in memory in their order; call .contiguous() or "
+            ".clone() on it before it is used"
+        )

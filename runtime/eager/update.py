@@ -1,0 +1,177 @@
+"""Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
+
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
+from ...compiler.storage import convert
+from ..programs.array_program import rule_program
+from ..state.modes import state
+from ..state.tensor import dtype_of
+from . import plan
+from .gate import check_fits, check_writable
+from .plan import add_attributes
+
+
+def update(rule, rows, numbers=(), **flags):
+    """For every row (a tuple of tensors) compute rule(*row, *numbers, **flags) and write the results in place.
+
+    rule: a pure function written with ops, which reaches nothing that changes; returns one new value per element of the
+    row, None where it stays. A new value has its target's shape, and is converted to its type. Numbers are run-time
+    Python floats that the rule may combine with tensors only; flags are fixed parts of the rule. All new values of a
+    row are computed before any is written. Call it under no_grad.
+    """
+    if not rows:
+        return
+    if any(x.dtype.is_complex for row in rows for x in row):
+        raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
+    frame = state.frame
+    if frame is not None:
+        frame.update(rule, rows, tuple(numbers), flags)
+        return
+    for row in rows:
+        update_eagerly(rule, row, numbers, flags)
+
+
+def update_again(rule, params, states, names, numbers, **flags):
+    """Whether a compiled call did this update in its last call too, and has done it again.
+
+    The rows are (param, gradient, states[param][name] for all names), for the params that have a gradient. If it has
+    not, the caller makes the rows and calls `update`.
+    """
+    frame = state.frame
+    return frame is not None and frame.update_again(rule, params, states, names, numbers, flags)
+
+
+def remember(mapping):
+    """If the compiled call in flight fails, this dict is to hold again what it holds now (counts, optimizer state)."""
+    frame = state.frame
+    if frame is not None:
+        frame.remembered.append((_restore, (mapping, dict(mapping))))
+
+
+def _restore(mapping, before):
+    # Never between two states, since an exception may come here too: nothing, or all that was there and perhaps more.
+    if not before:
+        mapping.clear()
+        return
+    mapping.update(before)
+    for name in mapping.keys() - before.keys():
+        del mapping[name]
+
+
+def count_steps(params, states):
+    """Add one to states[param]["step"] for all params with a gradient, if it is the same number for all, and return the
+    new number. None if nothing was done, which is so in all but usual calls."""
+    frame = state.frame
+    return None if frame is None else frame.count_steps(params, states)
+
+
+def restore_steps(states, step):
+    """Take back a count of native code's."""
+    for values in states:
+        values["step"] = step
+
+
+def drop_gradients(tensors):
+    """.grad = None for leaves that have one."""
+    frame = state.frame
+    if frame is not None:
+        frame.changed_gradients.append((tensors, [t._grad for t in tensors]))
+    for t in tensors:
+        t._grad = None
+
+
+def zero_gradients(tensors):
+    """Fill .grad of leaves that have one with 0. It stays the tensor it is, unless it has a history."""
+    for t in tensors:
+        if t.grad.requires_grad:
+            if t.grad.is_leaf:
+                t.grad.requires_grad = False
+            else:
+                t.grad = t.grad.detach()
+        t.grad.zero_()
+
+
+def update_eagerly(rule, row, numbers, flags):
+    if state.frame is None and _update_as_planned(rule, row, numbers, flags):
+        return
+    new = rule(*row, *numbers, **flags)
+    for target, value in zip(row, new):
+        if value is not None:
+            check_fits(getattr(rule, "__name__", "update"), target, value)
+            check_writable(target)
+    for target, value in zip(row, new):
+        if value is not None:
+            target.tell_readers()
+            target.array[...] = convert(value.array, target.dtype)
+            target.bump_version()
+
+
+# --- rules on arrays --------------------------------------------------------------------------------------------------
+def _update_as_planned(rule, row, numbers, flags):
+    """The same with a program of the rule, if it has one whose results fit their targets."""
+    arrays, key = [x.array for x in row], [rule, state.default_dtype, len(numbers)]
+    for array in arrays:
+        key += (array.dtype, array.shape)
+    if {*map(type, numbers)} - _FLOAT or not add_attributes(key, flags):
+        return False
+    program = _find(tuple(key), rule, arrays, numbers, flags)
+    if program is None:
+        return False
+    if program.updated_natively(row, numbers):
+        return True
+    program = program.program
+    values = program.run([*arrays, *numbers])
+    written = [k for k, result in enumerate(program.results) if result is not None]
+    for k in written:
+        if not arrays[k].flags.writeable:
+            check_writable(row[k])
+    for k in written:
+        row[k].tell_readers()
+        arrays[k][...] = convert(values[program.results[k]], dtype_of(arrays[k]))
+        row[k].bump_version()
+    return True
+
+
+def _find(key, rule, arrays, numbers, flags):
+    """The program, made the second time: a rule that is a new function in every step costs nothing but the question."""
+    program = _programs.get(key)
+    if program is None or program is _ASKED:
+        program = _ASKED if program is None else _make(rule, arrays, numbers, flags)
+        if len(_programs) >= _MOST_PROGRAMS:
+            _programs.clear()
+        _programs[key] = program
+    return None if program is _ASKED or program is _NONE else program
+
+
+def _make(rule, arrays, numbers, flags):
+    metas = [Meta(x.shape, dtype_of(x)) for x in arrays] + [number_meta(x) for x in numbers]
+    found = rule_program(rule, metas, flags, state.default_dtype)
+    if found is None:
+        return _NONE
+    program, results = found
+    fits = all(
+        r is None or (r.shape == m.shape and r.dtype.category <= m.dtype.category) for r, m in zip(results, metas)
+    )
+    return _Rule(program, metas) if fits and len(results) <= len(arrays) else _NONE
+
+
+class _Rule:
+    """The program of a rule, and after some rows what does it natively."""
+
+    __slots__ = ("program", "metas", "left", "update")
+
+    def __init__(self, program, metas):
+        self.program, self.metas, self.update = program, metas, None
+        self.left = plan.CALLS_BEFORE_NATIVE
+
+    def updated_natively(self, row, numbers):
+        if self.left:
+            self.left -= 1
+            if not self.left:
+                plan.take_over_update(self)
+        return self.update is not None and self.update(row, numbers)
+
+
+_FLOAT, _MOST_PROGRAMS = {float}, 1024
+_ASKED, _NONE = "asked for once", "none can be made"
+_programs = {}

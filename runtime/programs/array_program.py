@@ -1,0 +1,230 @@
+"""What rules written with ops do to operands of given shapes and types, recorded once and then run on arrays.
+
+Decompositions and derivatives are Python functions of tensors that read shapes, types and attributes, never elements:
+the compiler runs them on graph values. Eager mode runs them on `Traced` values, once for each combination of shapes,
+types and attributes; from then on the steps they took run one after the other on arrays (`ArrayProgram`), without
+tensors in between. The steps are those that the rules take on tensors, so the bits are the same.
+"""
+
+from math import prod
+
+from ...compiler.autodiff import vjp
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
+from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
+from .fused import Fused
+from .steps import inner_step
+
+
+class Untraceable(Exception):
+    """A rule that does something which steps cannot say."""
+
+
+class Traced:
+    """A value while rules are recorded. `root` is the value whose memory it shows, if it is a view."""
+
+    __slots__ = ("recorder", "number", "shape", "dtype", "weak", "root")
+
+    def __init__(self, recorder, number, shape, dtype, weak=False, root=None):
+        self.recorder, self.number, self.shape, self.dtype, self.weak = recorder, number, shape, dtype, weak
+        self.root = self if root is None else root
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def apply_op(self, op, operands, attributes):
+        return self.recorder.apply(op, operands, attributes)
+
+
+class Recorder:
+    """Values and steps in the order in which they were made. The first values are the inputs."""
+
+    def __init__(self, metas, default_dtype):
+        self.default_dtype = default_dtype
+        self.rest = []  # what comes after the inputs: constants, and None for what steps compute
+        self.steps = []  # (function, numbers of its operands, number of its result)
+        self.notes = {}  # number of a result -> (op, attributes, types of its operands, shape and type of it)
+        self.sizes = []  # elements that the steps compute; those of views compute none
+        self.may_warn = False
+        self.inputs = []
+        self.n_inputs = len(metas)
+        for k, m in enumerate(metas):
+            self.inputs.append(Traced(self, k, tuple(m.shape), m.dtype, m.weak))
+
+    def apply(self, op, operands, attributes):
+        metas = [x if isinstance(x, Traced) else number_meta(x) for x in operands]
+        meta = op.infer(metas, attributes, self.default_dtype)
+        if op.kind == "composite" and op.evaluate is None:
+            return self._composite(op, operands, attributes)
+        types = op.compute_dtype(metas, self.default_dtype)[0] if op.compute_dtype else None
+        take = [self._number(x, types and types[k]) for k, x in enumerate(operands)]
+        if types:
+            # A constant is converted here, once.
+            metas = [m if isinstance(m, Traced) else Meta((), d) for m, d in zip(metas, types)]
+        is_view = op.kind == "view" or "view" in op.extra
+        function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
+        self.may_warn |= may_warn
+        if not is_view:
+            self.sizes.append(prod(meta.shape))
+        out = self._append(function, take, meta, metas[0].root if is_view else None)
+        self.notes[out.number] = op, dict(attributes), types, meta
+        return out
+
+    def _append(self, function, take, meta, root):
+        into = self._new(None)
+        self.steps.append((function, tuple(take), into))
+        return Traced(self, into, tuple(meta.shape), meta.dtype, root=root)
+
+    def _composite(self, op, operands, attributes):
+        result = op.decompose(*operands, **attributes)
+        if not isinstance(result, Traced):
+            raise Untraceable
+        if any(result is x for x in operands) or result.root is result or "view" in op.extra:
+            return result
+        # It is no view, though it ended in one: its memory is in row-major order.
+        return self._append(contiguous, (result.number,), result, result.root)
+
+    def _number(self, x, dtype):
+        if isinstance(x, Traced):
+            return x.number
+        return self._new(x if dtype is None else as_type(x, dtype))
+
+    def _new(self, value):
+        self.rest.append(value)
+        return self.n_inputs + len(self.rest) - 1
+
+    def program(self, results, rule):
+        return ArrayProgram(self, results, rule)
+
+
+class ArrayProgram:
+    """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use."""
+
+    __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes")
+
+    def __init__(self, recorder, results, rule):
+        kept, last = {r for r in results if r is not None}, {}
+        needed = _needed(recorder.steps, kept)
+        for _, take, into in needed:
+            last.update(dict.fromkeys(take, into))
+        ends = {}
+        for number, into in last.items():
+            if number not in kept and number >= recorder.n_inputs and recorder.rest[number - recorder.n_inputs] is None:
+                ends.setdefault(into, []).append(number)
+        self.steps = [(function, take, into, tuple(ends.get(into, ()))) for function, take, into in needed]
+        self.rest = recorder.rest
+        self.notes = recorder.notes
+        self.results = results
+        self.may_warn = recorder.may_warn
+        self.fused = None
+        if rule is not None:
+            fused = Fused(rule, tuple(r for r in results if r is not None), recorder.sizes)
+            self.fused = fused if fused.worth else None
+
+    def run(self, inputs):
+        """All values, of which `results` are those that count."""
+        values = [*inputs, *self.rest]
+        if self.fused is not None:
+            outputs = self.fused.outputs(inputs)
+            if outputs is not None:
+                for number, output in zip(self.fused.results, outputs):
+                    values[number] = output
+                return values
+        if not self.may_warn:
+            self._take_steps(values)
+            return values
+        token = enter_quiet(QUIET)
+        try:
+            self._take_steps(values)
+        finally:
+            leave_quiet(token)
+        return values
+
+    def _take_steps(self, values):
+        for function, take, into, ended in self.steps:
+            if len(take) == 2:
+                values[into] = function(values[take[0]], values[take[1]])
+            else:
+                values[into] = function(*[values[k] for k in take])
+            for k in ended:
+                values[k] = None
+
+    def function(self):
+        """The program as a function of its inputs that gives its only result."""
+        (result,), run = self.results, self.run
+        return lambda *inputs: run(inputs)[result]
+
+    def read(self):
+        """Numbers of the values that steps read or that are results."""
+        return {k for _, take, _, _ in self.steps for k in take}.union(r for r in self.results if r is not None)
+
+
+def _needed(steps, kept):
+    """The steps that lead to the results, in order."""
+    wanted, found = set(kept), []
+    for entry in reversed(steps):
+        if entry[2] in wanted:
+            wanted.update(entry[1])
+            found.append(entry)
+    return found[::-1]
+
+
+def _traced(metas, default_dtype, rules):
+    recorder = Recorder(metas, default_dtype)
+    try:
+        return recorder, rules(recorder.inputs)
+    except Exception:  # noqa: BLE001 - whatever it is, the rules run on tensors then, and the user sees it there
+        return None
+
+
+def decomposition(op, metas, attributes, default_dtype):
+    """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory."""
+    found = _traced(metas, default_dtype, lambda inputs: op.decompose(*inputs, **attributes))
+    if found is None or "view" in op.extra:
+        return None
+    recorder, result = found
+    if not isinstance(result, Traced) or result in recorder.inputs:
+        return None
+    rule = op, metas, None, attributes, default_dtype, None
+    return recorder.program((result.number,), rule), result.root is not result
+
+
+def derivative(op, metas, meta, attributes, differentiated, default_dtype):
+    """(program of an op's rules, for each operand its root or None); inputs are cotangent, result and operands.
+
+    None if they cannot be recorded. The root is the number of the input that a result shows, as a view.
+    """
+
+    def rules(inputs):
+        cotangent, out, *operands = inputs
+        return [
+            vjp(op, k, cotangent, out, operands, attributes) if wanted else None
+            for k, wanted in enumerate(differentiated)
+        ]
+
+    found = _traced((meta, meta, *metas), default_dtype, rules)
+    if found is None:
+        return None
+    recorder, results = found
+    if not all(r is None or isinstance(r, Traced) for r in results):
+        return None
+    roots = [None if r is None or r.root is r else r.root.number for r in results]
+    roots = tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
+    numbers = tuple(None if r is None else r.number for r in results)
+    # A result that is or shows an input is no program's.
+    is_new = all(r is None or r >= recorder.n_inputs for r in numbers) and not any(r is not None for r in roots)
+    rule = (op, metas, meta, attributes, default_dtype, differentiated) if is_new else None
+    return recorder.program(numbers, rule), roots
+
+
+def rule_program(rule, metas, flags, default_dtype):
+    """(program of rule(*operands, **flags), shapes and types of its results, None for none); None if it cannot be
+    recorded."""
+    found = _traced(metas, default_dtype, lambda inputs: rule(*inputs, **flags))
+    if found is None:
+        return None
+    recorder, results = found
+    if not isinstance(results, tuple) or not all(r is None or isinstance(r, Traced) for r in results):
+        return None
+    return recorder.program(tuple(None if r is None else r.number for r in results), None), results

@@ -1,0 +1,177 @@
+"""Eager evaluation of primitives on arrays: NumPy where IEEE 754 fixes the bits, generated kernels elsewhere.
+
+Results of everything but views are row-major contiguous, so that eager and compiled calls agree on memory layout too.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ...compiler.dtypes import DType, from_numpy
+from ...compiler.ops.comparison import cast
+from ...compiler.ops.kinds import refuse_complex
+from ...compiler.ops.table import Meta
+from ...compiler.shapes import contiguous_strides
+from ...compiler.storage import convert, fitting, number
+from ..code import kernels
+
+try:
+    from numpy._core.umath import _extobj_contextvar, _make_extobj
+
+    # np.errstate does the same at four times the cost.
+    QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+    enter_quiet, leave_quiet = _extobj_contextvar.set, _extobj_contextvar.reset
+except ImportError:
+    QUIET = {"all": "ignore"}
+
+    def enter_quiet(settings):
+        """Turn NumPy's floating point warnings off; what it returns is for `leave_quiet`."""
+        return np.seterr(**settings)
+
+    def leave_quiet(before):
+        np.seterr(**before)
+
+
+def quietly(function, *args, **kwargs):
+    """Call with NumPy's floating point warnings off."""
+    token = enter_quiet(QUIET)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        leave_quiet(token)
+
+
+def evaluate(op, operands, attributes, operand_types, meta):
+    """op on arrays and Python numbers. `operand_types` as the op's compute_dtype gives them, `meta` as its infer."""
+    if op.kind == "view" or "view" in op.extra:
+        return op.evaluate(*operands, **attributes)
+    wide = _wider(op, operands, attributes, operand_types, meta)
+    if wide is not None:
+        return convert(evaluate(op, *wide), meta.dtype)
+    if op.kind == "elementwise":
+        return _elementwise(op, operands, attributes, operand_types, meta)
+    if op.kind == "reduction":
+        return _reduction(op, operands[0], attributes, operand_types, meta)
+    if op.kind == "contraction":
+        return _contraction(*operands, meta)
+    if op.kind == "source":
+        return np.asarray(op.evaluate(*operands, **attributes))
+    arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
+    return contiguous(op.evaluate(*arrays, **attributes))
+
+
+def _wider(op, operands, attributes, operand_types, meta):
+    """The arguments of `evaluate` in types that can compute the op, where these cannot; else None."""
+    arrays = [x for x in operands if isinstance(x, np.ndarray)]
+    types = operand_types or [from_numpy(x.dtype) for x in arrays]
+    refuse_complex(op, types)
+    given = [*types, meta.dtype, *(v for v in attributes.values() if v.__class__ is DType)]
+    if not any(_computed_as(op, d) is not d for d in given):
+        return None
+    if operand_types:
+        operands = [_rounded(op, x, d) for x, d in zip(operands, operand_types)]
+    operands = [as_type(x, _computed_as(op, from_numpy(x.dtype))) if isinstance(x, np.ndarray) else x for x in operands]
+    attributes = {k: _computed_as(op, v) if v.__class__ is DType else v for k, v in attributes.items()}
+    operand_types = operand_types and tuple(_computed_as(op, d) for d in operand_types)
+    return operands, attributes, operand_types, Meta(meta.shape, _computed_as(op, meta.dtype))
+
+
+def _rounded(op, x, dtype):
+    """An operand as the type has it. A single number that is multiplied with is not rounded to 16 bits, as in
+    PyTorch."""
+    if dtype.is_half and np.ndim(x) == 0 and "wide-number" in op.traits:
+        return x
+    return as_type(x, dtype) if isinstance(x, np.ndarray) else convert(np.asarray(x), dtype)
+
+
+def _computed_as(op, dtype):
+    """The type in which the op is computed on this one. NumPy's integers wrap around as PyTorch's do; the others need
+    a kernel."""
+    if "own-type" in op.traits:
+        return dtype
+    return dtype.wide if op.evaluate is None or dtype.category != 1 else dtype
+
+
+def contiguous(array):
+    array = np.asarray(array)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def as_type(x, dtype, scalar=number):
+    """An array (or a NumPy scalar, for a Python number) of the type."""
+    if isinstance(x, np.ndarray):
+        return x if x.dtype == dtype.numpy else convert(x, dtype)
+    return quietly(scalar, x, dtype)
+
+
+def on_types(op, operand_types):
+    """The NumPy function that computes the op on operands of such types; None where a kernel does."""
+    has_own = op.on_complex is not None and op.on_complex is not True and any(d.is_complex for d in operand_types)
+    return op.on_complex if has_own else op.evaluate
+
+
+def _elementwise(op, operands, attributes, operand_types, meta):
+    scalar = fitting if "fits" in op.traits else number
+    arrays = [as_type(x, d, scalar) for x, d in zip(operands, operand_types)]
+    function = on_types(op, operand_types)
+    if function is not None:
+        return contiguous(quietly(function, *arrays, **attributes))
+    if op is not cast and len(arrays) == 1:
+        full = [np.ascontiguousarray(arrays[0])]
+    else:
+        full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
+    out = np.empty(meta.shape, meta.dtype.numpy)
+    return kernels.run_elementwise(op, operand_types, attributes, full, out) if out.size else out
+
+
+def _contraction(x, y, meta):
+    if not meta.dtype.is_floating_point:
+        return contiguous(quietly(np.matmul, x, y))
+    out = np.empty(meta.shape, meta.dtype.numpy)
+    if out.size:
+        flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
+        kernels.run_gemm(*flat)
+    return out
+
+
+def _one_batch(a):
+    """All batch dimensions as one (a copy where strides cannot say it; the matrices' own strides stay)."""
+    return a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
+
+
+# --- reductions: run by run of neighbouring axes, the last run first -------------------------------------------------
+def _reduction(op, x, attributes, operand_types, meta):
+    function = on_types(op, operand_types)
+    if function is not None:
+        return contiguous(quietly(function, as_type(x, operand_types[0]), **attributes))
+    x = np.ascontiguousarray(as_type(x, operand_types[0]))
+    dtype = operand_types[0]
+    for first, count in reversed(runs(attributes["axes"])):
+        shape = x.shape
+        outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
+        out = np.empty((*shape[:first], *shape[first + count :]), dtype.numpy)
+        if out.size:
+            kernel, sizes = kernels.reduction(op, dtype, outer, n, inner)
+            kernel(kernels.address_of(x), kernels.address_of(out), *sizes)
+        x = out
+    return (x if attributes["axes"] else x.copy()).reshape(meta.shape)
+
+
+def runs(axes):
+    """Neighbouring axes together: (0, 1, 3) -> [(0, 2), (3, 1)], each (first axis, how many)."""
+    result = []
+    for a in axes:
+        if result and result[-1][0] + result[-1][1] == a:
+            result[-1] = (result[-1][0], result[-1][1] + 1)
+        else:
+            result.append((a, 1))
+    return result
+
+
+def strides_in_elements(array):
+    """None if row-major contiguous; else the strides in elements."""
+    if array.flags.c_contiguous:
+        return None
+    size = array.itemsize
+    strides = tuple(s // size for s in array.strides)
+    return None if strides == contiguous_strides(array.shape) else strides

@@ -1,0 +1,280 @@
+"""Programs: the native code of a stretch of a recording, found in memory or on disk, or compiled now.
+
+The key of a program is the text of its recorded steps, so finding one on disk needs neither the graph nor LLVM.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from copy import copy
+from functools import partial
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ...compiler import dtypes
+from ..code import jit, kernels, threads
+from ..code.cache import default_cache, pack, unpack
+from ..state.references import first_unheld
+from .description import Stretch
+from .places import Places
+from .recording import new_counter
+
+# Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
+_REUSED_BYTES = 16384
+_REUSED_COUNT = 3
+
+
+class Needed(NamedTuple):
+    """What must exist after a flush: numbers of values, of views of them, (input, new value) pairs to be written into
+    the input's memory, and (at the end of a call) the values that a backward may start from."""
+
+    live: tuple
+    views: tuple
+    commits: tuple
+    differentiable: tuple
+
+
+# One program runs at a time: its table and the arena are filled for one call. Reentrant, because a finalizer that
+# Python runs in between may call a compiled function.
+_running = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # The thread that held it does not exist in the child.
+    os.register_at_fork(after_in_child=_running._at_fork_reinit)
+
+
+class Arena:
+    """Scratch memory for one program at a time: one arena serves all. `words` are its address and size for native
+    code."""
+
+    def __init__(self):
+        self.block = self.next = 0, 0, None  # address, size, memory
+        self.words = np.zeros(2, np.uint64)
+        self.changing = False
+
+    def reserve(self, size):
+        """A block of this size at least. Who runs a program on it holds it: a larger one may take its place."""
+        if size <= self.block[1]:
+            return self.block
+        memory = np.empty(size + 64, np.uint8)
+        block = (memory.ctypes.data + 63) & ~63, size, memory
+        if not self.changing:  # else a signal handler is here, in the middle of the next lines
+            self.changing, self.next = True, block
+            # Other threads may run on the old memory until native code finds the new one.
+            self.words[:] = block[:2]
+            self.block = block
+            self.changing = False
+        return block
+
+
+_arena = Arena()
+
+
+class Program:
+    """Loaded code and how to call it.
+
+    A program may be run by its address on a table of one's own while the interpreter lock is held.
+
+    meta (also stored on disk): "inputs" numbers of values, "places" how these lie in memory, "numbers" (position, kind)
+    of run-time numbers, "extents" the numbers that its code wants to be told, "outputs" (shape, dtype name), "n_live",
+    "arena", "has_team" and "worker_bytes" as in the plan, "symbols" the routines it calls, "plan" what explain shows.
+    """
+
+    pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
+    arena_words = _arena.words
+
+    def __init__(self, meta, library):
+        self.meta = meta
+        self.library = library
+        self.first_array = self.first_symbol + len(meta["symbols"])
+        self.inputs = tuple(meta["inputs"])
+        self.input_set = frozenset(self.inputs)
+        self.places = Places(meta["places"])
+        self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
+        self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
+        self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
+        if meta["extents"]:
+            numbers = (ctypes.c_int64 * len(meta["extents"]))(*meta["extents"])
+            ctypes.memmove(library.address("extents"), numbers, ctypes.sizeof(numbers))
+        self.address = library.address("weft_program")
+        self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
+        self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
+        for k, symbol in enumerate(meta["symbols"]):
+            self.table[self.first_symbol + k] = kernels.routine(symbol)
+        if meta["has_team"]:
+            self.table[self.pool_word] = threads.pool_address()
+            threads.reserve_scratch(meta["worker_bytes"])
+        self.arena_bytes = meta["arena"]
+        self.counter = new_counter()
+
+    @property
+    def calls(self):
+        return self.counter[0]
+
+    @calls.setter
+    def calls(self, value):
+        self.counter[0] = value
+
+    def can_run(self, frame):
+        """Whether everything the program reads is in memory."""
+        return self.input_set <= frame.arrays.keys()
+
+    def call(self, arrays, numbers, expected=None):
+        """Run on input arrays and all numbers of the call. Returns the output arrays, or None if a check failed.
+        `expected`: the Expectation that some of the arrays are from, if the call has met one."""
+        self.counter[0] += 1
+        return self.compute(arrays, numbers, expected)
+
+    def compute(self, arrays, numbers, expected=None, frame=None):
+        """`call` for those who count their calls themselves. The frame learns at once when it has been done."""
+        self.places.require(arrays, expected)
+        empty = np.empty
+        outputs = [
+            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
+            for (shape, dtype), pool in zip(self.outputs, self.pools)
+        ]
+        addresses = list(map(id, arrays + outputs))
+        returned = []
+        if frame is not None:
+            frame.written, frame.returned = outputs, returned
+        # The interpreter may switch threads between filling the table and running on it.
+        with _running:
+            run = self if not self.in_use else self._another()
+            run.in_use = True
+            try:
+                block = _arena.block if self.arena_bytes <= _arena.block[1] else _arena.reserve(self.arena_bytes)
+                run.table[0] = block[0]
+                run.table[self.first_array :] = addresses
+                for slot, (position, code) in enumerate(self.numbers):
+                    (run.scalars if code == -3 else run.integers)[slot] = numbers[position]
+                # In C as a whole: nothing can come between the end of the program and the note of it.
+                returned.extend(map(self.function, run.table_address))
+            finally:
+                run.in_use = False
+        return None if returned[0] else outputs
+
+    def _another(self):
+        """The program with a table of its own, for a finalizer or a signal handler that interrupts the filling of the
+        first one."""
+        other = copy(self)
+        other._make_table(list(self.table))
+        return other
+
+    def _make_table(self, words):
+        self.scalars = (ctypes.c_double * max(len(self.numbers), 1))()
+        self.integers = (ctypes.c_int64 * len(self.scalars)).from_buffer(self.scalars)
+        self.table = (ctypes.c_size_t * len(words))(*words)
+        self.table[1] = ctypes.addressof(self.scalars)
+        self.table_address = (ctypes.addressof(self.table),)
+        self.in_use = False
+
+    def own_table(self, stable):
+        """(table, its scalars) for a caller that fills in the rest by itself, and runs it: the inputs in `stable` are
+        there. The others must be as `places` says."""
+        table, scalars = np.array(self.table, np.uint64), np.zeros(max(len(self.numbers), 1), np.uint64)
+        table[1] = scalars.ctypes.data
+        for k, vid in enumerate(self.inputs):
+            if vid in stable:
+                self.places.require_one(k, stable[vid])
+                table[self.first_array + k] = id(stable[vid])
+        return table, scalars
+
+    def release(self):
+        """Give back the arrays that are kept for results to come."""
+        for pool in self.pools:
+            if pool is not None:
+                pool.clear()
+
+    @staticmethod
+    def _output(pool, shape, dtype):
+        array = first_unheld(pool)
+        if array is None:
+            array = np.empty(shape, dtype)
+            if len(pool) < _REUSED_COUNT:
+                pool.append(array)
+        return array
+
+    def run(self, frame):
+        """Run for the flight of a call. True if a check failed; then nothing was written."""
+        known = frame.memory()
+        self.counter[0] += 1
+        arrays = [known[v] for v in self.inputs]
+        return self.compute(arrays, frame.numbers, frame.met_expected, frame) is None
+
+
+def program_for(frame, needed):
+    """The program that computes `needed` from what is in memory."""
+    programs = frame.step.programs
+    last = programs.get("last")
+    if last is not None and last[0] == frame.flushed and last[1] == needed and last[2].can_run(frame):
+        return last[2]
+    key = (frame.flushed, needed)
+    program = programs.get(key)
+    if program is not None and program.can_run(frame):
+        programs["last"] = (frame.flushed, needed, program)
+        return program
+    program = _load_forward(frame, needed)
+    programs[key] = program
+    frame.recording.programs.append(program)
+    return program
+
+
+def _build(stretch, needed):
+    from ..record.build import build_forward
+
+    return build_forward(stretch, needed)
+
+
+def _load_forward(frame, needed):
+    """One for several sizes if that is wanted and can be."""
+    stretch, sizes = Stretch(frame), frame.recording.sizes
+    if sizes is None:
+        return load_program(stretch.text(needed), lambda: _build(stretch, needed))
+    return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))
+
+
+def load_backward(frame, describe, build):
+    """The program of a backward, which describe(stretch) names and build(stretch, split) makes. It reads what the
+    forward has saved: what that is was decided when the forward was compiled, for its sizes."""
+    stretch, sizes, meta = Stretch(frame), frame.recording.sizes, frame.last_program.meta
+    if sizes is None:
+        return load_program(describe(stretch), lambda: build(stretch, None))
+    if "n" in meta:
+        return sizes.load_backward(stretch, describe, partial(build, split=meta["split"]), str(meta["split"]))
+    return sizes.load_exact(stretch, describe, partial(build, split=None))
+
+
+def load_program(text, build):
+    """The program stored under a text, or the one `build() -> (meta, IR text)` makes; None if it cannot make one."""
+    with jit.compiling:
+        return _find(text, build)
+
+
+def _find(text, build):
+    began = time.perf_counter()
+    found = load_code(text, build)
+    return found and linked(*found, began)
+
+
+def linked(meta, code, began):
+    """The Program of loaded code, which was asked for at this time."""
+    library = jit.link(code)
+    return Program({**meta, "seconds": time.perf_counter() - began}, library)
+
+
+def load_code(text, build):
+    """The (meta, machine code) stored under a text, or of what `build() -> (meta, IR text)` makes."""
+    cache = default_cache()
+    entry = cache.get(text)
+    if entry is not None:
+        meta, code = unpack(entry.payload)
+        return {**meta, "source": "disk"}, code
+    made = build()
+    if made is None:
+        return None
+    meta, ir = made
+    code = jit.compile_text(ir)
+    cache.put(text, pack(meta, code))
+    return {**meta, "source": "compiled"}, code

@@ -1,0 +1,280 @@
+"""What a compiled function did, as a tree of steps: one path per outcome of its `if`s.
+
+    root -- input -- input -- mul -- sum -- backward -- update        the usual path
+                                       \\-- exp -- ...                 another outcome of an `if`
+
+Replaying a call walks the tree: every op only checks that it is the step it was before. A step holds what its result
+looks like, never a value; values belong to the call (frame.py).
+"""
+
+import sys
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import ClassVar, NamedTuple
+
+from ...compiler import dtypes
+from ..state.attributes import same
+
+INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
+
+# Python numbers among operands are run-time values; the step remembers only their kind.
+NUMBER_CODES = {bool: -1, int: -2, float: -3, complex: -4}
+NUMBER_DTYPES = {-1: dtypes.bool_, -2: dtypes.int64, -3: dtypes.float64}
+TOO_LARGE = -4  # of an integer or complex number, which no program can take: never in a step
+
+
+def number_code(x):
+    """The code of a number; None if it is of no such kind."""
+    code = NUMBER_CODES.get(type(x))
+    return TOO_LARGE if code == -2 and not -(2**63) <= x < 2**63 else code
+
+
+MAX_BRANCHES = 16
+OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
+_first = attrgetter("first")
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMeta:
+    """What is known of a value before it is computed. `history`: a recorded op made it and gradients flow through."""
+
+    shape: tuple
+    dtype: object
+    requires_grad: bool = False
+    history: bool = False
+
+    # As the rules of ops want operands.
+    weak: ClassVar = False
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
+class UpdateKey(NamedTuple):
+    """What an update is compared by beside its operands."""
+
+    rule: object
+    n_rows: int
+    n_numbers: int
+    flags: dict
+
+
+class Operand:
+    """A ValueMeta as op rules want it."""
+
+    __slots__ = ("shape", "dtype")
+    weak = False
+
+    def __init__(self, meta):
+        self.shape, self.dtype = meta.shape, meta.dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+
+class Step:
+    """One entry of a recording, and the steps that have followed it.
+
+    operands: value numbers, or a negative code for a Python number. `attributes` are the op's, or the key of an input,
+    a backward or an update. `first` is the number of the first value it makes; `metas` describes all of them.
+    """
+
+    __slots__ = (
+        "op",
+        "operands",
+        "attributes",
+        "grad_enabled",
+        "metas",
+        "first",
+        "first_number",
+        "following",
+        "detail",
+        "programs",
+        "line",
+        "parent",
+        "depth",
+        "_lists",
+    )
+
+    def __init__(self, op, operands, attributes, grad_enabled, metas, first, first_number, line, detail=None):
+        self.op = op
+        self.operands = operands
+        self.attributes = attributes
+        self.grad_enabled = grad_enabled
+        self.metas = metas
+        self.first = first
+        self.first_number = first_number
+        self.following = []
+        self.detail = detail
+        self.programs = {}
+        self.line = line
+        self.parent = None
+        self.depth = 0
+        self._lists = {}  # path and metas, or what later steps have not taken over of them
+
+    def path(self):
+        """The steps from the first to this one (a list that must not be changed, and grows if a step is recorded
+        after this one)."""
+        return self._lists.get("path") or self._grown("path", lambda steps: steps)
+
+    def _grown(self, name, items_of):
+        """The list of the nearest step before this one that has one, with the items of the steps after that.
+
+        Recording asks at every step, so the list is taken over, not copied. By a pop, of which two threads cannot get
+        the same: a list is nobody else's while it grows, and if an exception comes in between it is made anew.
+        """
+        missing, step, known = [], self, None
+        while step.parent is not None and known is None:
+            missing.append(step)
+            step = step.parent
+            known = step._lists.pop(name, None)
+        grown = [] if known is None else known
+        grown += items_of(missing[::-1])
+        self._lists[name] = grown
+        return grown
+
+    def metas_count(self):
+        """How many values are made up to here."""
+        return self.first + len(self.metas)
+
+    def numbers_count(self):
+        """How many Python numbers have come in up to here."""
+        if self.op == UPDATE:
+            return self.first_number + self.detail.n_numbers
+        return self.first_number + (0 if isinstance(self.op, str) else sum(k < 0 for k in self.operands))
+
+    def maker_of(self, vid):
+        """The step up to here that makes a value."""
+        path = self.path()
+        k = bisect_right(path, vid, key=_first) - 1
+        while not path[k].metas:
+            k -= 1
+        return path[k]
+
+    def metas_so_far(self):
+        """What is known of every value made up to here, by number (a list like that of `path`)."""
+        return self._lists.get("metas") or self._grown("metas", lambda steps: [m for step in steps for m in step.metas])
+
+    def find(self, op, operands, attributes, grad_enabled):
+        """The step that followed this one before, if it was the same; else None."""
+        for step in self.following:
+            if (
+                step.op is op
+                and step.operands == operands
+                and step.grad_enabled is grad_enabled
+                and same(step.attributes, attributes)
+            ):
+                return step
+        return None
+
+    def __repr__(self):
+        return f"{self.op}{self.operands}"
+
+
+class Flush(NamedTuple):
+    """A value was read in the middle of a call: after which step, what was computed then, by which program (None if
+    nothing had to be), and the numbers of the pending values that somebody held."""
+
+    step: Step
+    needed: tuple
+    program: object
+    held: tuple
+
+
+class TooManyPaths(Exception):
+    """The call diverged from everything recorded, and there is no room for another branch."""
+
+
+def new_counter():
+    """A number that native code can count up."""
+    return array("q", [0])
+
+
+@dataclass(slots=True)
+class Recording:
+    """All paths of one signature, and what could not be compiled on them."""
+
+    name: str
+    signature: tuple
+    fullgraph: bool = False
+    root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
+    n_branches: int = 1
+    counter: array = field(default_factory=new_counter)
+    fallbacks: dict = field(default_factory=dict)
+    programs: list = field(default_factory=list)
+    last_entered: dict = field(default_factory=dict)
+    expectation: object = None
+    replays: list = field(default_factory=list)  # frame_usual.py: what calls that do the same again use
+    memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
+    n_unlike: int = 0  # how many calls in a row were like none before
+    refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
+    sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
+    not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
+
+    @property
+    def usual(self):
+        """The UsualFrame that was used or made last, if there is one."""
+        return self.replays[0] if self.replays else None
+
+    @property
+    def default_dtype(self):
+        """The default type of floats that all steps were recorded under."""
+        return self.signature[3]
+
+    @property
+    def calls(self):
+        return self.counter[0]
+
+    @calls.setter
+    def calls(self, value):
+        self.counter[0] = value
+
+    def use(self, replay):
+        """It comes first among those that are tried."""
+        self.replays = [replay, *(other for other in self.replays if other is not replay)]
+
+    def grow(self, step, new):
+        """Add a step. TooManyPaths if that opens a branch beyond the limit."""
+        if step.following:
+            if self.n_branches >= MAX_BRANCHES:
+                raise TooManyPaths
+            self.n_branches += 1
+        new.parent = step
+        new.depth = step.depth + 1
+        step.following.append(new)
+        return new
+
+    def leaves(self, reason, line):
+        """A call is about to leave the programs: it may not if it is compiled with fullgraph=True."""
+        if self.fullgraph:
+            raise RuntimeError(f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]")
+        self.note(reason, line)
+
+    def release(self):
+        """Nobody will ask for it again: give back what calls like its own would have used. The garbage collector finds
+        the rest, since steps know their parents."""
+        for program in self.programs:
+            program.release()
+        for replay in self.replays:
+            replay.following = None
+        self.replays, self.memories, self.refusals, self.expectation = [], [], {}, None
+
+    def note(self, reason, line):
+        """Remember why a part ran eagerly, or a pending value was needed early."""
+        key = (reason, line)
+        self.fallbacks[key] = self.fallbacks.get(key, 0) + 1
+
+
+def user_line():
+    """ "file.py:12" of the innermost frame outside weft."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown line"

@@ -1,0 +1,306 @@
+"""Programs that serve many sizes: batches of other lengths, sequences that grow.
+
+The first shapes of a function are compiled for what they are. When a stretch of a recording comes that differs from one
+before in nothing but numbers, and these are affine functions of one n, the program is compiled once more with n as an
+extent known at run time (compiler/extent.py). It serves every n for which its guards hold; outside of them there may be
+a few others.
+
+    float32(200, 8) ... shape (1600,)      the text of a stretch
+    float32(204, 8) ... shape (1632,)      another one
+    float32(⟦1*n⟧, 8) ... shape (⟦8*n⟧,)   both, and many more: a Family
+
+That two samples agree proves nothing about a third. Nothing has to be proved: every call is recorded with its own
+shapes, and a program is used only if the Family's text for its n is the text of that recording, character for
+character.
+"""
+
+import os
+import re
+import time
+import traceback
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
+from ...compiler.ops import OWN
+from ..code import jit
+from .description import Stretch
+from .program import linked, load_code, load_program
+from .recording import ValueMeta
+
+_MAX_SAMPLES = 4
+_MAX_FAMILIES = 4
+_MAX_PROGRAMS = 8
+_MAX_FORMS = 64
+_NUMBER = re.compile(r"-?\d+")
+_MARKED = re.compile("⟦([^⟧]*)⟧")
+
+
+class Sizes:
+    """What a compiled function has learned of its stretches with other shapes: form of the text -> _Form."""
+
+    def __init__(self):
+        self.forms = {}
+        self.has_backward_refused = False
+
+    def load(self, stretch, describe, build, is_differentiated):
+        """The program of a stretch, which describe(stretch) names and build(stretch) makes."""
+        if is_differentiated and self.has_backward_refused:
+            return self.load_exact(stretch, describe, build)
+        return self.load_open(stretch, describe, build) or load_program(describe(stretch), lambda: build(stretch))
+
+    def load_backward(self, stretch, describe, build, version):
+        """The same of what reads what a program for several sizes has saved; None if nothing can."""
+        found = self.load_open(stretch, describe, build, version)
+        # From now on forwards are compiled for their own sizes.
+        self.has_backward_refused |= found is None
+        return found
+
+    def load_open(self, stretch, describe, build, version=""):
+        """That of several sizes, or None. `version`: what else it depends on."""
+        with jit.compiling:
+            text = describe(stretch)
+            return self._form(text).program(stretch, text, describe, build, version)
+
+    def load_exact(self, stretch, describe, build):
+        """That of these sizes alone."""
+        with jit.compiling:
+            text = describe(stretch)
+            self._form(text).remember(stretch, text)
+        return load_program(text, lambda: build(stretch))
+
+    def _form(self, text):
+        key = hash(_NUMBER.sub("#", text))
+        form = self.forms[key] = self.forms.pop(key, None) or _Form()
+        while len(self.forms) > _MAX_FORMS:
+            del self.forms[next(iter(self.forms))]
+        return form
+
+    @property
+    def refusals(self):
+        """Why programs are compiled for each size."""
+        return list(dict.fromkeys(f.refusal for form in self.forms.values() for f in form.families if f.refusal))
+
+
+class _Form:
+    """Stretches that differ in numbers only."""
+
+    def __init__(self):
+        self.samples, self.families = [], []
+
+    def program(self, stretch, text, describe, build, version):
+        """A program for several sizes, or None."""
+        family, n = self.family_of(text)
+        if family is None:
+            family, n = self.new_family((stretch, text), describe)
+        if family is None:
+            self.remember(stretch, text)
+            return None
+        return family.program(n, stretch, build, version)
+
+    def family_of(self, text):
+        """(a Family that has this text, its n), or (None, None)."""
+        found = ((family, family.number_of(text)) for family in self.families)
+        return next(((family, n) for family, n in found if n is not None), (None, None))
+
+    def new_family(self, sample, describe):
+        for other in self.samples if len(self.families) < _MAX_FAMILIES else ():
+            family = _family(other, sample, describe)
+            if family is not None:
+                self.families.append(family)
+                self.samples.remove(other)
+                return family, family.number_of(sample[1])
+        return None, None
+
+    def remember(self, stretch, text):
+        if all(text != known for _, known in self.samples) and self.family_of(text)[0] is None:
+            self.samples = [*self.samples[1 - _MAX_SAMPLES :], (stretch, text)]
+
+
+class Family:
+    """Stretches whose numbers are affine functions of one n, as `parts` has them; `text` is theirs, with these in place
+    of the numbers. `refusal` says why no program serves several n, if none does."""
+
+    def __init__(self, parts, text):
+        self.parts, self.text = parts, text
+        self.programs = {}  # version -> the (meta, machine code) of several ranges of n
+        self.exact, self.refusal = set(), None
+        first = _MARKED.search(text)
+        self.start, polynomial = first.start(), first[1]
+        self.constant = evaluate(polynomial, 0)
+        self.factor = evaluate(polynomial, 1) - self.constant
+
+    def number_of(self, text):
+        """The n whose text this is, or None."""
+        found = _NUMBER.match(text, self.start)
+        if found is None:
+            return None
+        n, rest = divmod(int(found[0]) - self.constant, self.factor)
+        return n if not rest and filled(self.text, n) == text else None
+
+    def program(self, n, stretch, build, version):
+        """The program for this n; None if one for n alone has to do."""
+        if n < LEAST or n in self.exact or self.refusal is not None:
+            return None
+        programs, began = self.programs.setdefault(version, []), time.perf_counter()
+        known = next((p for p in programs if hold(p[0]["guards"], n)), None)
+        while known is None and len(programs) < _MAX_PROGRAMS:
+            # Those on disk may be for other n.
+            made = self._made(n, stretch, build, f"{version} {len(programs)}")
+            if made is None:
+                return None
+            programs.append(made)
+            known = made if hold(made[0]["guards"], n) else None
+        return known and _instance(*known, n, began)
+
+    def _made(self, n, stretch, build, which):
+        def build_open():
+            scope = Scope(n)
+            meta, ir = build(_opened(stretch, self.parts, scope))
+            guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
+            return _in_texts({**meta, "guards": guards}), ir
+
+        try:
+            return load_code(f"program {which} for every n of\n{self.text}", build_open)
+        except Coincidence:
+            self.exact.add(n)
+        except Exception as error:  # whatever a pass does that only ints can do
+            self.refuse(n, _reason(error))
+        return None
+
+    def refuse(self, n, reason):
+        if any(self.programs.values()):
+            self.exact.add(n)
+        else:
+            self.refusal = reason
+
+
+def _reason(error):
+    """What an error says, and where it comes from."""
+    places = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.endswith("extent.py")]
+    said = str(error) if isinstance(error, Fixed) else f"{type(error).__name__}: {error}"
+    return f"{said} (in {places[-1].name}, {os.path.basename(places[-1].filename)}:{places[-1].lineno})"
+
+
+def _instance(meta, code, n, began):
+    """The Program for one n."""
+    meta = {**filled({k: x for k, x in meta.items() if k != "guards"}, n), "n": n}
+    return linked(meta, code, began)
+
+
+def _in_texts(thing):
+    """Nested lists, tuples and dicts as JSON can hold them, with texts in place of extents."""
+    if isinstance(thing, dict):
+        return {k: _in_texts(x) for k, x in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [_in_texts(x) for x in thing]
+    return str(thing) if is_open(thing) else thing
+
+
+# --- two samples ------------------------------------------------------------------------------------------------------
+class _Unlike(Exception):
+    """Two stretches differ in more than numbers, or not as one n would have it."""
+
+
+class _Affine(NamedTuple):
+    """Stands for factor * n + constant."""
+
+    factor: int
+    constant: int
+
+
+class _OpenStretch(Stretch):
+    """A stretch with extents in place of numbers."""
+
+    __slots__ = ("open_steps", "makers")
+
+    @property
+    def steps(self):
+        return self.open_steps
+
+    def step_of(self, vid):
+        return self.makers[vid]
+
+
+def _family(first, second, describe):
+    """The Family of two (stretch, text), or None."""
+    (old, old_text), (new, new_text) = first, second
+    found = []
+    try:
+        _merged(old.metas, new.metas, lambda x, y: found.append((x, y)))
+        # No shape is another one: numbers alone say which of several things an op does.
+        if not found or any(map(_is_told_apart, old.steps, new.steps)):
+            return None
+        x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
+        parts = _merged(_parts(old), _parts(new), partial(_affine, x, y))
+        family = Family(parts, describe(_opened(new, parts, Scope(y))))
+    except _Unlike:
+        return None
+    return family if filled(family.text, x) == old_text and filled(family.text, y) == new_text else None
+
+
+def _is_told_apart(old, new):
+    """Whether a rule that is not weft's own would be given an extent: it may look at its digits."""
+    return not isinstance(new.op, str) and new.op.name not in OWN and old.attributes != new.attributes
+
+
+def _affine(x, y, a, b):
+    """The function of n that is a where n is x, and b where n is y."""
+    factor, rest = divmod(b - a, y - x)
+    if rest:
+        raise _Unlike
+    return _Affine(factor, b - factor * y)
+
+
+def _parts(stretch):
+    """Where a stretch has numbers that depend on shapes."""
+    return stretch.metas, stretch.strides, [step.attributes for step in stretch.steps]
+
+
+def _merged(a, b, differ):
+    """b with differ(x, y) in place of every number of it, y, that a has another one for, x. What is no number and no
+    container is b's: the text tells whether it is the same."""
+    if type(a) is not type(b):
+        raise _Unlike
+    if type(b) is int:
+        return b if a == b else differ(a, b)
+    if isinstance(b, dict):
+        if a.keys() != b.keys():
+            raise _Unlike
+        return {k: _merged(a[k], b[k], differ) for k in b}
+    if isinstance(b, ValueMeta):
+        return replace(b, shape=_merged(a.shape, b.shape, differ))
+    if not isinstance(b, (list, tuple)):
+        return b
+    if len(a) != len(b):
+        raise _Unlike
+    items = [_merged(x, y, differ) for x, y in zip(a, b)]
+    return type(b)(*items) if hasattr(b, "_fields") else type(b)(items)
+
+
+def _opened(stretch, parts, scope):
+    """A stretch of a Family with extents of this scope."""
+    metas, strides, attributes = _in_scope(parts, scope)
+    made = object.__new__(_OpenStretch)
+    for name in Stretch.__slots__:
+        setattr(made, name, getattr(stretch, name))
+    made.metas, made.strides, made.open_steps = metas, strides, list(map(copy, stretch.steps))
+    for step, own in zip(made.open_steps, attributes):
+        step.attributes = own
+    made.makers = {step.first + k: step for step in made.open_steps for k in range(len(step.metas))}
+    return made
+
+
+def _in_scope(thing, scope):
+    if isinstance(thing, _Affine):
+        return scope.affine(thing.factor, thing.constant)
+    if isinstance(thing, dict):
+        return {k: _in_scope(x, scope) for k, x in thing.items()}
+    if isinstance(thing, ValueMeta):
+        return replace(thing, shape=_in_scope(thing.shape, scope))
+    if not isinstance(thing, (list, tuple)):
+        return thing
+    items = [_in_scope(x, scope) for x in thing]
+    return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)

@@ -1,0 +1,178 @@
+"""One op on arrays whose shapes and types are known: everything that need not be asked again is found beforehand.
+
+`step` gives a function of arrays that does what evaluate.py does, with the same kernels and so the same bits: which
+operands are converted or broadcast, which kernel runs and what sizes it is told are found when the function is made.
+"""
+
+from functools import partial
+from math import prod
+from operator import methodcaller
+from struct import Struct
+
+import numpy as np
+
+from ...compiler.dtypes import without_kernels
+from ...compiler.ops.comparison import cast
+from ..code import kernels
+from ..code.kernels import address_of
+from .evaluate import QUIET, contiguous, enter_quiet, evaluate, leave_quiet, quietly, runs
+
+_ndarray, _empty, _row_major = np.ndarray, np.empty, np.ascontiguousarray
+
+
+def step(op, metas, attributes, types, meta):
+    """A function of the operands' arrays and Python numbers: op with these attributes. `metas` describe the operands,
+    `types` and `meta` are what the op's compute_dtype and infer say of them."""
+    function, may_warn = _function(op, metas, attributes, types, meta)
+    return _quiet(function) if may_warn else function
+
+
+def inner_step(op, metas, attributes, types, meta):
+    """(the same function, whether whoever calls it has to turn NumPy's floating point warnings off)."""
+    function, may_warn = _function(op, metas, attributes, types, meta)
+    return (_whole(function), True) if may_warn else (function, False)
+
+
+def _function(op, metas, attributes, types, meta):
+    if without_kernels([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
+        return lambda *operands: evaluate(op, operands, attributes, types, meta), False
+    if op.kind == "elementwise":
+        return _elementwise(op, metas, attributes, types, meta)
+    if op.kind == "reduction" and op.evaluate is None:
+        return _reduction(op, metas[0], attributes, types[0], meta), False
+    if op.kind == "contraction" and meta.dtype.is_floating_point and len(meta.shape) == 2 and 0 not in meta.shape:
+        return _product(metas, meta), False
+    if op.evaluate is None or op.kind == "source":
+        return lambda *operands: evaluate(op, operands, attributes, types, meta), False
+    function = partial(op.evaluate, **attributes) if attributes else op.evaluate
+    if op.kind == "view" or "view" in op.extra:
+        return function, False
+    casts = [_cast(m, d) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
+    return _whole(_after_casts(function, [c and partial(quietly, c) for c in casts]) if any(casts) else function), False
+
+
+def _whole(function):
+    """The function, its result in row-major order."""
+
+    def run(*operands):
+        out = function(*operands)
+        return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
+
+    return run
+
+
+# --- elementwise ----------------------------------------------------------------------------------------------------
+def _elementwise(op, metas, attributes, types, meta):
+    casts = [_cast(m, d) for m, d in zip(metas, types)]
+    if op.evaluate is not None:
+        function = partial(op.evaluate, **attributes) if attributes else op.evaluate
+        return (_after_casts(function, casts) if any(casts) else function), True
+    if 0 in meta.shape:
+        return lambda *arrays: _empty(meta.shape, meta.dtype.numpy), False
+    full = [None if m.shape == meta.shape and not m.weak else meta.shape for m in metas]
+    if len(metas) == 1 and op is not cast:
+        full = [None]
+    generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
+    return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
+
+
+def _cast(meta, dtype):
+    """What converts an operand to the type; None if it has the type."""
+    if meta.weak:
+        return dtype.numpy.type
+    return None if meta.dtype is dtype else methodcaller("astype", dtype.numpy)
+
+
+def _after_casts(function, casts):
+    return lambda *arrays: function(*[x if c is None else c(x) for c, x in zip(casts, arrays)])
+
+
+def _quiet(function):
+    """The function without NumPy's floating point warnings, its result in row-major order."""
+
+    def run(*arrays):
+        token = enter_quiet(QUIET)
+        try:
+            out = function(*arrays)
+        finally:
+            leave_quiet(token)
+        return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
+
+    return run
+
+
+def _generated(kernel, full, meta):
+    shape, dtype, size = meta.shape, meta.dtype.numpy, prod(meta.shape)
+    pack = Struct(f"{len(full) + 1}P").pack
+    if full == [None]:
+
+        def run(x):
+            x, out = _row_major(x), _empty(shape, dtype)
+            kernel(pack(address_of(x), address_of(out)), size)
+            return out
+    else:
+
+        def run(*arrays):
+            arrays = [_row_major(x if s is None else np.broadcast_to(x, s)) for s, x in zip(full, arrays)]
+            out = _empty(shape, dtype)
+            kernel(pack(*map(address_of, arrays), address_of(out)), size)
+            return out
+
+    return run
+
+
+# --- reductions -----------------------------------------------------------------------------------------------------
+def _reduction(op, operand, attributes, dtype, meta):
+    convert, parts, shape = _cast(operand, dtype), [], operand.shape
+    for first, count in reversed(runs(attributes["axes"])):
+        outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
+        shape = (*shape[:first], *shape[first + count :])
+        kernel, sizes = kernels.reduction(op, dtype, outer, n, inner) if prod(shape) else (None, ())
+        parts.append((kernel, shape, sizes))
+    if not parts:
+        return lambda x: _row_major(x if convert is None else quietly(convert, x)).copy().reshape(meta.shape)
+    # The last result is made in the shape it is wanted in.
+    parts[-1] = (parts[-1][0], meta.shape, parts[-1][2])
+    return _reducing(convert, parts, dtype.numpy)
+
+
+def _reducing(convert, parts, dtype):
+    def run(x):
+        x = _row_major(x if convert is None else quietly(convert, x))
+        for kernel, shape, sizes in parts:
+            out = _empty(shape, dtype)
+            if kernel is not None:
+                kernel(address_of(x), address_of(out), *sizes)
+            x = out
+        return x
+
+    return run
+
+
+# --- matrix product -------------------------------------------------------------------------------------------------
+def _product(metas, meta):
+    """The product of two matrices, neither of which has an empty side but perhaps the one that is summed over."""
+    (m, k), n = metas[0].shape, metas[1].shape[1]
+    kernel, scratch_bytes = kernels.product(meta.dtype.numpy, meta.shape, k)
+    shape, dtype, size = meta.shape, meta.dtype.numpy, meta.dtype.size_bytes
+
+    def run(x, y):
+        out, scratch = _empty(shape, dtype), _empty(scratch_bytes, np.uint8)
+        (x_row, x_column), (y_row, y_column) = x.strides, y.strides
+        kernel(
+            address_of(x),
+            x_row // size,
+            x_column // size,
+            address_of(y),
+            y_row // size,
+            y_column // size,
+            address_of(out),
+            n,
+            m,
+            n,
+            k,
+            (address_of(scratch) + 63) & ~63,
+        )
+        return out
+
+    return run

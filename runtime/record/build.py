@@ -1,0 +1,366 @@
+"""From recorded steps to graphs, and from graphs to IR text: what happens on a miss in the disk cache."""
+
+import gc
+import hashlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...compiler import partition
+from ...compiler.autodiff import backward, vjp
+from ...compiler.decompose import decompose
+from ...compiler.dtypes import without_kernels
+from ...compiler.extent import Fixed
+from ...compiler.graph import Graph
+from ...compiler.ops.comparison import cast
+from ...compiler.ops.source import full
+from ...compiler.pipeline import compile_graph
+from ...compiler.simplify import simplify
+from ..code.dump import watcher
+from ..code.jit import kernel_target
+from ..programs.places import described
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
+from .frame_autograd import reach, readable_values, summed_leaves
+
+
+class GraphBuilder:
+    """A graph grown from the steps of a stretch (description.py).
+
+    `inputs[k]` is the number of the value the graph's k-th input is; values in the same memory share one input.
+    `numbers[k]` is the (position, kind) of its k-th scalar.
+    """
+
+    def __init__(self, stretch):
+        self.stretch = stretch
+        self.graph = Graph(stretch.name, stretch.default_dtype)
+        self.values = {}
+        self.inputs = []
+        self.numbers = []
+        self._scalars = {}
+        self.stopped = set()
+
+    def value(self, vid):
+        found = self.values.get(vid)
+        if found is None:
+            found = self.values[vid] = self._input(vid)
+        return found
+
+    def _input(self, vid):
+        # After an in-place change was written back, the new value lives in the memory of the old one.
+        home = self.stretch.same.get(vid, vid)
+        if home != vid:
+            return self.value(home)
+        meta, strides = self.stretch.metas[vid], self.stretch.strides[vid]
+        self.inputs.append(vid)
+        return self.graph.input(meta.shape, meta.dtype, strides)
+
+    def number(self, position, code):
+        found = self._scalars.get(position)
+        if found is None:
+            found = self._scalars[position] = self.graph.scalar(NUMBER_DTYPES[code])
+            self.numbers.append((position, code))
+        return found
+
+    def add(self, step):
+        if step.op in (INPUT, ASSIGN):
+            return
+        if step.op in (BACKWARD, GRADIENTS):
+            self._backward(step)
+        elif step.op == UPDATE:
+            self._update(step)
+        else:
+            position, operands = step.first_number, []
+            for k in step.operands:
+                operands.append(self.value(k) if k >= 0 else self.number(position, k))
+                position += k < 0
+            self._define(step.first, self.graph.apply(step.op, operands, step.attributes))
+
+    def _define(self, vid, value):
+        meta = self.stretch.metas[vid]
+        # Memory is made, or was made by others, for what was recorded: a program must not write anything else there.
+        given, wanted = (value.shape, value.dtype), (meta.shape, meta.dtype)
+        if given != wanted:
+            raise AssertionError(f"value {vid} was recorded as {wanted}, and {value!r} is {given}")
+        self.values[vid] = value
+        if not meta.history:
+            self.stopped.add(value.number)
+
+    def _backward(self, step):
+        n = step.detail.n_outputs
+        outputs = [self.value(v) for v in step.operands[:n]]
+        cotangents = [
+            self.graph.apply(full, (1,), {"shape": out.shape, "dtype": out.dtype}) if k < 0 else self.value(k)
+            for out, k in zip(outputs, step.operands[n : 2 * n])
+        ]
+        wanted = [self.value(v) for v in step.detail.wanted]
+        for offset, gradient in enumerate(backward(self.graph, outputs, cotangents, wanted, frozenset(self.stopped))):
+            assert gradient is not None, f"backward at {step.line}: input {step.detail.wanted[offset]} is not reached"
+            self._define(step.first + offset, gradient)
+
+    def _update(self, step):
+        rule, flags = step.attributes.rule, step.attributes.flags
+        detail, vid = step.detail, step.first
+        numbers = [self.number(step.first_number + k, -3) for k in range(detail.n_numbers)]
+        for start in range(0, len(step.operands), detail.row_length):
+            row = [self.value(k) for k in step.operands[start : start + detail.row_length]]
+            new = rule(*row, *numbers, **flags)
+            for position in detail.targets:
+                value, target = new[position], row[position]
+                if value.dtype is not target.dtype:
+                    value = self.graph.apply(cast, (value,), {"dtype": target.dtype})
+                self._define(vid, value)
+                vid += 1
+
+
+def graph_of(stretch, differentiable=()):
+    """The graph of the pending steps, or of the whole call if a backward reads earlier ones."""
+    pending = stretch.steps[stretch.flushed :]
+    whole = differentiable or any(step.op in (BACKWARD, GRADIENTS) for step in pending)
+    builder = GraphBuilder(stretch)
+    for step in stretch.steps if whole else pending:
+        builder.add(step)
+    return builder
+
+
+def _finish(builder, needed):
+    """Results of the graph, and (where earlier steps were rebuilt) their values taken from memory instead."""
+    graph = builder.graph
+    graph.outputs = [builder.value(v) for v in needed.live]
+    graph.commits = [(builder.value(target), builder.value(new)) for target, new in needed.commits]
+
+
+def _from_memory(builder, cotangents=()):
+    """(the graph with values that an earlier flush left in memory as inputs, its inputs, its numbers). `cotangents`,
+    the last inputs of the graph, stay the last and have no number."""
+    stretch = builder.stretch
+    in_memory = set(stretch.known)
+    known = {value.number: vid for vid, value in builder.values.items() if vid in in_memory and not value.is_source}
+    if not known:
+        return builder.graph, builder.inputs, builder.numbers
+    old, inputs, numbers = builder.graph, [], []
+    new = Graph(old.name, old.default_float)
+    place = {v.number: k for k, v in enumerate(old.inputs())}
+    scalar_place = {v.number: k for k, v in enumerate(old.scalars())}
+    values = {}
+    for number in _needed_values(old, known, cotangents):
+        v = old.values[number]
+        if number in known:
+            values[number] = new.input(v.shape, v.dtype, stretch.strides[known[number]])
+            inputs.append(known[number])
+            continue
+        values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
+        if number in scalar_place:
+            numbers.append(builder.numbers[scalar_place[number]])
+        elif place.get(number, len(builder.inputs)) < len(builder.inputs):
+            inputs.append(builder.inputs[place[number]])
+    new.outputs = [values[v.number] for v in old.outputs]
+    new.commits = [(values[t.number], values[n.number]) for t, n in old.commits]
+    return new, inputs, numbers
+
+
+def _needed_values(graph, known, cotangents):
+    """Numbers of the values that the results need, where `known` ones need nothing; and of the cotangents."""
+    targets = [t for t, _ in graph.commits]
+    needed, stack = set(), [v.number for v in (*graph.results(), *targets, *cotangents)]
+    while stack:
+        number = stack.pop()
+        if number not in needed:
+            needed.add(number)
+            if number not in known:
+                stack.extend(o.number for o in graph.values[number].operands)
+    return sorted(needed)
+
+
+def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
+    outputs = [(list(v.shape), v.dtype.name) for v in graph.outputs]
+    meta = {
+        "inputs": list(inputs),
+        "places": described(graph),
+        "numbers": [list(n) for n in numbers],
+        "outputs": outputs,
+        "n_live": n_live,
+        "arena": compiled.plan.arena_bytes,
+        "has_team": compiled.plan.has_team,
+        "worker_bytes": compiled.plan.worker_bytes,
+        "symbols": list(compiled.plan.symbols),
+        "plan": compiled.plan.fields(),
+        "graph": str(graph),
+        "extents": list(compiled.plan.extents),
+    }
+    return {**meta, **(extra or {})}
+
+
+@contextmanager
+def _uncollected():
+    """Building a program makes many objects, nearly all of which live until it ends. The collector would look at all of
+    them again whenever there are a quarter more, which took a third of the time for long programs."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_uncollected()
+def build_forward(stretch, needed):
+    """(meta, IR text) of the program for `needed`."""
+    if needed.differentiable:
+        return _build_joint(stretch, needed)
+    builder = graph_of(stretch)
+    _finish(builder, needed)
+    graph, inputs, numbers = _from_memory(builder)
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
+    return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
+
+
+# --- a call whose results are differentiated later ------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A forward and its gradients in one graph, simplified. The last inputs are the cotangents of `present` and what
+    has been summed before for `continued`; `inputs` and `numbers` name the others, `reached` the leaves that get
+    gradients."""
+
+    graph: Graph
+    n_forward: int
+    n_cotangents: int
+    inputs: list
+    numbers: list
+    reached: list
+    readable: list
+    kept: list
+
+    def keys(self, table):
+        """One key per value (partition.value_keys)."""
+        cotangents = [("cotangent", k) for k in range(self.n_cotangents)]
+        names = [*(("input", v) for v in self.inputs), *cotangents, *(("number", p) for p, _ in self.numbers)]
+        return partition.value_keys(self.graph, names, table)
+
+
+def _joint(stretch, needed, present, continued):
+    builder = graph_of(stretch, needed.differentiable)
+    _finish(builder, needed)
+    graph = builder.graph
+    n_forward = len(graph.outputs)
+    outputs = [builder.value(v) for v in present]
+    leaves = reach(stretch, present)[1]
+    wanted = [builder.value(v) for v in leaves]
+    cotangents = [graph.input(out.shape, out.dtype) for out in outputs]
+    sums = {v: graph.input(builder.value(v).shape, builder.value(v).dtype) for v in continued}
+    before = [sums.get(v) for v in leaves]
+    gradients = backward(graph, outputs, cotangents, wanted, frozenset(builder.stopped), before)
+    reached = [vid for vid, g in zip(leaves, gradients) if g is not None]
+    graph.outputs = graph.outputs + [g for g in gradients if g is not None]
+    last = [*cotangents, *sums.values()]
+    graph, inputs, numbers = _from_memory(builder, last)
+    simple, _ = simplify(decompose(graph)[0])
+    unchanged = readable_values(stretch, [*inputs, *needed.live])
+    readable = [k for k, vid in enumerate(inputs) if vid in unchanged]
+    kept = [k for k, vid in enumerate(needed.live) if vid in unchanged]
+    return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
+
+
+def _split(joint, cut=None):
+    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept, cut)
+
+
+def _digest(joint):
+    return hashlib.sha256(str(joint.graph).encode()).hexdigest()
+
+
+def _build_joint(stretch, needed):
+    joint = _joint(stretch, needed, needed.differentiable, ())
+    parts = _split(joint)
+    compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
+    kept = sorted(readable_values(stretch, [*needed.live, *stretch.known]) - stretch.externals)
+    extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
+    extra["summed"] = summed_leaves(stretch, needed.differentiable)
+    extra["split"] = [_digest(joint), list(parts.cut)]
+    return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
+
+
+@_uncollected()
+def build_backward(stretch, needed, present, continued, split=None):
+    """(meta, IR text) of the program from saved values and cotangents to gradients.
+
+    present: the results that got a cotangent. continued: the leaves whose gradient goes on from a sum of what came
+    before. split: what the forward's meta says of its own, if that is not decided by the stretch alone. None if the
+    values saved for all results are not enough.
+    """
+    joint = _joint(stretch, needed, needed.differentiable, ())
+    if split is not None and split[0] != _digest(joint):
+        raise Fixed("the forward was compiled in another form")
+    parts = _split(joint, split and frozenset(split[1]))
+    graph, sources, scalars = parts.backward, parts.sources, parts.scalars
+    if present != needed.differentiable or continued:
+        other = _joint(stretch, needed, present, continued)
+        found = _backward_of(other, joint, parts)
+        if found is None:
+            return None
+        joint, (graph, sources, scalars) = other, found
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
+    sources = [_source(kind, k, joint, needed, present, continued) for kind, k in sources]
+    meta = _meta(graph, [], [joint.numbers[k] for k in scalars], len(graph.outputs), compiled)
+    meta.update(inputs=list(range(len(sources))), sources=sources, reached=joint.reached)
+    return meta, compiled.text
+
+
+def _backward_of(other, joint, parts):
+    """The backward of another joint graph from what the split of the usual one keeps in memory."""
+    table = {}
+    keys = joint.keys(table)
+    given = {keys[number]: source for number, source in parts.given.items()}
+    found = {number: given[key] for number, key in enumerate(other.keys(table)) if key in given}
+    return partition.backward_from(other.graph, other.n_forward, other.n_cotangents, other.readable, found)
+
+
+def _source(kind, k, joint, needed, present, continued):
+    """Where an input of the backward comes from: ("input", value), ("saved", k), ("cotangent", k) or ("sum", value)."""
+    if kind == "cotangent" and k >= len(present):
+        return ["sum", continued[k - len(present)]]
+    if kind == "cotangent":
+        return ["cotangent", needed.differentiable.index(present[k])]
+    return [kind, k] if kind == "saved" else ["input", (joint.inputs if kind == "input" else needed.live)[k]]
+
+
+# --- what eager mode does to large operands (fused.py) ----------------------------------------------------------------
+def build_rules(op, metas, meta, attributes, default_dtype, differentiated):
+    """(meta, IR text) of an op's result, or of the cotangents of its differentiated operands if those are given; None
+    if a step has no kernel. Then cotangent and result come before the operands. Inputs have their positions as
+    numbers; only those that are read count."""
+    graph = Graph(op.name, default_dtype)
+    operands = [graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype) for m in metas]
+    given = operands
+    if differentiated is None:
+        graph.outputs = [graph.apply(op, tuple(operands), attributes)]
+    else:
+        cotangent, out = graph.input(meta.shape, meta.dtype), graph.input(meta.shape, meta.dtype)
+        given = [cotangent, out, *operands]
+        found = [vjp(op, k, cotangent, out, operands, attributes) for k, d in enumerate(differentiated) if d]
+        graph.outputs = [v for v in found if v is not None]
+    graph, kept = _pruned(graph)
+    if not all(map(_has_kernel, decompose(graph)[0].values)):
+        return None
+    places = {v.number: k for k, v in enumerate(given)}
+    inputs = [places[number] for number in kept if not given[places[number]].weak]
+    numbers = [(places[number], -3) for number in kept if given[places[number]].weak]
+    compiled = compile_graph(graph, watch=watcher(graph.name))
+    return _meta(graph, inputs, numbers, len(graph.outputs), compiled), compiled.text
+
+
+def _pruned(graph):
+    """(the graph without values that nothing needs, the numbers that its inputs and scalars had)."""
+    pruned, values = Graph(graph.name, graph.default_float), {}
+    needed = _needed_values(graph, (), ())
+    for number in needed:
+        v = graph.values[number]
+        values[number] = pruned.copy_value(v, tuple(values[o.number] for o in v.operands))
+    pruned.outputs = [values[v.number] for v in graph.outputs]
+    given = {v.number for v in (*graph.inputs(), *graph.scalars())}
+    return pruned, [number for number in needed if number in given]
+
+
+def _has_kernel(value):
+    types = [o.dtype for o in (*value.operands, value)]
+    check = value.op.extra.get("eager_only")
+    return not without_kernels(types) and (check is None or check(types, value.attributes) is None)

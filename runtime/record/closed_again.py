@@ -1,0 +1,75 @@
+"""Gradients of a finished compiled call that are to be differentiated again, as a compiled call of their own.
+
+The recorded steps are run once more, and their gradients taken with create_graph=True: in eager mode the first times,
+then inside a compiled call, whose results can be differentiated like those of any other.
+"""
+
+from ..eager import engine
+from ..eager.gate import apply
+from ..eager.node import edge_of
+from ..state.modes import state
+
+TIMES_BEFORE = 6
+_compile = None
+
+
+def set_compile(function):
+    """The frontend says how a function is compiled (it imports this package, so it cannot be imported here)."""
+    global _compile
+    _compile = function
+
+
+def gradients(node, steps, cotangents):
+    """Cotangents of a CallNode's edges, with a history; None if they must be found by its eager nodes."""
+    frame = node.frame
+    if state.frame is not None or _compile is None or node.rerun_values is not None or node.freed_steps:
+        return None
+    # Hooks of what the gradients are for are called by the pass around this.
+    if frame.rewritten or any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in node.edges):
+        return None
+    made = {step.first for step in steps}
+    read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)
+    if any(v not in node.externals for v in read):
+        return None
+    key, programs = ("again", node.needed, node.present), frame.step.programs
+    times = programs.get(key, 0)
+    if isinstance(times, int):
+        programs[key] = times + 1
+        if times < TIMES_BEFORE:
+            return None
+        times = programs[key] = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
+    given = [c for c in cotangents if c is not None]
+    numbers = [list(frame.numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in steps]
+    before = state.grad_enabled, state.default_dtype
+    state.grad_enabled, state.default_dtype = True, frame.default_dtype
+    try:
+        return times([node.externals[v] for v in read], given, numbers)
+    finally:
+        state.grad_enabled, state.default_dtype = before
+
+
+def _again(steps, read, present, reached):
+    """A function of (tensors from outside, cotangents, run-time numbers of every step)."""
+
+    def gradients_again(inputs, cotangents, numbers):
+        values = dict(zip(read, inputs))
+        before = state.grad_enabled
+        try:
+            for step, own in zip(steps, numbers):
+                own = iter(own)
+                operands = tuple([next(own) if k < 0 else values[k] for k in step.operands])
+                state.grad_enabled = step.grad_enabled
+                values[step.first] = apply(step.op, operands, step.attributes)
+        finally:
+            state.grad_enabled = before
+        outputs, leaves = tuple(values[v] for v in present), tuple(values[v] for v in reached)
+        frame, cotangents = state.frame, tuple(cotangents)
+        found = None if frame is None else frame.gradients_again(outputs, cotangents, leaves, True, True)
+        if found is not None:
+            return found
+        wanted = [edge_of(x) for x in leaves]
+        return engine.walk(
+            outputs, cotangents, leaves, lambda: list(zip(map(edge_of, outputs), cotangents)), wanted, True, True
+        )
+
+    return gradients_again

@@ -1,0 +1,47 @@
+"""What a frame may do again as it was done in the call before, without being told how: asked first, at weft's door."""
+
+
+class NothingAgain:
+    """The answers of a frame that expects nothing. A UsualFrame has others, most of them in native code."""
+
+    def call_again(self, function, args):
+        """function(*args), which may be taken as a whole (frame_spans.py)."""
+        return function(*args)
+
+    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """Whether backward() of these outputs is the one expected here, and has been done."""
+        return False
+
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """The same for autograd.grad: its result or None."""
+        return None
+
+    def inplace_again(self, op, target, operands, attributes):
+        """Whether target becomes op(*operands) here too, and has been changed."""
+        return False
+
+    def shows_whole(self, view, tensor):
+        """Whether a pending view that the call has made is another name of the whole tensor."""
+        return False
+
+    def make_leaf(self, tensor):
+        """Whether a tensor that the call has made is a leaf that requires gradients from now on."""
+        return False
+
+    def update_again(self, rule, params, states, names, numbers, flags):
+        """The same for an update (runtime/eager/update.py) with a row (param, its gradient, states[param][name] for
+        every name) per param that has a gradient."""
+        return False
+
+    def step_again(self, optimizer):
+        """The same for a step of an optimizer, with all its updates."""
+        return False
+
+    def count_steps(self, params, states):
+        """The number of an optimizer's step, if states[param]["step"] has been counted up to it for all params that
+        have a gradient; else None."""
+        return None
+
+    def drop_gradients(self, groups):
+        """Whether .grad of all parameters in an optimizer's groups has become None."""
+        return False

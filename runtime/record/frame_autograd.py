@@ -1,0 +1,397 @@
+"""Autograd inside an open compiled call.
+
+A plain `loss.backward()` is one step of the recording: the compiler derives the gradient program from the recorded
+ops, and replaying the step hands out the pending gradients. Where Python must run in the middle of a backward (hooks,
+custom Functions, create_graph), nodes are built from the recorded steps and the engine of eager mode walks them; the
+ops it applies are recorded like any others.
+"""
+
+from collections import Counter
+
+from ...compiler.autodiff import has_rule
+from ...compiler.ops.table import Meta
+from ..eager import engine
+from ..eager.gate import apply_inplace
+from ..eager.node import BaseNode, Node, Saved, listed, named, needs_of, shown
+from ..eager.node import edge_of as edge_of_tensor
+from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
+from ..state.modes import state
+from ..state.tensor import Tensor
+from .frame_inputs import read_now
+
+SECOND_BACKWARD = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed), at {name}. Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+    "tensors after calling backward."
+)
+
+
+def differentiable(frame, op, ids):
+    """Whether gradients flow through the op from any operand."""
+    return any(k >= 0 and frame.metas[k].requires_grad and has_rule(op, i) for i, k in enumerate(ids))
+
+
+def is_op(step):
+    return not isinstance(step.op, str)
+
+
+def flows(frame, step):
+    """Numbers of the operands that gradients flow to."""
+    return [k for i, k in enumerate(step.operands) if k >= 0 and frame.metas[k].requires_grad and has_rule(step.op, i)]
+
+
+def needed_by(frame, step):
+    """Numbers of the values the step's derivative reads."""
+    key = "needs"
+    found = step.programs.get(key)
+    if found is None:
+        metas = [frame.metas[k] if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
+        metas = [m if not isinstance(m, ValueMeta) else _meta(m) for m in metas]
+        wanted = set(flows(frame, step))
+        mask = tuple(k in wanted for k in step.operands)
+        operands, output = needs_of(step.op, metas, step.attributes, mask)
+        numbers = [step.operands[i] for i in operands] + ([step.first] if output else [])
+        found = step.programs[key] = tuple(dict.fromkeys(numbers))
+    return found
+
+
+_PLACEHOLDERS = {-1: True, -2: 1, -3: 1.0}
+
+
+def _meta(m):
+    return Meta(m.shape, m.dtype)
+
+
+def saved_values(frame):
+    """What any later backward of this call may read and is not in memory yet."""
+    found = {}
+    for index, step in enumerate(frame.steps):
+        if is_op(step) and frame.metas[step.first].history and index not in frame.freed:
+            found.update(dict.fromkeys(needed_by(frame, step)))
+    return [v for v in found if v not in frame.arrays and v not in frame.overwritten]
+
+
+def reach(frame, vids):
+    """(indices of the op steps, numbers of the leaves) that gradients of the values reach: steps latest first, leaves
+    in the order in which their gradients are complete, as they leave the engine."""
+    contributed, leaves, steps = dict.fromkeys(vids), set(), []
+    for index in range(len(frame.steps) - 1, -1, -1):
+        step = frame.steps[index]
+        for vid in range(step.first, step.first + len(step.metas)):
+            if vid in contributed and frame.metas[vid].history:
+                steps.append(index)
+                for operand in flows(frame, step):
+                    contributed.pop(operand, None)
+                    contributed[operand] = None
+            elif vid in contributed and frame.metas[vid].requires_grad:
+                leaves.add(vid)
+    return steps, [vid for vid in contributed if vid in leaves]
+
+
+def read_by_backward(frame, vids):
+    """{number of a value that a backward from vids reads: a step that needs it}."""
+    steps = [frame.steps[i] for i in reach(frame, vids)[0]]
+    return {vid: step for step in steps for vid in needed_by(frame, step)}
+
+
+def summed_leaves(frame, vids):
+    """Numbers of the leaves that several contributions reach in a backward from vids."""
+    indices, leaves = reach(frame, vids)
+    uses = Counter(k for i in indices for k in flows(frame, frame.steps[i]))
+    return [v for v in leaves if uses[v] > 1]
+
+
+def readable_values(frame, vids):
+    """Those of the values that a backward may read again where they are: those eager mode would have saved, unchanged
+    since. For these a later change in place is the error it is in eager mode; others must be copied if needed.
+    """
+    steps = [s for s in frame.steps if is_op(s) and frame.metas[s.first].history]
+    read = {v for s in steps for k in needed_by(frame, s) for v in (k, frame.roots.get(k, k))}
+    return read.intersection(vids) - frame.overwritten
+
+
+# --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
+def node_for(frame, vid):
+    """The autograd node of a recorded value. All steps before have nodes then, made in order: the engine's order of
+    additions is the order of creation."""
+    make_nodes(frame)
+    return frame.nodes[vid]
+
+
+def make_nodes(frame):
+    """Nodes for all steps so far.
+
+    What leads through nodes and what leads through steps meets in the same values: from now on all gradients must pass
+    through nodes, so that cotangents are complete before they are passed on.
+    """
+    frame.hooked = True
+    for index in range(frame.n_with_nodes, len(frame.steps)):
+        step = frame.steps[index]
+        if is_op(step) and frame.metas[step.first].history:
+            frame.nodes[step.first] = _make_node(frame, index, step)
+    frame.n_with_nodes = len(frame.steps)
+
+
+def _make_node(frame, index, step):
+    wanted = set(flows(frame, step))
+    numbers = iter(frame.numbers[step.first_number :])
+    operands, edges = [], []
+    for k in step.operands:
+        operands.append(next(numbers) if k < 0 else _holder(frame, k))
+        edges.append(_edge(frame, k) if k in wanted else None)
+    node = Node(step.op, step.attributes, operands, _holder(frame, step.first), tuple(edges))
+    if index in frame.freed:
+        node.release()
+    for saved, vid in zip((*node.operands, node.out), (*step.operands, step.first)):
+        if isinstance(saved, Saved) and vid in frame.overwritten:
+            saved.version = -1
+    return node
+
+
+def _holder(frame, vid):
+    """The tensor that holds a value, or a stand-in if an in-place change took it."""
+    tensor = frame.tensors[vid]
+    if tensor is None or vid in frame.overwritten:
+        tensor = Tensor(frame.arrays.get(vid))
+        tensor._frame, tensor._vid, tensor._meta = frame, vid, frame.metas[vid]
+        tensor._requires_grad = frame.metas[vid].requires_grad
+    return tensor
+
+
+def _edge(frame, vid):
+    if frame.metas[vid].history:
+        return (frame.nodes[vid], 0)
+    return frame.edge_out(vid)
+
+
+def edge_of(frame, tensor):
+    if frame.closed:
+        return _closed_node(frame).edge_for(tensor._vid)
+    return (node_for(frame, tensor._vid), 0)
+
+
+def _closed_node(frame):
+    """The node of a finished call. A call that ran its own backward gets one only when somebody asks."""
+    node = frame.graph_node and frame.graph_node()
+    return frame.freed_node() if node is None else node
+
+
+def keep_history(frame, tensor):
+    """A result is about to leave its finished call."""
+    node = _closed_node(frame).edge_for(tensor._vid)[0]
+    if not node.released:
+        try:
+            node.use_nodes(tensor)
+            return
+        except RuntimeError:
+            # What it was computed from has changed since. Its backward may need none of that.
+            pass
+    tensor._node = node
+
+
+def node_name(frame, step):
+    """What the node of an op is called."""
+    name = step.op.node_name
+    return name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes)
+
+
+class StepNode(BaseNode):
+    """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
+
+    __slots__ = ("frame", "vid")
+
+    def __new__(cls, frame, vid):
+        return object.__new__(named(cls, node_name(frame, frame.step_of(vid))))
+
+    def __init__(self, frame, vid):
+        super().__init__(())
+        self.frame, self.vid = frame, vid
+
+    @property
+    def next_functions(self):
+        step = self.frame.step_of(self.vid)
+        wanted = set(flows(self.frame, step))
+        operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
+        return tuple(self._shown(k) if k in wanted else (None, 0) for k in operands)
+
+    def _shown(self, vid):
+        if self.frame.metas[vid].history:
+            return StepNode(self.frame, vid), 0
+        edge = self.frame.edge_out(vid)
+        # A leaf from which requires_grad was taken since then has none.
+        return (None, 0) if edge is None else shown(edge)
+
+    def register_hook(self, hook):
+        raise NotImplementedError(
+            f"{self.name()} was made by a compiled call that runs its backward as one program: register the hook on "
+            "the tensor (tensor.register_hook), or call the undecorated function"
+        )
+
+    register_prehook = register_hook
+
+
+def _operand_metas(frame, step):
+    """The step's operands as node names want them: shapes and types, numbers as numbers."""
+    return [_WithRank(frame.metas[k]) if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
+
+
+class _WithRank:
+    def __init__(self, meta):
+        self.shape, self.dtype, self.ndim = meta.shape, meta.dtype, len(meta.shape)
+
+
+def node_of(frame, tensor):
+    """grad_fn of a tensor of this call."""
+    if not frame.metas[tensor._vid].history:
+        return None
+    return StepNode(frame, tensor._vid) if frame.closed or not frame.hooked else node_for(frame, tensor._vid)
+
+
+def use_nodes(frame, tensor):
+    """From now on this tensor's history is a graph of real nodes, which can carry hooks."""
+    if frame.closed:
+        _closed_node(frame).use_nodes(tensor)
+        return
+    frame.hooked, frame.uses_hooks = True, user_line()
+    if frame.metas[tensor._vid].history:
+        tensor._node = node_for(frame, tensor._vid)
+
+
+# --- backward as a step -----------------------------------------------------------------------------------------------
+class BackwardDetail:
+    """What a recorded backward reaches: the inputs that get gradients, and the steps whose saved values it frees."""
+
+    __slots__ = ("wanted", "frees", "metas", "n_outputs")
+
+    def __init__(self, frame, vids, n_outputs, retain_graph):
+        steps, self.wanted = reach(frame, vids)
+        for index in steps:
+            _check_step(frame, index)
+        self.n_outputs = n_outputs
+        self.frees = () if retain_graph else tuple(i for i in steps if needed_by(frame, frame.steps[i]))
+        self.metas = tuple(ValueMeta(frame.metas[v].shape, frame.metas[v].dtype) for v in self.wanted)
+
+
+def _check_step(frame, index):
+    """The errors eager mode gives: freed values, values changed in place since they were saved."""
+    step = frame.steps[index]
+    if index in frame.freed:
+        raise RuntimeError(SECOND_BACKWARD.format(name=StepNode(frame, step.first).name()))
+    for vid in needed_by(frame, step):
+        if vid in frame.overwritten:
+            raise_overwritten(frame, vid, step)
+
+
+def raise_overwritten(frame, vid, step):
+    meta, name = frame.metas[vid], StepNode(frame, step.first).name()
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{meta.dtype.name}{meta.shape}, needed by {name} at {step.line}. Change a copy (x = x.clone()) or do "
+        "the change after backward()."
+    )
+
+
+def living(frame, vids):
+    """The values among vids from which a backward can still start: nothing on their way was freed."""
+    key = ("living", vids)
+    known = frame.step.programs
+    if key not in known:
+        known[key] = tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
+    return known[key]
+
+
+def can_differentiate(frame, outputs, create_graph, inputs):
+    """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
+    if create_graph or inputs is not None or frame.hooked or frame.default_dtype is not state.default_dtype:
+        return False
+    return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
+
+
+def take_backward(frame, outputs, gradients, retain_graph):
+    """(the step's detail, the gradients it makes); None if it had to run eagerly, and has."""
+    vids = tuple(t._vid for t in outputs)
+    operands = (*outputs, *(read_now(frame, gradients) if gradients else (None,) * len(vids)))
+    key = (len(vids), bool(retain_graph))
+    if frame.changed_eagerly:
+        BackwardDetail(frame, vids, len(vids), retain_graph)  # raises what it raises where it is recorded
+    try:
+        step = frame.take(BACKWARD, operands, key, (), lambda: BackwardDetail(frame, vids, len(vids), retain_graph))
+    except TooManyPaths:
+        frame.run_eagerly("too many paths", _through_engine, frame, outputs, gradients, retain_graph)
+        return None
+    found = [frame.pending(meta) for meta in step.metas]
+    frame.freed.update(step.detail.frees)
+    frame.changing = False
+    return step.detail, found
+
+
+def backward(frame, outputs, gradients, retain_graph):
+    """The step, and what it does: gradients to leaves, and on into graphs outside the call."""
+    taken = frame.take_backward(outputs, gradients, retain_graph)
+    if taken is None:
+        return
+    detail, found = taken
+    tensors, changed, others = frame.tensors, frame.changed_leaves, []
+    if not changed and not frame.outer_edges:
+        # The usual case of all: leaves that have no gradient yet, and nothing to tell of it.
+        leaves = [tensors[vid] for vid in detail.wanted]
+        if all(map(_is_plain, leaves)):
+            frame.changed_gradients.append((leaves, [None] * len(leaves)))
+            for leaf, gradient in zip(leaves, found):
+                leaf._grad = gradient
+            return
+    for vid, gradient in zip(detail.wanted, found):
+        if vid in frame.outer_edges:
+            others.append((None, frame.outer_edges[vid], gradient))
+            continue
+        leaf = tensors[vid] if vid not in changed else changed[vid]
+        if leaf is None:
+            leaf = frame.leaf(vid)
+        if _is_plain(leaf):
+            others.append((leaf, None, gradient))
+        else:
+            has_edge = leaf._frame is not frame or leaf._accumulator is not None
+            others.append((leaf, edge_of_tensor(leaf) if has_edge else None, gradient))
+    if all(edge is None or isinstance(edge[0], engine.AccumulateGrad) for _, edge, _ in others):
+        for leaf, edge, gradient in others:
+            accumulate(frame, leaf, gradient, edge)
+        return
+    # What reaches a leaf from outside the call is summed with what reaches it here before it is added to .grad.
+    roots = [(edge or edge_of_tensor(leaf), gradient) for leaf, edge, gradient in others]
+    engine.run(roots, retain_graph=retain_graph, create_graph=False)
+
+
+def _is_plain(leaf):
+    """A leaf without hooks or a gradient, which nothing outside the call leads to."""
+    return (
+        leaf is not None
+        and leaf._grad is None
+        and leaf._node is None
+        and leaf._frame is None
+        and (leaf._accumulator is None or leaf._accumulator() is None)
+    )
+
+
+def accumulate(frame, leaf, gradient, edge=None):
+    """leaf.grad += gradient, in an open call."""
+    if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks or edge[0].hooks):
+        engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
+    elif leaf._grad is None:
+        if leaf._frame is not frame:
+            frame.changed_gradients.append(((leaf,), (None,)))
+        leaf._grad = gradient
+    else:
+        enabled, state.grad_enabled = state.grad_enabled, False
+        try:
+            apply_inplace(engine.add, leaf._grad, (leaf._grad, gradient), {})
+        finally:
+            state.grad_enabled = enabled
+
+
+def _through_engine(frame, outputs, gradients, retain_graph):
+    roots = []
+    for t, g in zip(outputs, gradients or (None,) * len(outputs)):
+        ones = Tensor(t.array * 0 + 1) if g is None else g
+        roots.append((edge_of(frame, t), ones))
+    engine.run(roots, retain_graph=retain_graph, create_graph=False)

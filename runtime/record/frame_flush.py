@@ -1,0 +1,179 @@
+"""Flushing a compiled call: which values are needed now, running their program, and handing out the results.
+
+A value is needed if somebody outside the call holds its tensor. That is found by counting references, so nothing has
+to be declared, and a tensor that is dropped is never computed into memory.
+"""
+
+from ..eager.gate import apply_eagerly
+from ..programs.program import Needed, program_for
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from ..state.modes import frame_hidden, no_grad
+from ..state.references import held, is_held
+from ..state.tensor import Tensor
+from . import frame_autograd
+from .frame_leaves import drop_gradients, made_leaves
+from .frame_views import references_at_end
+
+
+def what_is_needed(frame, closing):
+    """What must exist after a flush; at the end of the call also what a backward may start from."""
+    live, views = [], []
+    tensors, homes, bound = frame.tensors, frame.homes, frame.bound
+    if closing:
+        if frame.roots:
+            _drop_unused_views(frame)
+        drop_gradients(tensors, made_leaves(frame.step))
+    for vid in _held_and_pending(frame):
+        (views if vid in frame.roots else live).append(vid)
+    frame.held = (*live, *views)
+    differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
+    if closing and frame.flushed:
+        differentiable += _left_over(frame)
+    if closing and frame.changed_singly:
+        changed = [t for t, _, _ in homes.values() if t._frame is frame and t._node is None and t._meta.history]
+        differentiable = sorted({*differentiable, *[t._vid for t in changed]})
+        del changed
+    if closing and differentiable and frame.roots:
+        inside = references_at_end(frame)
+        differentiable = [v for v in differentiable if not inside[v] or is_held(tensors, v, inside[v])]
+    if frame.only_update is not None and len(homes) == len(frame.only_update.homes):
+        commits = frame.only_update.commits
+    else:
+        commits = tuple(
+            [(origin, t._vid if t._frame is frame else bound[key]) for key, (t, _, origin) in homes.items()]
+        )
+    if differentiable and not closing:
+        saved = frame_autograd.saved_values(frame)
+        views += [v for v in saved if v in frame.roots and v not in views]
+        live += [v for v in saved if v not in frame.roots and v not in live]
+    roots = {frame.roots[v] for v in views}
+    if roots:
+        # What an update computes is written into its own memory anyway, and a view of it is one of that memory.
+        written = {new for _, new in commits}
+        live += sorted(r for r in roots if r not in frame.arrays and r not in live and r not in written)
+    ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
+    return Needed(tuple(live), tuple(views), commits, ends)
+
+
+def _held_and_pending(frame):
+    tensors, homes = frame.tensors, frame.homes
+    found = held(tensors, _computed(frame))
+    return [v for v in found if tensors[v] is not None and tensors[v]._data is None and id(tensors[v]) not in homes]
+
+
+def _drop_unused_views(frame):
+    """A view that nobody holds must not keep its base alive, which would then be computed into memory."""
+    for vid in frame.roots:
+        if not is_held(frame.tensors, vid):
+            frame.tensors[vid]._base = None
+
+
+def _computed(frame):
+    """Numbers of the pending values: all but inputs."""
+    known = frame.step.programs
+    key = ("computed", frame.flushed, frame.n_unusual_updates)
+    if key not in known:
+        usual = (INPUT,) if frame.n_unusual_updates else (INPUT, UPDATE)
+        known[key] = _made_by(frame.steps[frame.flushed :], usual)
+    return known[key]
+
+
+def _left_over(frame):
+    """Numbers of the values that were computed earlier, are alive, and have a history."""
+    found = []
+    for vid in held(frame.tensors, _made_by(frame.steps[: frame.flushed], (INPUT, UPDATE))):
+        t = frame.tensors[vid]
+        if t is not None and t._frame is frame and t._node is None and t._meta.history:
+            found.append(vid)
+    return found
+
+
+_HAS_RUN = [0]  # what a program has returned that has run: no check has failed
+
+
+def run(frame, needed):
+    """Compute `needed`, and put the results where they belong. Returns the program, None if nothing was needed."""
+    program = None
+    if needed.live or needed.commits or needed.differentiable:
+        program = program_for(frame, needed)
+        frame.returned, frame.flight = (), needed
+        if program.run(frame):
+            # An index was out of range: nothing was written; eager mode finds out which and raises.
+            frame.flight = None
+            run_steps_eagerly(frame)
+            raise AssertionError("a compiled check failed that eager mode passes")
+    elif needed.views:
+        frame.written, frame.returned, frame.flight = [], _HAS_RUN, needed
+    if frame.flight is not None:
+        frame.last_program = program
+        land(frame)
+    else:
+        frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
+    return program
+
+
+def land(frame):
+    """Give the tensors what a program has computed, if one has run. An exception may have come in the middle of it."""
+    needed = frame.flight
+    if needed is None or frame.returned != _HAS_RUN:
+        return
+    for vid, array in zip(needed.live, frame.written):
+        frame.arrays[vid] = array
+    frame.saved = frame.written[len(needed.live) :]
+    if frame.only_update is None or needed.differentiable or needed.views or not frame.closing:
+        settle_changes(frame)
+    frame.homes, frame.only_update = {}, None
+    for vid in needed.live:
+        tensor = frame.tensors[vid]
+        if tensor is not None and tensor._data is None:
+            tensor._data = frame.arrays[vid]
+    for vid in needed.views:
+        tensor = frame.tensors[vid]
+        tensor._data = frame.array_of(vid)
+        _share(frame, vid, tensor)
+    frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
+    frame.flight, frame.landed = None, frame.closing
+
+
+def _share(frame, vid, tensor):
+    """The tensor of a view has come into memory: it shares the version of its base, unless it is a .data."""
+    if frame.versioned.get(vid) != vid:
+        tensor.share_storage(frame.shown_by(tensor))
+        return
+    root = frame.tensors[frame.roots[vid]]
+    if root is not None:
+        tensor.share_memory(root)
+
+
+def settle_changes(frame):
+    """What was changed in place is in its memory now."""
+    for key, (tensor, home, origin) in frame.homes.items():
+        vid = tensor._vid if tensor._frame is frame else frame.bound[key]
+        tensor._data = home
+        frame.arrays[vid] = home
+        frame.same[vid] = origin
+    frame.homes, frame.only_update = {}, None
+
+
+def _made_by(steps, excluded):
+    """Numbers of the values that steps compute, but for those of some kinds."""
+    return tuple(v for s in steps if s.op not in excluded for v in range(s.first, s.first + len(s.metas)))
+
+
+# --- running steps without a program --------------------------------------------------------------------------------
+def run_steps_eagerly(frame):
+    """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
+    with frame_hidden(frame.default_dtype), no_grad():
+        values = {vid: Tensor(array) for vid, array in frame.memory().items()}
+        for step in frame.steps[frame.flushed :]:
+            if step.op in (INPUT, ASSIGN):
+                continue
+            if step.op in (BACKWARD, GRADIENTS, UPDATE):
+                break
+            numbers = iter(frame.numbers[step.first_number :])
+            operands = [next(numbers) if k < 0 else values[k] for k in step.operands]
+            try:
+                values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+            except Exception as error:
+                error.add_note(f"in a compiled call, at {step.line}") if hasattr(error, "add_note") else None
+                raise

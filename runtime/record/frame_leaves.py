@@ -1,0 +1,85 @@
+"""Leaves made inside an open call: `x = x.detach().requires_grad_()`, whose gradients the call itself asks for.
+
+The tensor goes on as another value, the result of an op that changes nothing, where gradients end. So what was computed
+from it before knows nothing of the gradients that are asked for after.
+"""
+
+from ...compiler.ops.view import leaf
+from ..programs.recording import TooManyPaths, ValueMeta
+from ..state.modes import state
+from ..state.references import held, is_held
+from .frame_autograd import reach
+from .frame_views import has_history, is_held_outside, read_by_any_backward, references_at_end
+
+
+def make_leaf(frame, tensor):
+    """Whether a pending tensor, which requires no gradients, is a leaf that does from now on; if not, nothing has been
+    done."""
+    old = tensor._vid
+    if not _may_be_leaf(frame, tensor, old):
+        return False
+    before = tensor._meta
+    try:
+        step = frame.take(leaf, (tensor,), {}, (ValueMeta(before.shape, before.dtype, True, False),))
+    except TooManyPaths:
+        return False
+    move(frame, tensor, old, step)
+    frame.changing = False
+    return True
+
+
+def _may_be_leaf(frame, tensor, old):
+    if tensor._data is not None or tensor._node is not None or id(tensor) in frame.homes or frame.full:
+        return False
+    if old in frame.versioned or frame.default_dtype is not state.default_dtype:
+        return False
+    # What a backward reads of it has the number it had, and would not see a change of the new one.
+    return not held(frame.tensors, frame.views.get(old, ())) and old not in read_by_any_backward(frame)
+
+
+def move(frame, tensor, old, step):
+    """The tensor holds the value of a step that makes a leaf of it. It shows the memory that it showed before."""
+    new = step.first
+    root = frame.roots.get(old)
+    if root is not None:
+        step.detail = "view"
+        frame.roots[new] = root
+        frame.views[root].append(new)
+    frame.tensors[old] = None
+    frame.tensors.append(tensor)
+    tensor._vid, tensor._meta, tensor._requires_grad = new, step.metas[0], True
+
+
+def made_leaves(step):
+    """Numbers of the leaves made up to a step. Asked at every change, so what an earlier step knows is not looked for
+    again."""
+    found, met, last = step.programs.get("leaves"), [], step
+    while found is None:
+        if step.op is leaf:
+            met.append(step.first)
+        step = step.parent
+        found = () if step is None else step.programs.get("leaves")
+    if step is not last:
+        found = last.programs["leaves"] = found + tuple(reversed(met))
+    return found
+
+
+def are_reached(frame):
+    """Whether somebody holds a value whose backward would reach a leaf made in the call."""
+    leaves = set(made_leaves(frame.step))
+    if not leaves:
+        return False
+    freed, inside = frame.freed.union(*(walk.freed for walk in frame.walks if walk)), references_at_end(frame)
+    for vid in range(len(frame.tensors)):
+        if has_history(frame, vid) and is_held_outside(frame, vid, inside):
+            steps, reached = reach(frame, [vid])
+            if freed.isdisjoint(steps) and not leaves.isdisjoint(reached):
+                return True
+    return False
+
+
+def drop_gradients(tensors, numbers):
+    """Gradients of leaves that nobody holds are nobody's."""
+    for vid in numbers:
+        if not is_held(tensors, vid):
+            tensors[vid]._grad = None

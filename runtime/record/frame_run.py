@@ -1,0 +1,49 @@
+"""Running a function in a frame: what a compiled call does before and after the user's Python.
+
+A frame is the one in flight until its call has ended, for whoever looks on (onlooker.py). A signal handler may raise an
+exception between any two lines here.
+"""
+
+from contextlib import suppress
+
+from ..state.modes import state
+
+
+def run(frame, function, args, kwargs=None, tensors=None):
+    """function(*args, **kwargs) as a call in a frame, which begins with these tensors if it has not begun."""
+    frame.recording.counter[0] += 1
+    try:
+        state.frame = frame
+        try:
+            if tensors is not None:
+                frame.begin(tensors)
+            result = function(*args, **(kwargs or {}))
+        except BaseException:
+            close_after_error(frame if state.frame is None else state.frame)
+            raise
+        # A UsualFrame may have been replaced by a Frame on the way.
+        state.frame.close()
+        state.frame = None
+    finally:
+        frame, state.frame = state.frame, None
+        if frame is not None and not frame.closed:
+            frame.give_up()
+    return result
+
+
+def close(frame):
+    """End a call that native code has begun."""
+    state.frame = frame
+    try:
+        frame.close()
+        state.frame = None
+    finally:
+        frame, state.frame = state.frame, None
+        if frame is not None and not frame.closed:
+            frame.give_up()
+
+
+def close_after_error(frame):
+    """What was computed before an exception counts, as in eager mode; its own errors must not hide the first."""
+    with suppress(Exception):
+        close(frame)

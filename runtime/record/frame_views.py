@@ -1,0 +1,177 @@
+"""Which values of an open compiled call share memory: views and the values they are views of."""
+
+from collections import Counter
+
+import numpy as np
+
+from ...compiler.ops.view import data
+from ..eager.gate import apply_eagerly
+from ..eager.node import Saved
+from ..programs.recording import INPUT
+from ..state.modes import frame_hidden, no_grad, state
+from ..state.references import is_held
+from ..state.tensor import Tensor
+from . import frame_autograd
+
+
+def note(frame, tensor, operand):
+    """The value of a view step has its number: who shares its memory, and its version."""
+    vid, root = tensor._vid, frame.roots.get(operand, operand)
+    frame.roots[vid] = root
+    frame.views.setdefault(root, []).append(vid)
+    if frame.step.op is data:
+        frame.versioned[vid] = vid
+        tensor._base = None
+        return
+    if operand in frame.versioned:
+        root = frame.versioned[vid] = frame.versioned[operand]
+    base = frame.tensors[root]
+    tensor._base = base if base._base is None else base._base
+
+
+def shown_by(frame, view):
+    """The tensor whose memory and version a view has. Not always its `_base`, which may have got other memory since."""
+    root = None if frame.closed else frame.versioned.get(view._vid, frame.roots.get(view._vid))
+    return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
+
+
+def group(frame, vid):
+    """Numbers of the values that share memory with one of the call's."""
+    root = frame.roots.get(vid, vid)
+    return {root, *frame.views.get(root, ())}
+
+
+def same_version(frame, vid):
+    """Those of the group whose version an in-place change of one of them bumps."""
+    found = group(frame, vid)
+    if frame.versioned:
+        of = frame.versioned.get
+        found = {v for v in found if of(v) == of(vid)}
+    return found
+
+
+def read_by_any_backward(frame):
+    """Numbers of the values that some backward of this call may still read."""
+    steps = [s for k, s in enumerate(frame.steps) if frame_autograd.is_op(s) and k not in frame.freed]
+    return {v for s in steps if frame.metas[s.first].history for v in frame_autograd.needed_by(frame, s)}
+
+
+def evaluate_view(op, array, attributes):
+    """What a view op gives, without a record of it."""
+    if op.evaluate is not None:
+        return op.evaluate(array, **attributes)
+    with frame_hidden(), no_grad():
+        return apply_eagerly(op, (Tensor(array),), attributes)._data
+
+
+def is_view(frame, op, ids, attributes):
+    """Whether the op's result will share memory with its operand. A reshape that strides cannot say will not."""
+    if op.kind != "view" and "view" not in op.extra or not ids or ids[0] < 0:
+        return False
+    array = _stand_in(frame, ids[0])
+    view = evaluate_view(op, array, attributes)
+    return view.size == 0 or np.may_share_memory(view, array)
+
+
+def _stand_in(frame, vid):
+    """An array with the layout of a value, whatever is in it."""
+    if vid in frame.arrays:
+        return frame.arrays[vid]
+    if id(frame.tensors[vid]) in frame.homes:
+        return frame.homes[id(frame.tensors[vid])][1]
+    if vid in frame.roots:
+        step = frame.step_of(vid)
+        return evaluate_view(step.op, _stand_in(frame, step.operands[0]), step.attributes)
+    meta = frame.meta(vid)
+    return np.empty(meta.shape, meta.dtype.numpy)
+
+
+def layout_of(tensor):
+    """(strides in elements, whether elements are in order) of a tensor. Of a value that the call in flight has not
+    computed yet its path tells them: such a question computes nothing."""
+    frame, array = tensor._frame, tensor._data
+    if array is None and frame is not None and frame is state.frame:
+        found = frame.layouts.get(tensor._vid)
+        if found is None:
+            home = frame.homes.get(id(tensor))
+            array = made_like(frame.place()[0], tensor._vid) if home is None else home[1]
+            found = frame.layouts[tensor._vid] = _layout(array)
+        return found
+    return _layout(tensor.array if array is None else array)
+
+
+def _layout(array):
+    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
+
+
+def made_like(last, vid):
+    """An array with the layout that the steps up to the last give a value, whatever is in it."""
+    step = last.maker_of(vid)
+    if step.detail == "view":
+        return evaluate_view(step.op, made_like(last, step.operands[0]), step.attributes)
+    if step.op is not INPUT or step.attributes[4] is None:
+        meta = step.metas[vid - step.first]
+        return np.empty(meta.shape, meta.dtype.numpy)
+    shape, dtype, _, _, strides = step.attributes
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)) if 0 not in shape else 0
+    return np.lib.stride_tricks.as_strided(np.empty(extent, dtype), shape, [s * dtype.itemsize for s in strides])
+
+
+def living_views(frame, target):
+    """The views of a tensor made in this call that would be alive in eager mode: somebody holds them, or an autograd
+    node has saved them that leads to something somebody holds."""
+    vid = target._vid if target._frame is frame else frame.bound.get(id(target), -1)
+    views = frame.views.get(vid)
+    if not views:
+        return []
+    by_nodes = references_by_nodes(frame)
+    held = [v for v in views if is_held_outside(frame, v, by_nodes)]
+    saved = _saved(frame, by_nodes) if len(held) < len(views) else ()
+    return [frame.tensors[v] for v in views if frame.tensors[v] is not None and (v in held or v in saved)]
+
+
+def is_held_outside(frame, vid, by_nodes):
+    """Whether anything but the call's own books holds the tensor of a value."""
+    return is_held(frame.tensors, vid, by_nodes[vid]) and frame.tensors[vid] is not None
+
+
+def references_by_nodes(frame):
+    """number of a value -> how many of the call's own autograd nodes have saved its tensor."""
+    saved = [s for node in frame.nodes.values() for s in (*node.operands, node.out) if isinstance(s, Saved)]
+    return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
+
+
+def references_at_end(frame):
+    """number of a value -> how many of the call's own autograd nodes and views hold its tensor, and lead nobody to its
+    history: views that nobody holds, or that gradients do not flow through (a detached result holds what it shows)."""
+    found = references_by_nodes(frame)
+    bases = Counter(
+        frame.tensors[vid]._base._vid
+        for vid in frame.roots
+        if _has_base_inside(frame, vid) and not (has_history(frame, vid) and is_held_outside(frame, vid, found))
+    )
+    return found + bases
+
+
+def _has_base_inside(frame, vid):
+    tensor = frame.tensors[vid]
+    return tensor is not None and tensor._base is not None and tensor._base._frame is frame
+
+
+def _saved(frame, by_nodes):
+    """Numbers of the values that the history of what is alive has saved."""
+    found = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, by_nodes)]
+    steps = [i for i in frame_autograd.reach(frame, found)[0] if i not in frame.freed]
+    return {v for i in steps for v in frame_autograd.needed_by(frame, frame.steps[i])}
+
+
+def is_history_alive(frame):
+    """Whether somebody holds a value that a backward can still start from."""
+    inside = references_at_end(frame)
+    held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, inside)]
+    return bool(frame_autograd.living(frame, tuple(held)))
+
+
+def has_history(frame, vid):
+    tensor = frame.tensors[vid]
+    return tensor is not None and tensor._frame is frame and tensor._meta.history

@@ -1,0 +1,500 @@
+"""The usual call: one that does what the last call did, with all that does not change from call to call made ready.
+
+    UsualFrame   entries   what the call does at weft's door, in order: ops, backward, updates
+                 tensors   the tensor of every value: results are made before they are asked for
+                 program   what computes them, with the addresses of all memory that stays the same filled in
+
+Replaying compares each op with the next entry and hands out the tensor made for it. At the end the program runs if the
+same results are alive as usual. At the first thing that is different the call *departs*: a Frame takes over, in the
+state it would have had. A UsualFrame knows nothing else: there is nothing it can get wrong but the comparison.
+"""
+
+import threading
+from functools import partial
+from itertools import count
+from operator import is_, itemgetter
+
+from ..eager.gate import meta_of
+from ..programs.evaluate import strides_in_elements
+from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from ..record import frame_inputs, frame_through
+from ..record.frame_autograd import accumulate
+from ..record.frame_run import run
+from ..state.attributes import same_attributes
+from ..state.exposure import has_exposed, is_exposed
+from ..state.modes import frame_in_making, state
+from ..state.references import held
+from ..state.tensor import Tensor, pending_tensor
+from . import native, native_text
+from .frame_spans import Spans
+from .usual_arguments import picker as argument_picker
+from .usual_books import UsualBooks, at_work, owner_of
+from .usual_calls import EndedCall, OutsideBackward, is_result
+from .usual_depart import recorded_so_far
+from .usual_end import Ending, picker
+from .usual_entries import End
+from .usual_leaves import MakesLeaves
+from .usual_segments import segments_of
+from .usual_siblings import continue_elsewhere
+from .usual_through import ShowsWhole
+from .usual_views import GivenViews
+from .usual_walks import WalkAgain, flags_of
+
+NOT_STARTED = object()
+_PRIVATE = ("begin", "run", "take")  # methods with an underscore here
+
+
+class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
+    """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
+
+    It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
+    """
+
+    def __init__(self, frame, needed, entries, structure, arguments):
+        super().__init__()
+        self.recording, self.expectation = frame.recording, frame.confirmed
+        self.modes = frame.recording.signature[2:]
+        keys = iter([step.attributes for step in frame.start.path()])
+        self.structure = structure  # of the arguments (usual_arguments.py); these are their leaves
+        self.pick = None if structure is None else argument_picker(structure)
+        self.argument_types = list(map(type, arguments))
+        self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
+        self.n_tensors = sum(key is not None for key in self.argument_keys)
+        self.entries = [*entries, End(entries)]
+        read, numbers = {vid for entry in entries for vid in entry.operands}, count()
+        # Of each argument, whether anything but a copy of it is read.
+        self.reads_argument = [key is not None and next(numbers) in read for key in self.argument_keys]
+        self.walks = [WalkAgain(frame, entries, walk) for walk in frame.walks]
+        self.needed, self.program, self.n_numbers = needed, frame.end_program, len(frame.numbers)
+        self.metas = frame.step.metas_so_far()
+        self.tensors = [None] * len(self.metas)
+        for vid, tensor in zip(self.expectation.numbers, self.expectation.tensors):
+            self.tensors[vid] = tensor
+        computed = [vid for entry in entries if entry.op is not UPDATE for vid in entry.numbers]
+        for vid in computed:
+            self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
+        self.changes = [entry.change for entry in entries if entry.change is not None]
+        roots = {entry.vid: entry.root for entry in entries}
+        self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
+        self.segments, computed = segments_of(frame, entries, roots)
+        self.wholes = {entry.vid: entry.operands[0] for entry in entries if frame_through.is_whole(entry.step)}
+        self.arrays = {}  # of the values that segments have computed in this call
+        for entry in entries:
+            if entry.op is UPDATE:
+                self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
+        self._pick = picker(computed)
+        alive = {*needed.live, *needed.views}
+        self.results = [(vid, vid in alive) for vid in computed]
+        self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
+        self.leaves = [change.new for change in self.changes if change.is_leaf]
+        read = {vid for segment in self.segments for vid in segment.made}
+        given = alive.union(read, (change.old for change in self.changes if change.op is None))
+        self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
+        self._given_views = GivenViews(frame.step, needed.views, roots)
+        self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
+        self._counts = None
+        self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
+        self.following = self  # the one that the call after this one is expected to use
+        self.tried = ()  # those that have departed from the call that this one goes on with
+        self.outputs = []  # the arrays that the program has just written
+        has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
+        self.outside = OutsideBackward(frame, self) if needed.differentiable else None
+        self.ended = EndedCall(self) if has_history and self.outside is None else None
+        # Of an ended call whose leaves are arguments there is one per call.
+        leaves = any(key is not None and key[2] for key in self.argument_keys)
+        self._ends_differ = self.ended is not None and leaves
+        self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
+        lock = threading.Lock()
+        self._take, self._release = partial(lock.acquire, blocking=False), lock.release
+        self._real, self.owners = None, ()
+        self.numbers, self.changed_gradients, self.remembered = [], [], []
+        self.position, self.departed, self._native = native.Number(), native.Number(), None
+        if native.layout() is not None:
+            self._use_native_methods()
+
+    def _what_ends_in_python(self):
+        """(what native code does not know how to end by itself, whether this call has it)."""
+        return (
+            ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
+            ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
+            ("a result requires gradients", self.outside),
+            ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
+            ("a leaf is made in the call", self.leaves),
+        )
+
+    def _use_native_methods(self):
+        names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
+        ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
+        ends += [self._begin_end, self._finish_end]
+        methods = [getattr(self, name) for name in names]
+        self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
+        self._spans = Spans(self, replay)
+        self.position, self.departed, self._release = replay.position, replay.departed, replay.release
+        self._working, self._n_flushed = replay.working, replay.n_flushed
+        vars(self).update(zip(names, replay.functions))
+
+    def _learn(self, module, args):
+        if self.working:
+            return native.call_in_python("call_module", module, *args)
+        return self._spans.call_module(module, args)
+
+    @property
+    def homes(self):
+        """What updates have changed so far that the program has not written yet."""
+        if self.landed:
+            return {}
+        if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
+            return {}
+        homes = self.entries[self.position.value].homes
+        return {**homes, **self._changed_arguments()} if self.changes_arguments else homes
+
+    def _changed_arguments(self):
+        """Like homes, of tensors that differ from call to call."""
+        first = self.segments[self.n_flushed - 1].position if self.n_flushed else 0
+        changes = [entry.change for entry in self.entries[first : self.position.value] if entry.change is not None]
+        changed = [(self.tensors[c.new], c.origin) for c in changes if not c.is_made and c.target is None]
+        return {id(tensor): (tensor, tensor._data, origin) for tensor, origin in changed if tensor is not None}
+
+    def call(self, function, arguments, args, kwargs):
+        """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it
+        does not begin like that."""
+        if state.frame is not None:
+            return NOT_STARTED
+        if self._native is not None and self._is_hidden_again(arguments):
+            return vars(self)["call"](function, arguments, args, kwargs)
+        if not self.start(arguments):
+            return NOT_STARTED
+        return run(self, function, args, kwargs)
+
+    def _is_hidden_again(self, arguments):
+        """Whether NumPy arrays have shown memory that the call reads, and now none does any more."""
+        read = [x for x, is_read in zip(arguments, self.reads_argument) if is_read]
+        met = [x for x in (*read, *self.expectation.tensors) if has_exposed((x,))]
+        return bool(met) and not any(map(is_exposed, met))
+
+    def start(self, arguments):
+        """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
+        if len(arguments) != len(self.argument_keys) or not self._take():
+            return False
+        self.owners = set()
+        if not self._begin(arguments):
+            self._release()
+            return False
+        self._real, self.departed.value = None, False
+        return True
+
+    def materialize(self, tensor):
+        """A value is read: compute what is pending, as it was done here before. Returns the tensor's array."""
+        if self.working:
+            return self.onlooker.materialize(tensor)
+        if self.n_flushed < len(self.segments) and self._take_segment() and tensor._data is not None:
+            return tensor._data
+        return self.depart().materialize(tensor)
+
+    @at_work
+    def _take_segment(self):
+        """Whether what is pending here was computed here before too, and has been."""
+        segment = self.segments[self.n_flushed]
+        return self._real is None and segment.position == self.position.value and segment.run(self)
+
+    def _begin(self, arguments):
+        if self.modes != (state.grad_enabled, state.default_dtype):
+            return False
+        if not all(map(self._takes, arguments, self.argument_keys)) or not self.expectation.holds():
+            return False
+        tensors = [a for a, key in zip(arguments, self.argument_keys) if key is not None]
+        if any(is_read and is_exposed(x) for x, is_read in zip(arguments, self.reads_argument)):
+            return False
+        self.tensors[: len(tensors)] = tensors
+        self.position.value = 0
+        return True
+
+    def _takes(self, argument, key):
+        if key is None:
+            return not isinstance(argument, (Tensor, list, tuple, dict))
+        return isinstance(argument, Tensor) and self._is_usual(argument, key)
+
+    def _is_usual(self, tensor, key):
+        """Whether a tensor from outside is like the one that came in here last time."""
+        array = tensor._data
+        shape, dtype, flag, leaf, strides = key
+        if array is None or (tensor._node is not None or tensor._frame is not None if leaf else not is_result(tensor)):
+            return False
+        if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
+            return False
+        owner = owner_of(array)
+        if self.changes_arguments and owner in self.owners or owner in self.expectation.owners:
+            return False
+        if not array.flags.c_contiguous if strides is None else strides_in_elements(array) != strides:
+            return False
+        self.owners.add(owner)
+        return True
+
+    def _enter_fresh(self, entry, operands):
+        """Number the tensors from outside that come in with this entry, if they are as usual."""
+        own = [vid for vid, _, _ in entry.fresh]
+        met = [self.tensors[vid] for vid in (*range(self.n_tensors), *self.fresh) if vid not in own]
+        self.owners = {owner_of(tensor._data) for tensor in met if tensor is not None}
+        for vid, position, key in entry.fresh:
+            tensor = operands[position]
+            if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):
+                return False
+            self.tensors[vid] = tensor
+        return True
+
+    # --- what a call does -----------------------------------------------------------------------------------------
+    def apply(self, op, operands, attributes):
+        if self.working:
+            return self.onlooker.apply(op, operands, attributes)
+        if has_exposed(operands):
+            return frame_inputs.apply_exposed(self, op, operands, attributes)
+        return self.apply_shown(op, operands, attributes)
+
+    def apply_shown(self, op, operands, attributes):
+        """`apply` of operands that no NumPy array shows, or copies in their place."""
+        tensor = self._take_op(op, operands, attributes)
+        if tensor is None:
+            # What raises is nothing that a call does: it goes on here, if somebody catches that.
+            op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
+            return self.depart().apply(op, operands, attributes)
+        return tensor
+
+    def before_lending(self, tensor):
+        if self.working:
+            return
+        later = self.entries[self.position.value : -1]
+        if any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later) or self._is_read_by(
+            later, tensor
+        ):
+            self.depart().before_lending(tensor)
+
+    def _is_read_by(self, entries, tensor):
+        """Whether an entry reads the memory of a tensor that the call knows."""
+        seen = self._numbers().get(id(tensor))
+        if seen is None:
+            return False
+        roots = {entry.vid: entry.root for entry in self.entries[:-1] if entry.root is not None}
+        root = roots.get(seen, seen)
+        return any(roots.get(vid, vid) == root for entry in entries for vid in entry.operands)
+
+    @at_work
+    def _take_op(self, op, operands, attributes):
+        """The tensor made for the result of an op, if it is the one expected here; else None."""
+        entry = self.entries[self.position.value]
+        if (
+            entry.op is op
+            and (not (attributes or entry.attributes) or same_attributes(entry.attributes, attributes))
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and self._take_operands(entry, operands)
+        ):
+            self.position.value += 1
+            tensor = self.tensors[entry.vid]
+            if entry.root is not None:
+                tensor._base = self.tensors[entry.root]
+            return tensor
+        return None
+
+    @at_work
+    def inplace_again(self, op, target, operands, attributes):
+        """Whether target becomes op(*operands) here too, and has been changed."""
+        entry = self.entries[self.position.value]
+        change = entry.change
+        if has_exposed(operands):
+            operands = frame_inputs.read_again(self, operands)
+        if (
+            operands is not None
+            and change is not None
+            and change.op is op
+            and same_attributes(entry.attributes, attributes)
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and target is self.tensors[change.given]
+            and change.may_happen(self, target)
+            and self._take_operands(entry, operands)
+        ):
+            self.changing = True
+            change.make(self, target)
+            self.position.value += 1
+            if change.given != change.old:
+                self.entries[self.position.value].change.make(self, target)
+                self.position.value += 1
+            self.changing = False
+            return True
+        return False
+
+    def _take_operands(self, entry, operands):
+        """Whether these are the operands of the entry; the numbers among them are those of this call then."""
+        tensors, numbers = self.tensors, self.numbers
+        n = len(numbers)
+        for x, number in zip(operands, entry.operands):
+            if number >= 0:
+                if tensors[number] is not x:
+                    break
+            elif number_code(x) == number:
+                numbers.append(x)
+            else:
+                break
+        else:
+            return True
+        del numbers[n:]
+        return False
+
+    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
+        found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
+        if found is None:
+            return False
+        for leaf, gradient in found:
+            # The frame is another one from the first that is not like last time.
+            accumulate(state.frame, leaf, gradient)
+        return True
+
+    @at_work
+    def _take_backward(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """(leaf, gradient) pairs of a backward that is the one expected here; else None."""
+        entry = self.entries[self.position.value]
+        if entry.walk is not None:
+            found = self._walk_again(entry.walk, outputs, gradients, inputs, retain_graph, create_graph)
+            return None if found is None else ()
+        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
+            return None
+        if entry.grad_enabled is not state.grad_enabled:
+            return None
+        operands = outputs + (gradients or (None,) * len(outputs))
+        if has_exposed(operands):
+            return None
+        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
+            return None
+        tensors = self.tensors
+        for x, number in zip(operands, entry.operands):
+            if x is not (tensors[number] if number >= 0 else None):
+                return None
+        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
+        if any(leaf._accumulator is not None and leaf._accumulator() is not None for leaf in leaves):
+            return None
+        self.position.value += 1
+        return [(leaf, tensors[vid]) for leaf, vid in zip(leaves, entry.numbers)]
+
+    @at_work
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """What autograd.grad returns, if it is the one expected here; else None."""
+        entry = self.entries[self.position.value]
+        if entry.walk is not None:
+            return self._walk_again(entry.walk, outputs, cotangents, inputs, retain_graph, create_graph)
+        operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
+        if (
+            not has_exposed(operands)
+            and entry.op is GRADIENTS
+            and entry.attributes[0] == len(outputs)
+            and entry.attributes[1] is retain_graph
+            and not create_graph
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and all(x is (self.tensors[k] if k >= 0 else None) for x, k in zip(operands, entry.operands))
+            and not any(x._accumulator is not None and x._accumulator() is not None for x in inputs)
+        ):
+            self.position.value += 1
+            return [self.tensors[vid] for vid in entry.numbers]
+        return None
+
+    def _walk_again(self, walk, outputs, cotangents, inputs, retain_graph, create_graph):
+        """The results of a backward pass through nodes, if it is the one expected here; else None."""
+        operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
+        if not walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)):
+            return None
+        self.changing = True
+        found = walk.take(self)
+        self.changing = False
+        return found
+
+    def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        if self.working:
+            return None
+        return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
+
+    def before_gradient(self, tensor):
+        if tensor._frame is self and not self.working:
+            # A tensor made here could not be used again as it is.
+            self.depart().before_gradient(tensor)
+        else:
+            self.changed_gradients.append(((tensor,), (tensor._grad,)))
+
+    def update(self, rule, rows, numbers, flags):
+        if self.working:
+            self.onlooker.update(rule, rows, numbers, flags)
+        elif not self._take_update(rule, rows, numbers, flags):
+            self.depart().update(rule, rows, numbers, flags)
+
+    @at_work
+    def _take_update(self, rule, rows, numbers, flags):
+        """Whether the update is the one expected here, and has been made."""
+        entry = self.entries[self.position.value]
+        if entry.op is not UPDATE:
+            return False
+        expected, flat = entry.attributes, [x for row in rows for x in row]
+        if (
+            expected.rule is rule
+            and (expected.n_rows, expected.n_numbers) == (len(rows), len(numbers))
+            and same_attributes(expected.flags, flags)
+            and len(set(map(len, rows))) == 1
+            and entry.grad_enabled is state.grad_enabled
+            and len(flat) == len(entry.operands)
+            and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
+            and entry.update.is_alone()
+            and not held(self.tensors, entry.update.views)
+        ):
+            self.numbers += map(float, numbers)
+            entry.update.bump_versions()
+            self.position.value += 1
+            return True
+        return False
+
+    def call_again(self, function, args):
+        """A call of a spanned function. Native code asks where it knows of no span: it is learned."""
+        learns = self._native is not None and not self.working
+        return self._spans.call_function(function, args) if learns else function(*args)
+
+    def step_again(self, optimizer):
+        """Whether a step of the optimizer has been made. Native code asks where it knows of none: it is learned."""
+        return self._native is not None and not self.working and self._spans.step(optimizer)
+
+    # --- departing ------------------------------------------------------------------------------------------------
+    def depart(self):
+        """The Frame that goes on with the call from here."""
+        if self._real is None:
+            self.working = self.changing = self.torn = True
+            self.seen = self._numbers()
+            with frame_in_making():
+                if continue_elsewhere(self) is None:
+                    frame = recorded_so_far(self)
+                    native.deactivate()
+                    self.leave_to(frame)
+        return self._real
+
+    def leave_to(self, other):
+        """Another frame goes on with the call."""
+        if state.frame is self:
+            state.frame = other
+        self._real, self.departed.value = other, True
+        self.position.value = len(self.entries) - 1
+        self.seen = self.successor = other.built_from = None
+        other.working = other.changing = other.torn = False
+        self.working = self.changing = self.torn = False
+        self._finish()
+
+    def ended_by(self):
+        """The frame that a call that began with this one has ended in."""
+        frame = self
+        while isinstance(frame, UsualFrame) and frame.departed.value:
+            frame = frame._real
+        return frame
+
+    def __getattr__(self, name):
+        # Whatever else is asked of a frame, a Frame answers.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.onlooker if self.working else self.depart(), name)

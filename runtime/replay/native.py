@@ -1,0 +1,473 @@
+"""Replaying in native code: the comparisons of a usual call as builtin functions on CPython's objects.
+
+The methods of a UsualFrame are builtins that hold its words (NativeReplay). Calling an op goes to native code too, once
+the first such frame is made: `Op.__call__` becomes a slot wrapper (`install`), which looks at the words of the call in
+flight in this thread and calls the Python function that was there before if there is none.
+
+Python takes ten times as long. Where objects lie otherwise than we look for them (`layout` is None: another
+interpreter, or one without the interpreter lock) or with WEFT_NATIVE_REPLAY=0 the Python methods do the same.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+import weakref
+from collections import defaultdict
+
+import numpy as np
+
+from ...compiler.emit.builder import Module
+from ...compiler.ops.table import Op
+from ..code import kernels
+from ..eager.update import restore_steps
+from ..programs.recording import BACKWARD, GRADIENTS
+from ..state.modes import state
+from ..state.tensor import Storage, Tensor
+from . import (
+    native_attributes,
+    native_call,
+    native_changes,
+    native_inputs,
+    native_ops,
+    native_segments,
+    native_spans,
+    native_text,
+    native_updates,
+    native_views,
+)
+from .native_records import (
+    ProgramWords,
+    fill_table,
+    table_of,
+    words_of_argument,
+    words_of_entry,
+    words_of_guard,
+    words_of_value,
+    words_of_view,
+)
+from .native_text import Layout
+
+_METH_FASTCALL = 0x80
+
+Number = ctypes.c_int64  # one that native code can change
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
+    ]  # fmt: skip
+
+
+# --- where things are -------------------------------------------------------------------------------------------------
+@functools.cache
+def layout():
+    """The Layout of this interpreter, each offset found by looking for a known value; None if any is not found."""
+    if os.environ.get("WEFT_NATIVE_REPLAY") == "0" or sys.implementation.name != "cpython":
+        return None
+    if not getattr(sys, "_is_gil_enabled", lambda: True)() or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        return _find_layout()
+    except (_NotFound, ValueError):
+        return None
+
+
+def native_code_is_used():
+    return layout() is not None
+
+
+class _NotFound(Exception):
+    pass
+
+
+def _find_layout():
+    items = (object(), object())
+    listed = list(items)
+    slots = {name: object() for name in Tensor.__slots__ if not name.startswith("__")}
+    tensor, storage = Tensor(None), Storage()
+    for name, value in slots.items():
+        setattr(tensor, name, value)
+    storage.version, storage.sharers, storage.exposed, storage.changes = object(), object(), object(), object()
+    found = _array_layout() | {
+        "type": _place(items, id(tuple)),
+        "size": _place((None,) * 1234, 1234),
+        "tuple_items": _place(items, id(items[0])),
+        "list_items": _place_of_items(listed),
+        "dict_used": _place({k: k for k in range(4321)}, 4321),
+        "weak_references": _place_of_weak_references(),
+        "version": _place(storage, id(storage.version)),
+        "sharers": _place(storage, id(storage.sharers)),
+        "exposed": _place(storage, id(storage.exposed)),
+        "changes": _place(storage, id(storage.changes)),
+        "type_version": _place_of_type_version(),
+    }
+    _wrapper_base()
+    names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
+    found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
+    if state.__dict__ is not state.__dict__:
+        raise _NotFound
+    longer = [None] * 777
+    same_size = _words(longer)[found["size"] // 8] == 777
+    held = [object()] * 99
+    if not same_size or ctypes.c_int32.from_address(id(held[0])).value != len(held):
+        raise _NotFound
+    return Layout(**found)
+
+
+def _array_layout():
+    """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags."""
+    whole = np.zeros((3, 5, 7))
+    array, turned = whole[1:], whole.T
+    data = _place(array, array.ctypes.data)
+    ndim, shape, _, base, dtype, flags = _words(array)[data // 8 + 1 : data // 8 + 7]
+    shape = tuple((ctypes.c_int64 * 3).from_address(shape))
+    contiguous = _words(whole)[data // 8 + 6] & 1, _words(turned)[data // 8 + 6] & 1
+    if (ndim & 0xFFFFFFFF, shape, base, dtype) != (3, (2, 5, 7), id(whole), id(array.dtype)) or contiguous != (1, 0):
+        raise _NotFound
+    names = ("array_data", "array_ndim", "array_shape", "strides", "array_base", "array_dtype", "array_flags")
+    found = {name: data + 8 * k for k, name in enumerate(names)}
+    del found["strides"]
+    return found
+
+
+def _words(x):
+    """An object's memory, to be read while the caller holds the object."""
+    size = max(type(x).__basicsize__, 24)
+    return (ctypes.c_size_t * (size // 8 + isinstance(x, tuple))).from_address(id(x))
+
+
+def _place(x, value):
+    """Offset of the one word of an object that holds a value."""
+    places = [8 * k for k, word in enumerate(_words(x)) if word == value]
+    if len(places) != 1:
+        raise _NotFound
+    return places[0]
+
+
+def _place_of_weak_references():
+    """Offset of what is not null while a weak reference to a tensor exists; before the object since Python 3.12."""
+    offset, tensor = Tensor.__weakrefoffset__, Tensor(None)
+    word = ctypes.c_size_t.from_address(id(tensor) + offset)
+    before, reference = word.value, weakref.ref(tensor)
+    if not offset or before or not word.value or reference() is not tensor:
+        raise _NotFound
+    return offset
+
+
+_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
+
+
+def type_version(kind):
+    """A number that no class had before, and that becomes 0 when the class or one it inherits from is changed."""
+    return ctypes.c_uint32.from_address(id(kind) + _TYPE_VERSION).value
+
+
+def _place_of_type_version():
+    class Base:
+        first = None
+
+    class Other(Base):
+        pass
+
+    _ = Other.first, Base.first
+    versions = type_version(Base), type_version(Other)
+    Base.second = None
+    changed = type_version(Base), type_version(Other)
+    _ = Other.first, Base.first
+    after = type_version(Base), type_version(Other)
+    if len({*versions, *after}) != 4 or 0 in (*versions, *after) or changed != (0, 0):
+        raise _NotFound
+    return _TYPE_VERSION
+
+
+def _place_of_items(x):
+    """Offset of a list's pointer to its items."""
+    first, second = (ctypes.c_size_t * 2).from_address(_words(x)[3])
+    if (first, second) != (id(x[0]), id(x[1])):
+        raise _NotFound
+    return 24
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+@functools.cache
+def _library():
+    key = f"replay {layout()}"
+    return kernels.library(key, _text)
+
+
+_PARTS = (
+    native_attributes,
+    native_call,
+    native_changes,
+    native_inputs,
+    native_ops,
+    native_segments,
+    native_spans,
+    native_updates,
+    native_views,
+)
+
+
+def _text():
+    module = Module()
+    native_text.write_shared(module)
+    for part in _PARTS:
+        part.write(module, layout())
+    return str(module)
+
+
+_definitions = {}
+
+
+def _definition(name):
+    """Kept for ever, and one for all: functions read theirs until they are gone. (A cache may keep another one than it
+    gave, if two threads ask first.)"""
+    found = _definitions.get(name)
+    if found is None:
+        made = _MethodDef(name.encode(), _library().address(f"weft_{name}"), _METH_FASTCALL, None)
+        found = _definitions.setdefault(name, made)
+    return found
+
+
+_new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+@functools.cache
+def _constants():
+    t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
+    fixed = {
+        t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
+        t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
+        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
+        t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage, t.FRESH_KIND: Tensor,
+        t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+        **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
+    }  # fmt: skip
+    for k, value in fixed.items():
+        words[k] = id(value)
+    for k, name in enumerate(t.FUNCTIONS):
+        words[t.API + k] = _address(name)
+    return words
+
+
+_NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params", "step")))
+
+
+def _address(name):
+    """Where a function of CPython is."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+
+
+# --- calling ops ------------------------------------------------------------------------------------------------------
+@functools.cache
+def install():
+    """The words that native code shares, once calling an op goes through native code."""
+    t = native_text
+    find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
+    words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
+    words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
+    words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
+    for name, (owner, function) in _callable_classes.items():
+        # Somebody may have put something else in the way.
+        if owner.__dict__["__call__"] is function:
+            words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
+            new = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+            owner.__call__ = _wrappers.setdefault(name, new)
+    return words
+
+
+_MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
+_callable_classes = {"call_op": (Op, Op.__call__)}  # name of what is native -> class, its own Python function
+_wrappers = {}  # name -> what stands in place of that function
+
+
+def take_over_calls(owner):
+    """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
+    _callable_classes["call_module"] = owner, owner.__call__
+    return owner
+
+
+def is_called_natively(kind):
+    """Whether nobody has put something else in the way of calling modules of this class."""
+    return kind.__call__ is _wrappers.get("call_module")
+
+
+def module_class():
+    return _callable_classes["call_module"][0]
+
+
+def call_in_python(name, this, *args):
+    return _callable_classes[name][1](this, *args)
+
+
+_new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyDescr_NewWrapper", ctypes.pythonapi)
+)
+
+
+@functools.cache
+def _wrapper_base():
+    """CPython's description of the slot that calls of an object go to, as every wrapper around one points to it."""
+    kind = type(_place)
+    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(kind.__call__))[2:]
+    if owner != id(kind) or name != id("__call__") or ctypes.string_at(_first(base)) != b"__call__":
+        raise _NotFound
+    return base
+
+
+def _first(address):
+    return ctypes.c_void_p.from_address(address).value
+
+
+def deactivate():
+    """The usual call in flight, if there is one, has departed: what native code is not asked goes the Python way."""
+    if layout() is not None:
+        install()[native_text.ACTIVE] = 0
+
+
+def _not_run(ended):
+    """A segment could not be done natively: the call does it, or departs."""
+    return False
+
+
+class NativeReplay:
+    """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
+
+    def __init__(self, frame, methods, ends, learn):
+        """The Python methods: in the order of native_text.METHODS, those that end a call, one that learns a span."""
+        t = native_text
+        self.shared = install()
+        self.words = words = _constants().copy()
+        self.held = [methods, ends, learn]
+        self.fill(t.ENTRIES, [words_of_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
+        self.entries, self.spans, self.span_tables = self.held[-1], {}, {}
+        words[t.N_ENTRIES] = len(frame.entries) - 1
+        expected = frame.expectation
+        leaves = zip(expected.tensors, expected.arrays, expected.leaves)
+        words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
+        records = zip(frame.argument_keys, frame.argument_types, frame.reads_argument)
+        arguments = [words_of_argument(self.held, *one) for one in records]
+        words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
+        words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
+        words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
+        words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
+        self._take_program(frame)
+        words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        words[t.CHANGED_GRADIENTS], words[t.LEARN] = id(frame.changed_gradients), id(learn)
+        for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
+            words[first : first + len(functions)] = list(map(id, functions))
+        words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
+        changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
+        words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
+        words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
+        words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
+        words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
+        words[t.ENDED] = id(frame.ended)
+        words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])
+        words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
+        self.position = ctypes.c_int64.from_buffer(words)
+        shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED
+        numbers = [ctypes.c_int64.from_buffer(words, 8 * k) for k in shared]
+        self.busy, self.departed, self.working, self.n_flushed = numbers
+        self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
+
+    def _take_program(self, frame):
+        t, words = native_text, self.words
+        words[t.N_NUMBERS], words[t.NEW_ARRAY] = frame.n_numbers, _new_array_address()
+        words[t.ARRAYS] = id(frame.arrays)
+        made = [vid for segment in frame.segments for vid in segment.made]
+        program_words = ProgramWords(frame, self.held, made)
+        program_words.fill(words, frame.program, frame.needed.live)
+        words[t.OUTPUTS] = 0 if frame.outside is None else id(frame.outputs)
+        segments = [(s.position, self._segment(frame, s, program_words)) for s in frame.segments]
+        words[t.N_SEGMENTS] = self.fill(t.SEGMENTS, segments, 2)
+        rows = [words_of_value(self.held, vid, frame.metas[vid]) for vid in made]
+        words[t.N_MADE] = self.fill(t.MADE, rows, t.MADE_WORDS)
+        rows = [words_of_view(self.held, layout, frame.metas[layout.number]) for layout in frame.given_layouts or ()]
+        words[t.N_GIVEN] = self.fill(t.GIVEN, rows, t.GIVEN_WORDS)
+
+    def _segment(self, frame, segment, program_words):
+        """Where the words of a read in the middle are; 0 if Python does it."""
+        if not segment.is_native:
+            return 0
+        t, words = native_text, self.words.copy()
+        self.held.append(words)
+        for word in (t.N_ENTRIES, t.N_SEGMENTS):
+            words[word] = 0
+        words[t.N_RESULTS] = fill_table(self.held, words, t.RESULTS, segment.results(), t.RESULT_WORDS)
+        words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
+        words[t.N_NUMBERS], words[t.IN_THE_MIDDLE] = segment.n_numbers, 1
+        words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
+        program_words.fill(words, segment.program, segment.live)
+        return id(words)
+
+    # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
+    def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
+        """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold."""
+        held = [appended]
+        codes = table_of(held, [(n,) for n in numbers], 1)
+        rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2)
+        self._add_span(start, key, held, guards, codes, rest)
+
+    def add_step(self, start, optimizer, guards, updates):
+        """From now on a step of the optimizer at this position makes these updates if the guards hold."""
+        held = [updates]
+        rows = table_of(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
+        self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
+
+    def refuse_span(self, start, key):
+        """From now on a call of this object at this position is Python's business."""
+        self._add_span(start, key, [], [], (0, 0), (0, -1))
+
+    def uses(self, start, key):
+        """How often the span of this object at this position was taken."""
+        spans = self.spans.get(start)
+        return 0 if spans is None or id(key) not in spans else int(self._row_of(start, key)[native_text.USES])
+
+    def _row_of(self, start, key):
+        place = list(self.spans[start]).index(id(key))
+        return self.span_tables[start][0][place]
+
+    def _add_span(self, start, key, held, guards, codes, rest):
+        """In place of the one that the key had here."""
+        t = native_text
+        rows = [words_of_guard(held, *guard) for guard in guards]
+        row = (id(key), *codes, *table_of(held, rows, t.GUARD_WORDS), *rest)
+        self._set_spans(start, self.spans.get(start, {}) | {id(key): (row, [key, guards, *held])})
+
+    def keep_used(self, start):
+        """Forget the spans of a position that were never taken. Returns the ids of the keys of those that stay."""
+        spans = self.spans.get(start, {})
+        self._set_spans(start, {key: spans[key] for key in spans if self.uses(start, spans[key][1][0])})
+        return self.spans[start].keys()
+
+    def _set_spans(self, start, spans):
+        """What native code can see is held at every moment, because an exception may come at any."""
+        t, tables, entry = native_text, [], self.entries[start]
+        address, n = table_of(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
+        self.held_before = self.spans.get(start), self.span_tables.get(start)
+        entry[t.N_SPANS] = 0
+        self.spans[start], self.span_tables[start] = spans, tables
+        entry[t.SPANS] = address
+        entry[t.N_SPANS] = n
+        self.held_before = None
+
+    def release(self):
+        self.busy.value = 0
+
+    def fill(self, word, rows, width):
+        """The rows as a table whose address is put into a word. Returns how many there are."""
+        return fill_table(self.held, self.words, word, rows, width)
+
+
+@functools.cache
+def _new_array_address():
+    """NumPy's table of functions for extensions keeps PyArray_NewFromDescr in its place 94, in every version."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
+    return (ctypes.c_size_t * 95).from_address(get(core.multiarray._ARRAY_API, None))[94]

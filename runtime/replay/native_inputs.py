@@ -1,0 +1,147 @@
+"""IR text of tensors that come into a usual call from outside (native_text.py): arguments, and those new in every
+call."""
+
+from ...compiler.emit.builder import I8, I32, I64, PTR
+from ..programs.places import STRIDED
+from . import native_text as t
+from .native_text import NULL, Helper
+
+_SMALL = 1 << 16  # bytes that are copied here
+
+
+def write(module, layout):
+    _copied(module, layout)
+
+
+def require_argument(f, record, x, n):
+    """A leaf on an array that lies as the record says. Nothing that is expected lives in the same memory, nor any other
+    of the first n arguments if the call changes an argument."""
+    b, layout = f.b, f.layout
+    f.require_type(x, t.TENSOR)
+    array = f.load(x, layout.data)
+    f.require_type(array, t.ARRAY)
+    f.require_leaf(x, f.load(record, 32))
+    # What ops read as a copy may be exposed; what the program reads where it is may not.
+    with b.when(b.cmp("ne", f.load(record, 48, I64), b.i64(0))):
+        f.require_hidden(x)
+    f.require_place(array, record)
+    owner, records = _owner(f, array), f.word(t.ARGUMENTS)
+    f.store(owner, record, 40)
+    with b.when(b.cmp("eq", f.word(t.MAY_SHARE), NULL)), b.loop(0, n, 1) as k:
+        f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
+    owners = f.word(t.OWNERS)
+    with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
+        f.require(b.cmp("ne", owner, f.item(owners, k)))
+
+
+def _owner(f, array):
+    """The array that owns the memory."""
+    base = f.load(array, f.layout.array_base)
+    return f.b.select(f.b.cmp("eq", base, NULL), array, base)
+
+
+def enter_fresh(f, entry, items, tensors):
+    """Number the tensors from outside that come in with an entry, if they are as usual. Of exposed memory (exposure.py)
+    the entry reads a copy."""
+    b, fresh, place = f.b, f.load(entry, 8 * t.FRESH), f.b.alloca(PTR)
+    with b.loop(0, f.load(entry, 8 * t.N_FRESH, I64), 1) as i:
+        record = b.offset(fresh, i, 8 * t.FRESH_WORDS)
+        x, argument = f.item(items, f.load(record, 8, I64)), b.offset(record, 2, 8)
+        b.store(x, place)
+        storage = f.load(x, f.layout.storage)
+        with b.when(b.cmp("ne", storage, f.word(t.NONE))):
+            is_exposed = b.cmp("ne", f.load(storage, f.layout.exposed), f.word(t.NONE))
+            with b.when(is_exposed):
+                # A view shows the memory itself.
+                f.require(b.cmp("lt", f.load(entry, 8 * t.ROOT, I64), b.i64(0)))
+                copy = b.call(PTR, "weft_copied", [f.words, x, argument])
+                f.require(b.cmp("ne", copy, NULL))
+                b.store(copy, place)
+        entered = b.load(place, PTR)
+        with b.when(b.cmp("eq", entered, x)):
+            require_argument(f, argument, x, f.word(t.N_ARGUMENTS, I64))
+            _require_apart(f, f.load(argument, 40), tensors)
+        f.assign(entered, b.offset(tensors, f.load(record, 0, I64), 8), 0)
+
+
+def _copied(module, layout):
+    """copied(words, tensor, argument): a tensor with a copy of what is in the memory of another, which must be small
+    and as the words of an argument say. The call's copies hold it; none of the tensor may be among them yet."""
+    f = Helper(module, "copied", layout, ["tensor", "argument"])
+    b = f.b
+    _, tensor, argument = b.arguments
+    n_bytes = f.load(argument, 8 * t.ARGUMENT_WORDS, I64)
+    f.require(b.cmp("le", n_bytes, b.i64(_SMALL)))
+    # The copy lies in one run.
+    f.require(b.cmp("eq", b.and_(f.load(argument, 24, I64), b.i64(STRIDED)), b.i64(0)))
+    f.require_leaf(tensor, f.load(argument, 32))
+    array = f.load(tensor, layout.data)
+    f.require_type(array, t.ARRAY)
+    f.require_place(array, argument)
+    key = f.new("PyLong_FromLongLong", [b.emit(I64, f"ptrtoint {tensor} to i64")])
+    found = f.python("PyDict_GetItemWithError", [f.word(t.COPIES), key])
+    _leave_if(f, b.cmp("ne", found, NULL), key)
+    copy = _new_tensor(f, tensor, _copy_of(f, array, argument, n_bytes))
+    pair = f.tuple_of(f.keep(tensor), copy)
+    failed = f.python("PyDict_SetItem", [f.word(t.COPIES), key, pair], I32)
+    _leave_if(f, b.cmp("ne", failed, b.const(0, I32)), key, pair)
+    for x in (key, pair):
+        f.python("Py_DecRef", [x], "void")
+    f.finish(copy)
+
+
+def _leave_if(f, condition, *objects):
+    """Go the slow way, and let go of objects, if the condition holds."""
+    with f.b.when(condition):
+        for x in objects:
+            f.python("Py_DecRef", [x], "void")
+        f.b.branch(f.slow)
+        f.b.start(f.b.label("unreachable"))
+
+
+def _copy_of(f, array, argument, n_bytes):
+    """A new array with the same bytes."""
+    b, layout = f.b, f.layout
+    ndim, shape = b.convert(f.load(argument, 8, I64), "i32"), f.load(argument, 16)
+    dtype, flags = f.keep(f.load(argument, 0)), b.const(0, I32)
+    made = b.call(PTR, f.word(t.NEW_ARRAY), [f.word(t.ARRAY), dtype, ndim, shape, NULL, NULL, flags, NULL])
+    f.return_null_if(b.cmp("eq", made, NULL))
+    source, target = (f.load(x, layout.array_data) for x in (array, made))
+    words = b.ashr(n_bytes, b.i64(3))
+    with b.loop(0, words, 1) as i:
+        b.store(f.item(source, i, I64), b.offset(target, i, 8))
+    with b.loop(b.mul(words, b.i64(8)), n_bytes, 1) as i:
+        b.store(b.load(b.offset(source, i, 1), I8), b.offset(target, i, 1))
+    return made
+
+
+def _new_tensor(f, like, array):
+    """A tensor around an array, as tensor.py makes it."""
+    layout, none = f.layout, f.word(t.NONE)
+    made = f.new("PyType_GenericAlloc", [f.word(t.TENSOR), f.b.i64(0)])
+    for slot in ("frame", "grad", "node", "accumulator", "storage", "base", "meta"):
+        f.store(f.keep(none), made, getattr(layout, slot))
+    f.store(array, made, layout.data)
+    f.store(f.keep(f.load(like, layout.vid)), made, layout.vid)
+    f.store(f.keep(f.word(t.FALSE)), made, layout.requires_grad)
+    return made
+
+
+def _require_apart(f, owner, tensors):
+    """No tensor that has come in before lives in the owner's memory."""
+    b, numbers = f.b, f.word(t.FRESH_NUMBERS)
+    with b.when(b.cmp("eq", f.word(t.MAY_SHARE), NULL)), b.loop(0, f.word(t.N_FRESH_NUMBERS, I64), 1) as k:
+        tensor = f.item(tensors, f.item(numbers, k, I64))
+        with b.when(b.cmp("ne", tensor, f.word(t.NONE))):
+            array = f.load(tensor, f.layout.data)
+            f.require_type(array, t.ARRAY)
+            f.require(b.cmp("ne", owner, _owner(f, array)))
+
+
+def clean(f, tensors):
+    """At the end of the call: hold nothing of what was new in it."""
+    b, numbers, copies = f.b, f.word(t.FRESH_NUMBERS), f.word(t.COPIES)
+    with b.loop(0, f.word(t.N_FRESH_NUMBERS, I64), 1) as k:
+        f.assign(f.word(t.NONE), b.offset(tensors, f.item(numbers, k, I64), 8), 0)
+    with b.when(b.cmp("ne", f.load(copies, f.layout.dict_used, I64), b.i64(0))):
+        f.python("PyDict_Clear", [copies], "void")

@@ -1,0 +1,166 @@
+"""IR text of what a usual call does at weft's door (native_text.py): ops and backward."""
+
+from ...compiler.emit.builder import I64
+from . import native_attributes
+from . import native_text as t
+from .native_inputs import enter_fresh
+from .native_text import NULL, Callable, Method
+
+
+def write(module, layout):
+    for one in (_apply, _call_op, _backward_again, _gradients_again, _before_gradient):
+        one(module, layout)
+
+
+def _apply(module, layout):
+    """apply(op, operands, attributes): the tensor made for the result, if the op is the expected one."""
+    f = Method(module, "apply", layout)
+    entry = f.entry()
+    f.same(f.argument(0), f.load(entry, 8 * t.OP))
+    native_attributes.require(f, f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
+    f.finish(_take_op(f, entry, f.argument(1)))
+
+
+def _call_op(module, layout):
+    """op(*operands, **attributes), which Python spells in three calls: Op.__call__, Tensor.apply_op, apply."""
+    f = Callable(module, "call_op", layout)
+    b = f.b
+    op, operands, attributes = b.arguments
+    entry = f.entry()
+    f.same(op, f.load(entry, 8 * t.OP))
+    expected = f.load(entry, 8 * t.ATTRIBUTES)
+    # Without attributes there is no dict of them: as good as a dict that is empty, of which `expected` must be one.
+    with b.when(b.cmp("eq", attributes, NULL)):
+        f.same(f.load(expected, layout.dict_used, I64), b.i64(0))
+    native_attributes.require(f, b.select(b.cmp("eq", attributes, NULL), expected, attributes), expected)
+    f.finish(_take_op(f, entry, operands))
+
+
+def _take_op(f, entry, operands):
+    """Take the entry, whose op and attributes are as expected, if the operands are; returns its result."""
+    b, layout = f.b, f.layout
+    f.require_type(operands, t.TUPLE)
+    n = f.load(operands, layout.size, I64)
+    f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
+    f.require_mode(entry)
+    items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    f.require_operands(items, codes, n, tensors)
+    enter_fresh(f, entry, items, tensors)
+    take_numbers(f, entry, items, codes, n)
+    f.advance()
+    result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
+    with b.when(b.cmp("ge", root, b.i64(0))):
+        f.assign(f.item(tensors, root), result, layout.base)
+    return f.keep(result)
+
+
+def take_numbers(f, entry, items, codes, n):
+    """The Python numbers among operands are those of this call."""
+    with f.b.when(f.b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), f.b.i64(0))):
+        _require_small(f, items, codes, n)
+        _append_numbers(f, items, codes, n)
+
+
+def _require_small(f, items, codes, n):
+    """Integers fit into 64 bits."""
+    b = f.b
+    with b.loop(0, n, 1) as i, b.when(b.cmp("eq", f.item(codes, i, I64), b.i64(-2))):
+        value = f.python("PyLong_AsLongLong", [f.item(items, i)], I64)
+        with b.when(b.cmp("eq", value, b.i64(-1))):
+            f.same(f.python("PyErr_Occurred", []), NULL)
+
+
+def _is_number(b, code):
+    return b.and_(b.cmp("lt", code, b.i64(0)), b.cmp("gt", code, b.i64(t.FRESH_CODE)))
+
+
+def _append_numbers(f, items, codes, n):
+    with f.b.loop(0, n, 1) as i, f.b.when(_is_number(f.b, f.item(codes, i, I64))):
+        f.append(t.NUMBERS, f.item(items, i))
+
+
+def _backward_again(module, layout):
+    """backward_again(outputs, gradients, retain_graph, create_graph, inputs): True if it is the expected one, to leaves
+    that have no gradient; they get theirs."""
+    f = Method(module, "backward_again", layout)
+    b = f.b
+    entry, outputs = f.entry(), f.argument(0)
+    f.same(f.load(entry, 8 * t.OP), f.word(t.BACKWARD))
+    f.same(f.argument(1), f.word(t.NONE))
+    f.same(f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
+    f.same(f.argument(3), f.word(t.FALSE))
+    f.same(f.argument(4), f.word(t.NONE))
+    f.require_mode(entry)
+    f.require_type(outputs, t.TUPLE)
+    n, tensors = f.load(outputs, layout.size, I64), f.tensor_items()
+    f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
+    f.require_operands(b.offset(outputs, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), n, tensors)
+    pairs, n_pairs = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
+    with b.loop(0, n_pairs, 1) as i:
+        leaf = f.item(tensors, f.item(pairs, b.add(i, i), I64))
+        f.same(f.load(leaf, layout.grad), f.word(t.NONE))
+        f.same(f.load(leaf, layout.accumulator), f.word(t.NONE))
+    f.append(t.CHANGED_GRADIENTS, f.load(entry, 8 * t.UNDO))
+    with b.loop(0, n_pairs, 1) as i:
+        at = b.add(i, i)
+        leaf, gradient = f.item(tensors, f.item(pairs, at, I64)), f.item(pairs, b.add(at, b.i64(1)), I64)
+        f.assign(f.item(tensors, gradient), leaf, layout.grad)
+    f.advance()
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _gradients_again(module, layout):
+    """gradients_again(outputs, cotangents, inputs, retain_graph, create_graph): the gradients that autograd.grad
+    returns, as a list, if it is the expected one."""
+    f = Method(module, "gradients_again", layout)
+    b = f.b
+    entry, outputs, cotangents, inputs = f.entry(), *map(f.argument, range(3))
+    f.same(f.load(entry, 8 * t.OP), f.word(t.GRADIENTS))
+    f.same(f.argument(3), f.load(entry, 8 * t.ATTRIBUTES))
+    f.same(f.argument(4), f.word(t.FALSE))
+    f.require_mode(entry)
+    n_outputs, n = f.load(entry, 8 * t.ROW_LENGTH, I64), f.load(entry, 8 * t.N_OPERANDS, I64)
+    codes, tensors = f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    after = b.add(n_outputs, n_outputs)
+    n_inputs = b.sub(n, after)
+    for given, size in ((outputs, n_outputs), (inputs, n_inputs)):
+        f.require_type(given, t.TUPLE)
+        f.same(f.load(given, layout.size, I64), size)
+    input_items = b.offset(inputs, layout.tuple_items, 1)
+    f.require_operands(b.offset(outputs, layout.tuple_items, 1), codes, n_outputs, tensors)
+    f.require_operands(input_items, b.offset(codes, after, 8), n_inputs, tensors)
+    _require_cotangents(f, cotangents, b.offset(codes, n_outputs, 8), n_outputs, tensors)
+    with b.loop(0, n_inputs, 1) as i:
+        f.same(f.load(f.item(input_items, i), layout.accumulator), f.word(t.NONE))
+    found = f.new_list()
+    with b.loop(0, n_inputs, 1) as i:
+        f.append_to(found, f.item(tensors, b.add(f.load(entry, 8 * t.VID, I64), i)))
+    f.advance()
+    f.finish(found)
+
+
+def _require_cotangents(f, cotangents, codes, n, tensors):
+    """Those of the codes, None where a code is negative; without any, all are None."""
+    b, layout = f.b, f.layout
+    given = b.cmp("ne", cotangents, f.word(t.NONE))
+    with b.when(given):
+        f.require_type(cotangents, t.TUPLE)
+        f.same(f.load(cotangents, layout.size, I64), n)
+    with b.loop(0, n, 1) as i:
+        code = f.item(codes, i, I64)
+        is_none = b.cmp("lt", code, b.i64(0))
+        expected = b.select(is_none, f.word(t.NONE), f.item(tensors, b.select(is_none, b.i64(0), code)))
+        with b.when(given):
+            f.same(f.item(b.offset(cotangents, layout.tuple_items, 1), i), expected)
+        with b.when(b.not_(given)):
+            f.require(is_none)
+
+
+def _before_gradient(module, layout):
+    """before_gradient(tensor): .grad of a tensor from outside is about to change; the call can take that back."""
+    f = Method(module, "before_gradient", layout)
+    tensor = f.argument(0)
+    f.require(f.b.cmp("ne", f.load(tensor, layout.frame), f.word(t.FRAME)))
+    gradient = f.load(tensor, layout.grad)
+    f.append_new(t.CHANGED_GRADIENTS, f.tuple_of(*[f.tuple_of(f.keep(x)) for x in (tensor, gradient)]))
+    f.finish(f.keep(f.word(t.NONE)))

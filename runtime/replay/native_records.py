@@ -1,0 +1,193 @@
+"""The records of a usual call in words: what native code (native_text.py) reads in place of objects.
+
+What words point to is held by the list `held`.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ..programs.places import WRITEABLE, Place, words_of
+from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, new_counter
+from . import native_text
+
+
+def table_of(held, rows, width):
+    """(address of the rows as a table, how many there are)."""
+    table = np.zeros((len(rows) + 1, width), np.int64)
+    for k, row in enumerate(rows):
+        row = tuple(row)
+        table[k, : len(row)] = row
+    held.append(table)
+    return table.__array_interface__["data"][0], len(rows)  # table.ctypes would be in a cycle
+
+
+def fill_table(held, words, word, rows, width):
+    """The rows as a table whose address is put into a word. Returns how many there are."""
+    words[word], n = table_of(held, rows, width)
+    return n
+
+
+def words_of_guard(held, kind, thing, container, size, pairs):
+    pairs, _ = table_of(held, [map(id, pair) for pair in pairs], 2)
+    return kind, _id(thing), _id(container), size, pairs, id(type(thing))
+
+
+def _id(x):
+    return 0 if x is None else id(x)
+
+
+def words_of_argument(held, key, kind, is_read):
+    if key is None:
+        held.append(kind)
+        return 0, id(kind)
+    shape, dtype, flag, leaf, strides = key
+    # What has a history, Python compares.
+    return *words_of(Place(shape, dtype, strides, False), held), id(flag) if leaf else 0, 0, is_read
+
+
+def words_of_entry(held, entry):
+    """The words of an entry; none of one that Python compares."""
+    if entry.op is None or entry.fresh and not _is_simple(entry):
+        return ()
+    if entry.op is BACKWARD:
+        return _backward_entry(held, entry)
+    if entry.change is not None:
+        return _change_entry(held, entry)
+    codes = _codes(entry)
+    held.append(codes)
+    row = [id(entry.op), id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    if entry.op is GRADIENTS:
+        n_outputs, retain_graph = entry.attributes
+        row[1] = id(retain_graph)
+        return [*row, entry.vid, 0, n_outputs]
+    if entry.op is not UPDATE:
+        root = -1 if entry.root is None else entry.root
+        row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
+        return [*row, *[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
+    rule, n_rows, n_numbers, flags = entry.attributes
+    storages = np.array([id(s) for s in entry.update.storages], np.int64)
+    views = np.array(entry.update.views, np.int64)
+    held += [storages, views, flags]
+    row[:2] = id(rule), id(flags)
+    row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
+    return [*row, views.ctypes.data, len(views)]
+
+
+def _is_simple(entry):
+    """Whether native code knows what to do with the tensors that come in with an entry: each does once."""
+    once = all(entry.operands.count(vid) == 1 for vid, _, _ in entry.fresh)
+    return once and entry.op is not BACKWARD and entry.op is not GRADIENTS
+
+
+def _change_entry(held, entry):
+    """Of a change in place: nothing calls its op, `inplace_again` finds the record of it."""
+    codes, row = _codes(entry), [0] * native_text.ENTRY_WORDS
+    held.append(codes)
+    row[native_text.ROOT] = -1
+    row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
+    row[native_text.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
+    row[native_text.CHANGE :] = _change(held, entry.change), *_fresh(held, entry)
+    return row
+
+
+def _fresh(held, entry):
+    rows = [
+        (vid, position, *words_of_argument(held, key, None, True), prod(key[0]) * key[1].itemsize)
+        for vid, position, key in entry.fresh
+    ]
+    return table_of(held, rows, native_text.FRESH_WORDS)
+
+
+def _codes(entry):
+    """The operands of an entry; of a tensor from outside that comes in with it, a code of its own."""
+    codes = np.array(entry.operands, np.int64)
+    for _, position, _ in entry.fresh:
+        codes[position] = native_text.FRESH_CODE
+    return codes
+
+
+def _change(held, change):
+    """Where the words of a change are."""
+    numbers, group = (change.old, change.new), np.array(change.group, np.int64)
+    held += [change, numbers, group]
+    target = 0 if change.target is None else id(change.target)
+    # Changes through another name of the target, and what is none to native code, Python compares.
+    op = 0 if change.op is None or change.given != change.old else id(change.op)
+    row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
+    for number, meta in zip(numbers, (change.old_meta, change.meta)):
+        row += [id(number), id(meta), id(meta.requires_grad)]
+    return table_of(held, [row], native_text.CHANGE_WORDS)[0]
+
+
+def _backward_entry(held, entry):
+    if entry.undo is None or any(number >= 0 for number in entry.operands[entry.attributes[0] :]):
+        return ()
+    codes = np.array(entry.operands[: entry.attributes[0]], np.int64)
+    pairs = np.array(list(zip(entry.step.detail.wanted, entry.numbers)), np.int64)
+    held += [codes, pairs]
+    row = [id(BACKWARD), id(entry.attributes[1]), id(entry.grad_enabled), len(codes), codes.ctypes.data]
+    return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
+
+
+def words_of_value(held, number, meta):
+    """A number, also as an object, and what is known of the value."""
+    held += [number, meta]
+    return [number, id(number), id(meta), id(meta.requires_grad), meta.history]
+
+
+def words_of_view(held, layout, meta):
+    """The words of a view that is a result (usual_views.py: ViewLayout)."""
+    shape, strides = np.array(layout.shape, np.int64), np.array(layout.strides, np.int64)
+    held += [shape, strides]
+    row = [*words_of_value(held, layout.number, meta), *words_of(layout.base, held), len(shape)]
+    return [*row, shape.ctypes.data, strides.ctypes.data, layout.offset, WRITEABLE if layout.is_writeable else 0]
+
+
+def words_of_output(held, value, word, output):
+    """The words of an output of the program: of a value (number, meta), or of what is only saved (None)."""
+    shape, dtype = output
+    dims, pool = np.array(shape, np.int64), [None, None]
+    held += [dims, dtype, pool]
+    words = [0] * 5 if value is None else words_of_value(held, *value)
+    return [*words, word, id(dtype), len(shape), dims.ctypes.data, id(pool)]
+
+
+class ProgramWords:
+    """What native code must know of the programs of a UsualFrame. made: numbers of the values that segments make."""
+
+    def __init__(self, frame, held, made):
+        self.stable, self.metas, self.held = frame.expectation.known, frame.metas, held
+        self.made = {vid: vid for vid in made}
+        held.append(self.made)
+
+    def fill(self, words, program, live):
+        """The words of a program whose first outputs are these values. Without one they stay as they are."""
+        t, held = native_text, self.held
+        counter = new_counter() if program is None else program.counter
+        words[t.PROGRAM_CALLS] = counter.buffer_info()[0]
+        held += [program, counter]
+        if program is None:
+            return
+        table, scalars = program.own_table(self.stable)
+        held += [table, scalars]
+        words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
+        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
+        scalars_from = [(position, code == -3) for position, code in program.numbers]
+        words[t.N_SCALARS] = fill_table(held, words, t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
+        changing = [k for k, vid in enumerate(program.inputs) if vid not in self.stable]
+        rows = [self._changing(program, k) for k in changing]
+        words[t.N_CHANGING] = fill_table(held, words, t.CHANGING, rows, t.CHANGING_WORDS)
+        rows = [*self._outputs(program, live)]
+        words[t.N_OUTPUTS], words[t.N_LIVE] = fill_table(held, words, t.LIVE, rows, t.LIVE_WORDS), len(live)
+
+    def _changing(self, program, k):
+        number = program.inputs[k]
+        made = id(self.made[number]) if number in self.made else 0
+        return program.first_array + k, number, *words_of(program.places[k], self.held), made
+
+    def _outputs(self, program, live):
+        first = program.first_array + len(program.inputs)
+        for k, output in enumerate(program.outputs):
+            value = (live[k], self.metas[live[k]]) if k < len(live) else None
+            yield words_of_output(self.held, value, first + k, output)

@@ -1,0 +1,446 @@
+"""The IR text of what a usual call does with Python objects: native.py binds it, frame_usual.py says what it means.
+
+Each function is a builtin method of CPython (METH_FASTCALL) whose `self` is a NumPy array of words:
+
+    PyObject *weft_apply(PyObject *self, PyObject **args, Py_ssize_t n)
+
+or what a class has in its slot tp_call, and finds the words of the call in flight through `weft_shared`:
+
+    PyObject *weft_call_op(PyObject *self, PyObject *args, PyObject *kwargs)
+
+It does the whole thing or nothing: where a comparison fails it calls the Python function that does the same, with the
+same arguments. References are counted by calls into CPython, because some objects count none. What all functions are
+written with is here; native_replay.py writes them.
+"""
+
+import sys
+from typing import NamedTuple
+
+from ...compiler.emit.builder import I32, I64, PTR, Builder, Reg
+from ..programs.places import STRIDED
+
+
+class Layout(NamedTuple):
+    """Where CPython and NumPy keep things, in bytes from an object's start."""
+
+    type: int
+    size: int
+    tuple_items: int
+    list_items: int
+    dict_used: int
+    array_data: int
+    array_ndim: int
+    array_shape: int
+    array_base: int
+    array_dtype: int
+    array_flags: int
+    weak_references: int
+    data: int
+    frame: int
+    vid: int
+    requires_grad: int
+    grad: int
+    node: int
+    accumulator: int
+    storage: int
+    base: int
+    meta: int
+    version: int
+    sharers: int
+    exposed: int
+    changes: int
+    type_version: int
+
+
+FUNCTIONS = (
+    "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
+    "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyType_GenericAlloc",
+    "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
+    "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
+    "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
+    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear",
+    "PyWeakref_NewRef",
+)  # fmt: skip
+# Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
+# anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
+COLLECTS_AT_ONCE = sys.version_info < (3, 12)
+
+# The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
+# function that does the same, what Module.__call__ needs, and functions of CPython.
+SHARED = "weft_shared"
+CALLABLE_NAMES = ("call_op", "call_module")
+ACTIVE, CALLABLES = 0, 1
+HOOKS_NAME, PRE_HOOKS_NAME, FORWARD_NAME, TYPE_OF_HOOKS = range(4, 8)
+SHARED_API = 8
+N_SHARED = SHARED_API + len(FUNCTIONS)
+
+# The words of a call: of one UsualFrame.
+K, ENTRIES, N_ENTRIES, TENSORS, NUMBERS, CHANGED_GRADIENTS, FRAME = range(7)
+ARGUMENTS, N_ARGUMENTS, OWNERS, N_OWNERS, EXPECTED, N_EXPECTED, RESULTS, N_RESULTS, LIVE, N_LIVE = range(7, 17)
+STATE, DICT_NAME, MODE_NAME, DTYPE_NAME, MODE_AT_START, DTYPE_AT_START, MODE, DTYPE = range(17, 25)
+NONE, TRUE, FALSE, TUPLE, LIST, DICT, TENSOR, ARRAY, BACKWARD = range(25, 34)
+KINDS = 34  # and two more: the types of Python numbers, bool, int, float
+N_NUMBERS = 37  # how many run-time numbers a call has met when it ends
+STORAGE, CHANGES, N_CHANGES = 38, 39, 40  # the class; where the records of changes in place are, the last one first
+# Reads in the middle (native_segments.py): (position, words of its own, as an array) of each, how many there are and
+# were done; the dict of the arrays they have computed, by number; records of the values. A segment has words like a
+# call, and IN_THE_MIDDLE says so.
+SEGMENTS, N_SEGMENTS, N_FLUSHED, ARRAYS, MADE, N_MADE, IN_THE_MIDDLE = range(41, 48)
+GIVEN, N_GIVEN = 48, 49  # records of results that are views
+FRESH_KIND = 50  # the type of tensors
+PROGRAM, TABLE, ARENA, ARENA_BYTES, SCALARS, SCALARS_FROM, N_SCALARS, CHANGING, N_CHANGING = range(51, 60)
+NEW_ARRAY = 60  # NumPy's PyArray_NewFromDescr
+THREAD, MODES, FRAME_NAME = 61, 62, 63  # the thread the call runs in, the dict of its modes, the frame's name there
+BUSY, DEPARTED = 64, 65  # whether a call is in flight; whether the last one departed
+RECORDING_CALLS, PROGRAM_CALLS = 66, 67  # addresses of counters
+VIEWS, N_VIEWS, N_TENSORS, REMEMBERED, ENDED = range(68, 73)
+MAY_SHARE = 73  # whether arguments may share memory, because the call changes none of them
+PARAMS_NAME, STATES, STEP_NAME = 74, 75, 76  # a group's parameters; the type of an optimizer's states; a count in one
+GRADIENTS, RESTORE_STEPS = 77, 78  # what autograd.grad is among ops; what undoes a count
+LEARN = 79  # the Python method that calls an object and learns what the call does
+CLOSE, CLOSE_OTHER, CLOSE_UNUSUAL, CLOSE_FAILED, CLOSE_AFTER_ERROR = range(80, 85)  # Python ends of a call
+N_OUTPUTS, OUTPUTS = 85, 86  # how many arrays the program writes, the results first; a list that gets all, or 0
+WORKING = 87  # whether Python is at work on the frame: who comes in then is no part of the call (onlooker.py)
+SLOW = 88  # and more: per method the Python method that does the same
+# What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
+# what native code does not know of. Null if there is nothing to do.
+BEGIN_END, FINISH_END = 106, 107
+# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones.
+FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
+API = 112
+N_WORDS = API + len(FUNCTIONS)
+METHODS = str.split(
+    "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
+    "drop_gradients run take call inplace_again materialize"
+)
+
+# The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, and HAS_NUMBERS how many
+# there are; of a backward and of a gradients, whose ROW_LENGTH is how many outputs it has, the word for it. STORAGES
+# and N_STORAGES of a backward are the (leaf, gradient) numbers, UNDO what undoes it. ROOT: of a view, the number of its
+# base, else -1.
+OP, ATTRIBUTES, GRAD_ENABLED, N_OPERANDS, OPERANDS, VID, HAS_NUMBERS, ROW_LENGTH, STORAGES, N_STORAGES, UNDO = range(11)
+ROOT, SPANS, N_SPANS = 11, 12, 13
+DEAD, N_DEAD = 14, 15  # of an update: numbers of views of what it changes, which nobody may hold
+CHANGE = 16  # of a change in place: where its words are
+# Tensors from outside that come in with it: (number, position, words of an argument, bytes). In place of the number its
+# operands have a code, like that of a number: the word with the type that is expected.
+FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
+ENTRY_WORDS = 19
+# The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
+# it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
+CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
+NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
+CHANGE_WORDS = 13
+# The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
+# gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
+# views and their bases, how often it was taken.
+KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS, USES = range(12)
+SPAN_WORDS = 12
+UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: params, states, names, numbers
+# The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it, the object's class.
+KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
+GUARD_WORDS = 6
+OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
+# A place (runtime/programs/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
+ARGUMENT_WORDS = 7
+FRESH_WORDS = 3 + ARGUMENT_WORDS
+EXPECTED_WORDS = 3  # tensor, array, flag
+RESULT_WORDS = 2  # number, whether it is alive
+SCALAR_WORDS = 2  # position among the numbers, whether it is a float
+CHANGING_WORDS = 7  # word of the program's table, number, place, the number as an object if a segment made the value
+# A view that is a result: a value (as in MADE_WORDS), the place of its base, then its own number of dimensions, sizes,
+# strides and distance from its base in bytes, and the flag of elements that may be written.
+GIVEN_PLACE, GIVEN_NDIM, GIVEN_SHAPE, GIVEN_STRIDES, GIVEN_OFFSET, GIVEN_FLAGS = 5, 9, 10, 11, 12, 13
+GIVEN_WORDS = 14
+MADE_WORDS = 5  # of a value that a segment has made: its number, also as an object, meta, flag; IS_ENDED of a result
+# The words of a result: its number, also as an object, meta, flag; whether its frame becomes the ended call, not None;
+# its word in the table; its array's dtype and shape; a list of the last two arrays, and the one chosen now.
+IS_ENDED, TABLE_WORD, DTYPE_OF, NDIM, SHAPE, POOL, CHOSEN = range(4, 11)
+LIVE_WORDS = 11
+NULL = Reg("null", PTR)
+
+
+class Function:
+    """A function while it is written. Its subclasses say how it is called, and where `words` is."""
+
+    def __init__(self, module, name, layout, arguments):
+        self.b = Builder(module, f"weft_{name}", arguments, result="ptr")
+        self.name, self.layout = name, layout
+        self.slow = self.b.label("slow")
+
+    def word(self, k, type=PTR):
+        return self.load(self.words, 8 * k, type)
+
+    def load(self, pointer, offset, type=PTR):
+        return self.b.load(self.b.offset(pointer, offset, 1), type)
+
+    def store(self, value, pointer, offset):
+        self.b.store(value, self.b.offset(pointer, offset, 1))
+
+    def item(self, items, index, type=PTR):
+        return self.b.load(self.b.offset(items, index, 8), type)
+
+    def require(self, condition):
+        """Go the slow way unless the condition holds."""
+        following = self.b.label("following")
+        self.b.branch_if(condition, following, self.slow)
+        self.b.start(following)
+
+    def same(self, x, y):
+        self.require(self.b.cmp("eq", x, y))
+
+    def require_type(self, x, word):
+        self.same(self.load(x, self.layout.type), self.word(word))
+
+    def python(self, name, operands, result=PTR):
+        """Call a function of CPython."""
+        return self.b.call(result, self.word(API + FUNCTIONS.index(name)), operands)
+
+    def call(self, word, arguments=NULL, n=0):
+        """Call a Python function."""
+        return self.python("PyObject_VectorcallDict", [self.word(word), arguments, self.b.i64(n), NULL])
+
+    def new(self, name, operands):
+        """Make an object with a function of CPython; nothing else runs in between."""
+        if not COLLECTS_AT_ONCE:
+            made = self.python(name, operands)
+        else:
+            collects = self.python("PyGC_Disable", [], I32)
+            made = self.python(name, operands)
+            with self.b.when(self.b.cmp("ne", collects, self.b.const(0, I32))):
+                self.python("PyGC_Enable", [], I32)
+        self.return_null_if(self.b.cmp("eq", made, NULL))
+        return made
+
+    def new_pending(self, record, first):
+        """A tensor that the call will compute; from a word of the record on: its number, meta, flag."""
+        made = self.new("PyType_GenericAlloc", [self.word(TENSOR), self.b.i64(0)])
+        for slot in ("data", "grad", "node", "accumulator", "storage", "base"):
+            self.store(self.keep(self.word(NONE)), made, getattr(self.layout, slot))
+        self.store(self.keep(self.word(FRAME)), made, self.layout.frame)
+        for k, slot in enumerate(("vid", "meta", "requires_grad")):
+            self.store(self.keep(self.load(record, 8 * (k + first))), made, getattr(self.layout, slot))
+        return made
+
+    def tuple_of(self, *items):
+        """A new tuple that takes over the references to its items."""
+        made = self.new("PyTuple_New", [self.b.i64(len(items))])
+        for k, x in enumerate(items):
+            self.python("PyTuple_SetItem", [made, self.b.i64(k), x], I32)
+        return made
+
+    def new_list(self):
+        return self.new("PyList_New", [self.b.i64(0)])
+
+    def keep(self, x):
+        self.python("Py_IncRef", [x], "void")
+        return x
+
+    def assign(self, x, pointer, offset):
+        """A reference to x in a slot, in place of what is there."""
+        before = self.load(pointer, offset)
+        self.store(self.keep(x), pointer, offset)
+        self.python("Py_DecRef", [before], "void")
+
+    def tensor_items(self):
+        return self.load(self.word(TENSORS), self.layout.list_items)
+
+    def entry(self):
+        """The entry that is next."""
+        self.same(self.word(WORKING, I64), self.b.i64(0))
+        return self.b.offset(self.word(ENTRIES), self.word(K, I64), 8 * ENTRY_WORDS)
+
+    def take_modes(self):
+        """Find the dict of the thread's modes; no reference is kept, the thread is the one we are in."""
+        modes = self.python("PyObject_GetAttr", [self.word(STATE), self.word(DICT_NAME)])
+        self.require(self.b.cmp("ne", modes, NULL))
+        self.python("Py_DecRef", [modes], "void")
+        self.store(modes, self.words, 8 * MODES)
+
+    def mode(self, name, default):
+        """The thread's gradient mode, default dtype or frame; the default if it was never set."""
+        # Names are found without an error; PyDict_GetItem keeps the current one apart, which takes longer.
+        found = self.python("PyDict_GetItemWithError", [self.word(MODES), self.word(name)])
+        return self.b.select(self.b.cmp("eq", found, NULL), self.word(default), found)
+
+    def require_mode(self, entry):
+        self.same(self.mode(MODE_NAME, MODE), self.load(entry, 8 * GRAD_ENABLED))
+
+    def require_leaf(self, tensor, flag):
+        self.same(self.load(tensor, self.layout.requires_grad), flag)
+        self.same(self.load(tensor, self.layout.node), self.word(NONE))
+        self.same(self.load(tensor, self.layout.frame), self.word(NONE))
+
+    def require_hidden(self, tensor):
+        """No NumPy array may show the tensor's memory (exposure.py)."""
+        storage = self.load(tensor, self.layout.storage)
+        with self.b.when(self.b.cmp("ne", storage, self.word(NONE))):
+            self.same(self.load(storage, self.layout.exposed), self.word(NONE))
+
+    def require_place(self, array, record):
+        """An array is what the place says that the record begins with."""
+        b, layout = self.b, self.layout
+        self.same(self.load(array, layout.array_dtype), self.load(record, 0))
+        flags = self.load(record, 24, I32)
+        is_strided = b.cmp("ne", b.and_(flags, b.const(STRIDED, I32)), b.const(0, I32))
+        flags = b.and_(flags, b.const(~STRIDED & 0x7FFFFFFF, I32))
+        self.same(b.and_(self.load(array, layout.array_flags, I32), flags), flags)
+        ndim = b.convert(self.load(array, layout.array_ndim, I32), "i64")
+        self.same(ndim, self.load(record, 8, I64))
+        shape, expected = self.load(array, layout.array_shape), self.load(record, 16)
+        with b.loop(0, ndim, 1) as axis:
+            self.same(self.item(shape, axis, I64), self.item(expected, axis, I64))
+        with b.when(is_strided), b.loop(0, ndim, 1) as axis:
+            # NumPy's strides follow the lengths.
+            strides = self.load(array, layout.array_shape + 8)
+            self.same(self.item(strides, axis, I64), self.item(expected, b.add(ndim, axis), I64))
+
+    def hand_out(self, record, ended, tensors):
+        """A tensor that the call has made is the user's from now on, if anybody has it, and a new one stands in its
+        place for the next call. The record begins with the words of a value."""
+        place = self.b.offset(tensors, self.load(record, 0, I64), 8)
+        new, tensor = self.new_pending(record, 1), self.load(place, 0)
+        is_ended = self.b.cmp("ne", self.load(record, 8 * IS_ENDED, I64), self.b.i64(0))
+        self.assign(self.b.select(is_ended, ended, self.word(NONE)), tensor, self.layout.frame)
+        self.store(new, place, 0)
+        self.python("Py_DecRef", [tensor], "void")
+
+    def is_unshared(self, x):
+        """Whether an object has one reference."""
+        return self.b.cmp("eq", self.load(x, 0, I32), self.b.const(1, I32))
+
+    def append(self, word, x):
+        """Append to a list of the call."""
+        self.append_to(self.word(word), x)
+
+    def append_new(self, word, x):
+        """Append an object that nothing else holds."""
+        self.append(word, x)
+        self.python("Py_DecRef", [x], "void")
+
+    def append_to(self, items, x):
+        """Append to a list; an error is passed on."""
+        failed = self.python("PyList_Append", [items, x], I32)
+        self.return_null_if(self.b.cmp("ne", failed, self.b.const(0, I32)))
+
+    def return_null_if(self, condition):
+        """Pass on an error."""
+        with self.b.when(condition):
+            self.return_null()
+
+    def return_null(self):
+        self.give(NULL)
+        self.b.start(self.b.label("unreachable"))
+
+    def give(self, result):
+        self.b.lines.append(f"  ret {result}")
+
+    def require_true(self, helper, *operands):
+        """A function of the module returns something."""
+        self.require(self.b.cmp("ne", self.b.call(PTR, helper, [self.words, *operands]), NULL))
+
+    def count(self, pointer, k):
+        """Add one to a word."""
+        self.store(self.b.add(self.load(pointer, 8 * k, I64), self.b.i64(1)), pointer, 8 * k)
+
+    def require_operands(self, items, codes, n, tensors):
+        """n tensors or numbers are those of the codes."""
+        b = self.b
+        with b.loop(0, n, 1) as i:
+            code, x = self.item(codes, i, I64), self.item(items, i)
+            is_number = b.cmp("lt", code, b.i64(0))
+            kind = self.item(self.words, b.add(b.select(is_number, b.neg(code), b.i64(1)), b.i64(KINDS - 1)))
+            expected = self.item(tensors, b.select(is_number, b.i64(0), code))
+            found = b.select(is_number, self.load(x, self.layout.type), x)
+            self.same(found, b.select(is_number, kind, expected))
+
+    def advance(self):
+        self.count(self.words, K)
+
+
+class Method(Function):
+    """A builtin method: METH_FASTCALL."""
+
+    def __init__(self, module, name, layout):
+        super().__init__(module, name, layout, [("self", PTR), ("args", PTR), ("count", I64)])
+        self.words = self.load(self.b.arguments[0], layout.array_data)
+
+    def argument(self, k):
+        return self.load(self.b.arguments[1], 8 * k)
+
+    def finish(self, result):
+        """Return `result`; and the slow way."""
+        b = self.b
+        self.give(result)
+        b.start(self.slow)
+        self.python("PyErr_Clear", [], "void")
+        b.finish(self.call(SLOW + METHODS.index(self.name), b.arguments[1], b.arguments[2]))
+
+
+class Helper(Function):
+    """What other functions of the module call: it returns null where they should try something else."""
+
+    def __init__(self, module, name, layout, names):
+        super().__init__(module, name, layout, [(name, PTR) for name in ("words", *names)])
+        self.words = self.b.arguments[0]
+
+    def finish(self, result):
+        self.give(result)
+        self.b.start(self.slow)
+        self.b.finish(NULL)
+
+
+class Callable(Function):
+    """What calling an object of some class does, for the usual call in flight in this thread if there is one."""
+
+    def __init__(self, module, name, layout):
+        super().__init__(module, name, layout, [("self", PTR), ("args", PTR), ("kwargs", PTR)])
+        self.in_python = self.b.label("in_python")
+        self.words = self.shared(ACTIVE)
+        self.require(self.b.cmp("ne", self.words, NULL))
+        self.same(self.python("PyThreadState_Get", []), self.word(THREAD))
+        # Something may be computed outside the call while it is in flight.
+        self.same(self.mode(FRAME_NAME, NONE), self.word(FRAME))
+
+    def shared(self, k):
+        return self.load(Reg(f"@{SHARED}", PTR), 8 * k)
+
+    def python(self, name, operands, result=PTR):
+        # From the words of the module, because there may be no others.
+        return self.b.call(result, self.shared(SHARED_API + FUNCTIONS.index(name)), operands)
+
+    def finish(self, result):
+        self.give(result)
+        self.start_slow_way()
+        self.finish_slow_way()
+
+    def start_slow_way(self):
+        self.b.start(self.slow)
+        self.python("PyErr_Clear", [], "void")
+
+    def python_if(self, condition):
+        """On the slow way: leave the rest to Python if the condition holds."""
+        following = self.b.label("following")
+        self.b.branch_if(condition, self.in_python, following)
+        self.b.start(following)
+
+    def finish_slow_way(self):
+        """Call the Python function, with self before the other arguments."""
+        b, layout = self.b, self.layout
+        this, args, kwargs = b.arguments
+        b.branch(self.in_python)
+        b.start(self.in_python)
+        n = self.load(args, layout.size, I64)
+        stack = b.emit(PTR, f"alloca ptr, {b.add(n, b.i64(1))}, align 8")
+        b.store(this, stack)
+        with b.loop(0, n, 1) as i:
+            b.store(self.item(b.offset(args, layout.tuple_items, 1), i), b.offset(stack, b.add(i, b.i64(1)), 8))
+        function = self.shared(CALLABLES + CALLABLE_NAMES.index(self.name))
+        b.finish(self.python("PyObject_VectorcallDict", [function, stack, b.add(n, b.i64(1)), kwargs]))
+
+
+def write_shared(module):
+    """The words of the module, and a function that says where they are."""
+    module.globals[SHARED] = f"@{SHARED} = internal global [{N_SHARED} x i64] zeroinitializer, align 8"
+    b = Builder(module, "weft_shared_words", [], result="ptr")
+    b.finish(Reg(f"@{SHARED}", PTR))

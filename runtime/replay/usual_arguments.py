@@ -1,0 +1,82 @@
+"""The arguments of a usual call: tensors and other objects, whatever containers they are in.
+
+f({"x": a, "y": (b, a)}, scale=c)     leaves a, b, c     structure {"x": leaf, "y": (leaf, the first again)}, ...
+"""
+
+from ..state.tensor import Tensor
+
+_LEAF = "leaf"  # a leaf that has come before is the number of that one
+
+
+def structure_of(x, leaves):
+    """What nested arguments look like without their leaves, which are collected in order. A tensor that comes again is
+    no new leaf."""
+    return _structure(x, leaves, {})
+
+
+def _structure(x, leaves, seen):
+    if isinstance(x, Tensor):
+        place = seen.get(id(x))
+        if place is not None:
+            return place
+        seen[id(x)] = len(leaves)
+    elif isinstance(x, (list, tuple)):
+        return type(x), [_structure(v, leaves, seen) for v in x]
+    elif isinstance(x, dict):
+        return type(x), list(x), [_structure(v, leaves, seen) for v in x.values()]
+    leaves.append(x)
+    return _LEAF
+
+
+def picker(structure):
+    """A function of (args, kwargs): the leaves as a tuple if they look like this structure, else None.
+
+    Unpacking written out for the structure takes a fifth of the time of walking the arguments.
+    """
+    writer = _Picker()
+    top = writer.name(structure)
+    leaves = "".join(f"leaf{k}, " for k in range(writer.n_leaves))
+    lines = [f"{top} = (args, kwargs)", *writer.lines, f"return ({leaves})"]
+    exec("def pick(args, kwargs):\n" + "".join(f"    {line}\n" for line in lines), writer.constants)
+    return writer.constants["pick"]
+
+
+class _Picker:
+    """The text of a picker. Leaves are numbered in the order in which `structure_of` collects them."""
+
+    def __init__(self):
+        self.lines, self.constants, self.n_leaves, self.n_others = [], {"Tensor": Tensor}, 0, 0
+
+    def name(self, structure):
+        """The name of what has this structure, once it has been unpacked; lines that check it follow."""
+        if structure == _LEAF:
+            self.n_leaves += 1
+            return f"leaf{self.n_leaves - 1}"
+        self.n_others += 1
+        name = f"x{self.n_others}"
+        if isinstance(structure, int):
+            self.lines.append(f"if {name} is not leaf{structure}: return None")
+        else:
+            self._unpack(name, *structure)
+        return name
+
+    def _unpack(self, name, kind, *rest):
+        self.constants[f"type_of_{name}"] = kind
+        self.lines.append(f"if type({name}) is not type_of_{name} or len({name}) != {len(rest[-1])}: return None")
+        values = name
+        if len(rest) > 1:
+            self.constants[f"keys_of_{name}"] = rest[0]
+            self.lines.append(f"if [*{name}] != keys_of_{name}: return None")
+            values = f"{name}.values()"
+        place = len(self.lines)
+        names = "".join(f"{self.name(child)}, " for child in rest[-1])
+        if names:
+            self.lines.insert(place, f"{names}= {values}")
+
+
+def arguments_of(args, kwargs):
+    """(structure, leaves) of a call; the structure of one without keywords, containers and repetitions is None."""
+    leaves = []
+    structure = structure_of((args, kwargs), leaves)
+    simple = not kwargs and len(leaves) == len(args) and all(x is y for x, y in zip(args, leaves))
+    return (None if simple else structure), leaves

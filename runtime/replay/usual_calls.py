@@ -1,0 +1,325 @@
+"""What stands for a finished usual call in those of its results that have a history.
+
+    EndedCall      its own backward has freed what they were computed from
+    ReplayedCall   a backward may still come: what its program reads is kept
+
+Both know only what is usually asked of such results: nothing, or one `backward()` of all of them. To any other question
+they make the closed Frame that a recorded call would have left, which knows all answers.
+"""
+
+import weakref
+from functools import cache
+
+import numpy as np
+
+from ...compiler.ops.arithmetic import add
+from ..eager.gate import apply_inplace
+from ..eager.node import edge_of, next_sequence
+from ..programs.recording import BACKWARD, GRADIENTS
+from ..record import frame_autograd
+from ..record.closed import CallNode
+from ..record.frame import Frame
+from ..record.frame_changes import owner_of
+from ..state.modes import state
+from ..state.tensor import Storage, Tensor, register_reader
+from .usual_entries import NotReplayed
+
+
+class EndedCall:
+    """The frame of results whose history their call's own backward has freed."""
+
+    closed = True
+
+    def __init__(self, usual):
+        self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
+        arguments = enumerate(usual.tensors[: usual.n_tensors])
+        self.leaves = [(vid, t, 0) for vid, t in arguments if t is not None and t._requires_grad]
+
+    def _frame_of(self, tensor):
+        frame = Frame(self.recording)
+        frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
+        frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
+        frame.closed = frame.ends_freed = True
+        tensor._frame = frame
+        return frame
+
+    def node_of(self, tensor):
+        return self._frame_of(tensor).node_of(tensor)
+
+    def edge_of(self, tensor):
+        return self._frame_of(tensor).edge_of(tensor)
+
+    def use_nodes(self, tensor):
+        self._frame_of(tensor).use_nodes(tensor)
+
+    def leave(self, tensor):
+        self._frame_of(tensor).leave(tensor)
+
+    def backward_outside(self, *_):
+        return False
+
+    def gradients_outside(self, *_):
+        return None
+
+
+class OutsideBackward:
+    """What is the same in all calls of a UsualFrame about a backward that comes after the call.
+
+    inside: numbers of the tensors that differ from call to call (arguments, and what is made anew each time).
+    watched: tensors from outside that are the same in every call, whose versions a backward compares.
+    reached: numbers of the leaves that get gradients. kept: numbers of results that a backward reads where they are.
+    """
+
+    def __init__(self, frame, usual):
+        self.needed, self.recording, self.step = usual.needed, frame.recording, frame.step
+        self.program, self.expectation = usual.program, usual.expectation
+        self.inside = [*range(usual.n_tensors), *usual.fresh]
+        meta = usual.program.meta
+        self.reached, self.kept, self.n_live = meta["reached"], meta["kept"], meta["n_live"]
+        expected = dict(zip(usual.expectation.numbers, usual.expectation.tensors))
+        self.watched = list(expected.values())
+        self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
+        self.places = {vid: k for k, vid in enumerate(self.inside)}
+        self.constant = {
+            name: getattr(frame, name)
+            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "same")
+        }
+        read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
+        self._check_leaves(frame, expected)
+        if not read.keys().isdisjoint(frame.versioned):
+            raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
+        self.is_unchanged = frame.overwritten.isdisjoint(read)
+        self._plans = {}
+
+    def _check_leaves(self, frame, expected):
+        known = {id(tensor) for tensor in expected.values()}
+        if any(id(leaf) not in known for leaf in frame.changed_leaves.values()):
+            raise NotReplayed("a leaf that is new in every call is changed in place and differentiated", self.step.line)
+
+    def leaf(self, call, index):
+        leaf = self.leaves[index]
+        return call.inputs[self.places[self.reached[index]]] if leaf is None else leaf
+
+    def plan(self, present):
+        """(program of a backward from these results, where each of its inputs is found); None if it was never run, or
+        cannot be run on what a call keeps."""
+        if not self.is_unchanged:
+            return None
+        found = self._plans.get(present)
+        if found is None:
+            program = self.step.programs.get(("backward", self.needed, present, ()))
+            if program is None or program.meta["reached"] != self.reached:
+                return None
+            found = self._plans[present] = program, [self._source(*source) for source in program.meta["sources"]]
+        return found
+
+    def _source(self, kind, k):
+        """A function of (call, cotangents) that gives an input's array."""
+        if kind == "cotangent":
+            return lambda call, cotangents: cotangents[k]
+        if kind == "saved":
+            return lambda call, cotangents: call.outputs[self.n_live + k]
+        k = self.constant["same"].get(k, k)
+        if k in self.needed.live:
+            place = self.needed.live.index(k)
+            return lambda call, cotangents: call.outputs[place]
+        if k in self.places:
+            place = self.places[k]
+            return lambda call, cotangents: call.arrays[place]
+        array = self.expectation.known[k]
+        return lambda call, cotangents: array
+
+
+class ReplayedCall:
+    """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
+    somebody has asked for more than one backward() of all results."""
+
+    closed = True
+
+    __slots__ = (
+        "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, outside, tensors):
+        """Of a call whose program is about to run, and whose values are these tensors."""
+        self.outside, self.frame, self.node, self.freed = outside, None, None, False
+        self.inputs = [tensors[vid] for vid in outside.inside]
+        self.arrays = [tensor._data for tensor in self.inputs]
+        self.kept = [_storage(tensors[vid]) for vid in outside.kept]
+
+    def open(self, numbers, outputs):
+        """The program has run on these numbers and given these arrays."""
+        self.numbers, self.outputs = list(numbers), list(outputs)
+        self.versions = self._versions()
+        self.sequence = next_sequence()
+        register_reader(self)
+
+    def _versions(self):
+        watched, inputs = self.outside.watched, self.inputs
+        return [t._version for t in watched], [t._version for t in inputs], [s.version for s in self.kept]
+
+    # --- one backward of all results --------------------------------------------------------------------------------
+    def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
+        """Whether backward() of these results has been done, by the program alone."""
+        if inputs is not None:
+            return False
+        leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
+        gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
+        if gradients is None:
+            return False
+        for leaf, gradient in zip(leaves, gradients):
+            _accumulate(leaf, gradient)
+        return True
+
+    def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """What autograd.grad gives, if these inputs are all leaves that the results depend on; else None."""
+        leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
+        places = {id(leaf): k for k, leaf in enumerate(leaves)}
+        if len(inputs) != len(leaves) or {id(x) for x in inputs} != places.keys():
+            return None
+        gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
+        return None if gradients is None else [gradients[places[id(x)]] for x in inputs]
+
+    def _gradients(self, outputs, cotangents, leaves, retain_graph, create_graph):
+        """Tensors with the gradients of the leaves, or None if more than the program has to be asked."""
+        present = self.outside.needed.differentiable
+        if create_graph or self.frame is not None or self.freed or len(outputs) != len(present):
+            return None
+        plan = self.outside.plan(present)
+        if plan is None or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
+            return None
+        given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
+        if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
+            return None
+        arrays = [given[vid] for vid in present]
+        if any(array is None for array in arrays):
+            return None
+        program, sources = plan
+        found = program.call([source(self, arrays) for source in sources], self.numbers, self.outside.expectation)
+        if not retain_graph:
+            self.freed, self.outputs, self.arrays = True, (), ()
+        return list(map(Tensor, found))
+
+    def before_silent_change(self, tensor):
+        """What a CallNode does then; one that there is already is told by itself."""
+        if self.freed or self.frame is not None:
+            return
+        owner = owner_of(tensor._data)
+        arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
+        if any(owner_of(array) == owner for array in arrays):
+            self.frame, self.node = self._closed_frame()
+            self.node.before_silent_change(tensor)
+
+    # --- everything else ----------------------------------------------------------------------------------------------
+    def _frame_of(self, tensor):
+        if self.frame is None:
+            self.frame, self.node = self._closed_frame()
+        tensor._frame = self.frame
+        if tensor._vid in self.outside.needed.differentiable:
+            tensor._call_node = self.node
+        return self.frame
+
+    def _closed_frame(self):
+        """The Frame and the CallNode that a recorded call would have left."""
+        outside = self.outside
+        frame = Frame(outside.recording)
+        frame.step, frame.last_program, frame.numbers = outside.step, outside.program, self.numbers
+        for name, value in outside.constant.items():
+            setattr(frame, name, value)
+        watched, inside, kept = self.versions
+        entered = [
+            *zip(outside.expectation.numbers, outside.watched, watched),
+            *zip(outside.inside, self.inputs, inside),
+        ]
+        frame.entered = [
+            (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=_first)
+        ]
+        frame.outer_edges = {v: edge_of(outside.leaf(self, k)) for k, v in enumerate(outside.reached)}
+        arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
+        frame.arrays = outside.expectation.known | dict(arrays)
+        frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
+        frame.saved, frame.closed = self.outputs[outside.n_live :], True
+        frame.tensors = _stand_ins(frame, outside.kept, self.kept)
+        node = CallNode(frame, outside.needed)
+        frame.tensors, frame.saved, frame.graph_node, node.sequence = [], [], weakref.ref(node), self.sequence
+        for vid, version in zip(outside.kept, kept):
+            node.kept[vid].version = version
+        versions = dict(zip(map(id, (*outside.watched, *self.inputs)), (*watched, *inside)))
+        for saved in node.written.values():
+            saved.version = versions[id(saved.tensor)]
+        if self.freed:
+            node.present = outside.needed.differentiable
+            node.release()
+        return frame, node
+
+    def node_of(self, tensor):
+        return self._frame_of(tensor).node_of(tensor)
+
+    def edge_of(self, tensor):
+        return self._frame_of(tensor).edge_of(tensor)
+
+    def use_nodes(self, tensor):
+        self._frame_of(tensor).use_nodes(tensor)
+
+    def leave(self, tensor):
+        self._frame_of(tensor).leave(tensor)
+
+
+def _first(entered):
+    return entered[0]
+
+
+def _storage(tensor):
+    """A result's storage, whose version says later whether it was changed."""
+    if tensor._storage is None:
+        tensor._storage = Storage()
+    return tensor._storage
+
+
+def _stand_ins(frame, numbers, storages):
+    """A list in which the results that a backward reads are tensors, as a CallNode looks for them."""
+    tensors = [None] * frame.step.metas_count()
+    for vid, storage in zip(numbers, storages):
+        tensors[vid] = Tensor(frame.arrays.get(vid))
+        tensors[vid]._storage = storage
+    return tensors
+
+
+def is_result(tensor):
+    """Whether a tensor has a history, and none that an open call knows."""
+    return tensor.has_history and (tensor._frame is None or tensor._frame.closed)
+
+
+def _has_no_hooks(leaf):
+    if leaf.has_history:
+        return False
+    accumulator = leaf._accumulator and leaf._accumulator()
+    return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks)
+
+
+def _cotangent(result, cotangent):
+    """The array of a cotangent, of ones for a scalar; None if it is not just like the result."""
+    array = result._data
+    if cotangent is None:
+        return _ones(array.shape, array.dtype) if array.size == 1 else None
+    given = cotangent.array if isinstance(cotangent, Tensor) and not cotangent._requires_grad else None
+    fits = given is not None and given.shape == array.shape and given.dtype == array.dtype and given.flags.c_contiguous
+    return given if fits else None
+
+
+@cache
+def _ones(shape, dtype):
+    return np.ones(shape, dtype)
+
+
+def _accumulate(leaf, gradient):
+    """leaf.grad += gradient, as the engine does it."""
+    if leaf._grad is None:
+        leaf._grad = gradient
+        return
+    enabled, state.grad_enabled = state.grad_enabled, False
+    try:
+        apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
+    finally:
+        state.grad_enabled = enabled

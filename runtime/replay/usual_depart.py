@@ -1,0 +1,63 @@
+"""A usual call that goes a new way goes on in a Frame, in the state it would have had from the beginning."""
+
+from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
+from ..record import frame_inputs
+from ..record.frame import Frame
+from ..state.modes import state
+from ..state.tensor import pending_tensor
+from .usual_inplace import pass_expected
+
+
+def recorded_so_far(call):
+    """The Frame of a call that has done what this one has done."""
+    frame = begin_taking_over(call, Frame(call.recording))
+    done = call.entries[: call.position.value]
+    for entry in reversed(done):
+        if entry.change is not None:
+            entry.change.unmake(call)
+    frame.enter(call.tensors[: call.n_tensors], call.expectation)
+    flushed = {segment.position: segment for segment in call.segments[: call.n_flushed]}
+    for k, entry in enumerate(done, 1):
+        _redo(call, frame, entry)
+        if k in flushed:
+            flushed[k].redo(frame, call)
+    for again in call.walks:
+        if again.end <= call.position.value:
+            frame.hooked = True
+            frame.freed.update(again.walk.freed)
+            frame.walks.append(again.walk)
+    return frame
+
+
+def begin_taking_over(call, other):
+    """Another frame begins to take the place of the one in flight; until it has, that one answers onlookers."""
+    call.successor, other.built_from, state.hidden = other, call, other
+    other.working = other.changing = other.torn = True
+    other.copies.clear()
+    other.copies.update(call.copies)
+    for name in ("numbers", "changed_gradients", "remembered"):
+        getattr(other, name)[:] = getattr(call, name)
+    return other
+
+
+def _redo(call, frame, entry):
+    """What a Frame notes down when it meets this step."""
+    for vid, _, _ in entry.fresh:
+        frame_inputs.enter(frame, call.tensors[vid])
+    if entry.change is not None:
+        entry.change.redo(frame, call)
+        return
+    pass_expected(frame)
+    frame.step = entry.step
+    if entry.op is UPDATE:
+        entry.update.apply(frame)
+        return
+    for vid in entry.numbers:
+        tensor = call.tensors[vid]
+        tensor._frame = frame
+        frame.tensors.append(tensor)
+        call.tensors[vid] = pending_tensor(call, vid, call.metas[vid])
+    if entry.op in (BACKWARD, GRADIENTS):
+        frame.freed.update(entry.step.detail.frees)
+    elif entry.root is not None:
+        frame._note_view(tensor, entry.operands[0])

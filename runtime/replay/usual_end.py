@@ -1,0 +1,204 @@
+"""The end of a usual call: its program runs if the same results are alive as usual, and they are handed out."""
+
+from operator import itemgetter
+from weakref import getweakrefcount
+
+from ..record import frame_end
+from ..record.frame import Frame
+from ..record.frame_leaves import drop_gradients
+from ..record.frame_run import close, close_after_error
+from ..state.modes import state
+from ..state.references import PICKED, counts_of_picked
+from ..state.tensor import pending_tensor
+from .usual_calls import EndedCall, ReplayedCall
+
+
+def picker(numbers):
+    """A function that picks these items of a list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return itemgetter(slice(numbers[0], numbers[0] + 1) if numbers else slice(0))
+
+
+class Ending:
+    """What a UsualFrame does at the end of a call."""
+
+    def close(self):
+        if self.working:
+            # An exception, of a signal handler perhaps, has come in the middle of an op (onlooker.py).
+            self.give_up()
+            raise RuntimeError(f"a compiled call has failed: {frame_end.INTERRUPTED}")
+        if self._real is None and self._end():
+            self._finish()
+        else:
+            self.depart().close()
+
+    def _end(self):
+        """Whether the call has ended as usual."""
+        self.working = True
+        try:
+            done = self._real is None  # a signal handler may have made the call depart just now
+            if done:
+                for vid in self.views:
+                    if self.tensors[vid] is not None:
+                        # None of those that get their number in the call, if it has ended before.
+                        self.tensors[vid]._base = None
+                drop_gradients(self.tensors, self.leaves)
+                ended = self._new_end()
+                self.given = [self.tensors[vid] for vid in self.needed.live]
+                done = self.landed = self._run(ended)
+            if done:
+                self._hand_out_views(ended)
+                self._clean(ended)
+                if self.program is not None:
+                    self.program.counter[0] += 1
+        except BaseException as error:
+            if self._has_landed():
+                self.give_up()
+            else:
+                self.working = False
+                self.depart().fail(error)
+            raise
+        self.flight, self.working = None, done
+        return done
+
+    def _hand_out_views(self, ended):
+        self._given_views.fill(self)
+        self._given_views.hand_out(self, ended)
+        if self.outside is not None:
+            ended.open(self.numbers, self.outputs)
+
+    def give_up(self):
+        """End a call after an exception that came between two lines. This frame is not used again, nor is one that was
+        about to go on with the call."""
+        other = self if self.successor is None else self.successor
+        self.recording.replays = [replay for replay in self.recording.replays if replay not in (self, other)]
+        frame = other if isinstance(other, Frame) else Frame(self.recording)
+        if self._has_landed():
+            for tensor, array in zip(self.given, self.written):
+                if tensor._data is None:
+                    tensor._data, tensor._frame = array, None
+        else:
+            frame.changed_gradients, frame.remembered = list(self.changed_gradients), list(self.remembered)
+        frame_end.give_up(frame)
+        for tensor in (*self.tensors, *other.tensors):
+            if tensor is not None and tensor._data is None and tensor._frame in (self, other):
+                tensor._frame = frame
+
+    def _has_landed(self):
+        """Whether the program at the end has run: results have been handed out, or are about to be."""
+        if self.given is None or self.landed or self.has_run:
+            return self.given is not None
+        return any(self.tensors[vid] is not tensor for vid, tensor in zip(self.needed.live, self.given))
+
+    def _new_end(self):
+        """What stands for the call in those of its results that have a history."""
+        if self.outside is not None:
+            return ReplayedCall(self.outside, self.tensors)
+        return EndedCall(self) if self._ends_differ else self.ended
+
+    # How native code ends a call that is not like the one before.
+    @staticmethod
+    def _close_other(frame):
+        close(frame)
+
+    def _close_unusual(self):
+        close(self.depart())
+
+    def _close_failed(self, error):
+        if self._has_landed():
+            self.give_up()
+        else:
+            self.working = False
+            self.depart().fail(error)
+
+    def _begin_end(self):
+        """What stands for the call in its results. The program is about to run."""
+        drop_gradients(self.tensors, self.leaves)
+        self.given = [self.tensors[vid] for vid in self.needed.live]
+        return self._new_end()
+
+    def _finish_end(self, ended):
+        """The program has run, and its results have been handed out: what else the end of a call is, but for counting
+        and for letting go of what native code knows."""
+        self.given, self.landed = self.given or [], True
+        self._hand_out_views(ended)
+        self._clean(ended)
+        self._forget()
+        self.landed = False
+
+    @staticmethod
+    def _close_after_error(error):
+        close_after_error(state.frame)
+
+    def _run(self, ended):
+        """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
+        if not self._same_are_alive():
+            return False
+        if self.program is None:
+            return True
+        self.returned, self.flight = (), self.needed
+        outputs = self.program.compute(self.input_arrays(self.program), self.numbers, self.expectation, self)
+        if outputs is None:
+            # An index was out of range; nothing was written. A Frame finds out which.
+            self.flight = None
+            return False
+        self.outputs += outputs
+        for vid, array in zip(self.needed.live, outputs):
+            tensor, meta = self.tensors[vid], self.metas[vid]
+            tensor._data = array
+            tensor._frame = ended if meta.history else None
+            # For the next call.
+            self.tensors[vid] = pending_tensor(self, vid, meta)
+        return True
+
+    def input_arrays(self, program):
+        """What a program reads. A value that a segment has computed may have been changed in place since."""
+        arrays, tensors = self.arrays, self.tensors
+        return [arrays[v] if v in arrays else tensors[v]._data for v in program.inputs]
+
+    def _same_are_alive(self):
+        if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
+            return False
+        if len(self.numbers) != self.n_numbers:
+            return False
+        results = self._pick(self.tensors)
+        if any(map(getweakrefcount, results)):
+            # Whoever watches a tensor would take the next call's for it.
+            return False
+        counts = counts_of_picked(results)
+        del results
+        if counts != self._counts:
+            if [c > PICKED for c in counts] != [alive for _, alive in self.results]:
+                return False
+            self._counts = counts
+        return True
+
+    def _clean(self, ended):
+        for segment in self.segments:
+            segment.clean(self, ended)
+        for change in reversed(self.changes):
+            change.clean(self)
+
+    def _forget(self):
+        """Hold nothing of the call that is over, of what native code does not know."""
+        for entered in self.fresh:
+            self.tensors[entered] = None
+        self.outputs.clear()
+        self.written, self.given, self.flight = (), None, None
+        self.arrays.clear()
+        self.copies.clear()
+        self.owners, self.n_flushed, self.tried = (), 0, ()
+
+    def _finish(self):
+        """Hold nothing of the call that is over."""
+        self.tensors[: self.n_tensors] = [None] * self.n_tensors
+        self._forget()
+        self.numbers.clear()
+        self.changed_gradients.clear()
+        self.remembered.clear()
+        # What was let go of may have had finalizers. From here on another thread may use this frame.
+        if state.frame is self:
+            state.frame = None
+        self.landed = self.working = False
+        self._release()

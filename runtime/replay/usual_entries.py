@@ -1,0 +1,170 @@
+"""What a usual call does, step by step: the path of a recording as a flat list that can be compared quickly."""
+
+from operator import is_
+
+from ...compiler.ops.view import leaf
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from .usual_inplace import Change
+from .usual_leaves import NewLeaf
+from .usual_through import Shown
+
+_NO_HOMES = {}
+
+
+class NotReplayed(Exception):
+    """(reason, line): why calls that take a path cannot be replayed."""
+
+
+class Entry:
+    """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
+    with it. `root`: of a view, the number of its base: in memory, or for the version where that is a .data."""
+
+    __slots__ = (
+        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
+        "undo", "change", "walk",
+    )  # fmt: skip
+
+    def __init__(self, step, fresh, root, update=None):
+        self.op, self.operands, self.attributes = step.op, step.operands, step.attributes
+        self.grad_enabled, self.step, self.fresh, self.root = step.grad_enabled, step, fresh, root
+        self.vid = step.first
+        self.numbers = range(step.first, step.first + len(step.metas))
+        self.update = update
+        self.walk = None  # of the first step of a backward pass through nodes (usual_walks.py)
+        self.change = None  # of an assignment (usual_inplace.py)
+        self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
+        self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
+
+    def made(self):
+        """Numbers under which a call holds what the entry has made or moved."""
+        if self.change is not None:
+            return self.change.old, self.change.new
+        return self.numbers if self.update is None else ()
+
+    def is_like(self, other):
+        """Whether an entry of another UsualFrame is this one, of the same tensors from outside."""
+        same = self.step is other.step and self.fresh == other.fresh and self.undo_leaves() == other.undo_leaves()
+        if self.change is not None and other.change is not None:
+            return same and self.change.target is other.change.target
+        if self.update is not None and other.update is not None:
+            return same and all(map(is_, self.update.targets, other.update.targets))
+        return same and self.change is other.change and self.update is other.update
+
+    def undo_leaves(self):
+        return None if self.undo is None else [id(leaf) for leaf in self.undo[0]]
+
+
+class End:
+    """Stands after the last entry: equal to no step."""
+
+    op = change = walk = None
+
+    def __init__(self, entries):
+        self.homes = _homes_after(entries[-1]) if entries else _NO_HOMES
+
+
+def entries_of(frame):
+    """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
+    entries, fresh, moved = [], [], set()
+    expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
+    for step in frame.steps[frame.start.depth :]:
+        if step.op is INPUT:
+            if step.first not in expected:
+                fresh.append((step.first, step.attributes))
+            continue
+        if step.op is leaf:
+            entry = _new_leaf(frame, step, fresh)
+        elif entries and entries[-1].change is not None and _shows_again(entries[-1].step, step):
+            entry = Entry(step, (), step.operands[0])
+            entry.numbers, entry.change = (), Shown(frame, step, entries[-1].change)
+        elif step.op is ASSIGN:
+            entry = _assignment(frame, step, fresh, entries, expected)
+        else:
+            entry = _entry(frame, step, fresh)
+        if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
+            entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
+        if entry.op is BACKWARD and not moved.isdisjoint(step.detail.wanted):
+            raise NotReplayed(
+                "a leaf made in the call was changed in place before its gradient was asked for", step.line
+            )
+        if entry.change is not None and entry.change.is_made:
+            moved.add(entry.change.old)
+        entry.homes = _homes_at(frame, entries)
+        entries.append(entry)
+        fresh = []
+    if fresh:
+        raise NotReplayed("a tensor from outside came in and was not used", frame.step.line)
+    for flush in frame.flushes:
+        if all(flush.step is not entry.step for entry in entries):
+            raise NotReplayed("a value was read before anything was computed from what came in", flush.step.line)
+    return entries
+
+
+def _assignment(frame, step, fresh, entries, expected):
+    """The entry of an in-place change, in place of those of the steps that were recorded for it."""
+    detail, steps = step.detail, [step]
+    while entries and entries[-1].step.depth > detail.depth:
+        entry = entries.pop()
+        steps.insert(0, entry.step)
+        if fresh and entry.fresh:
+            raise NotReplayed("a tensor that is new in every call came in in the middle of a change", step.line)
+        fresh = [*entry.fresh, *fresh]
+    change = Change(frame, step, steps, expected)
+    if not change.is_made and change.meta.history:
+        raise NotReplayed("a tensor from outside gets a history in the call", step.line)
+    entry = Entry(step, (), None)
+    entry.operands, entry.attributes, entry.vid, entry.numbers = detail.operands, detail.attributes, change.new, ()
+    entry.fresh = tuple((vid, detail.operands.index(vid), key) for vid, _, key in fresh)
+    entry.change = change
+    return entry
+
+
+def _shows_again(before, step):
+    """Whether the step is the second half of a change through another name."""
+    return before.op is ASSIGN and len(before.operands) > 2 and step.parent is before
+
+
+def _new_leaf(frame, step, fresh):
+    if fresh:
+        raise NotReplayed("a tensor from outside came in and was not used", step.line)
+    entry = Entry(step, (), frame.roots.get(step.first))
+    entry.numbers, entry.change = (), NewLeaf(frame, step)
+    return entry
+
+
+def _homes_at(frame, entries):
+    """What has been changed and not been written yet, after these entries."""
+    if not entries or any(flush.step is entries[-1].step for flush in frame.flushes):
+        return _NO_HOMES
+    return _homes_after(entries[-1])
+
+
+def _homes_after(entry):
+    if entry.change is not None:
+        return {**entry.homes, **entry.change.homes()}
+    return {**entry.homes, **entry.update.homes} if entry.op is UPDATE else entry.homes
+
+
+def _entry(frame, step, fresh):
+    root, usual, is_backward = None, None, step.op in (BACKWARD, GRADIENTS)
+    if step.op is UPDATE:
+        usual = frame.updates.get(step)
+        if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
+            raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
+    elif isinstance(step.op, str) and not is_backward:
+        raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
+    elif step.detail is not None and not is_backward:
+        root = frame.versioned.get(step.first, step.first)
+        if root == step.first:
+            root = frame.roots[step.first]
+    for vid, key in fresh:
+        # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
+        if vid not in step.operands or not is_leaf(key) or key[2]:
+            reason = "a tensor that is new in every call has a history or requires gradients"
+            raise NotReplayed(reason, step.line)
+    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
+
+
+def is_leaf(key):
+    """Whether an input is one."""
+    return key[3]

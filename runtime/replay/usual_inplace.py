@@ -1,0 +1,112 @@
+"""In-place changes in a usual call: recorded as an op, what it needs before and after, and an assignment; replayed as
+one entry.
+
+A tensor from outside keeps its memory until the program writes it (`homes` tells who reads it before). A tensor made in
+the call holds another value from then on: it moves from one number to the next.
+"""
+
+from ..record import frame_changes, frame_through
+from ..state.references import held
+from ..state.tensor import pending_tensor
+
+
+class Change:
+    """The in-place part of an entry.
+
+    old, new: the target's numbers before and after. given: the number of what the change is asked of, which may be
+    another name of the target (frame_through.py); is_silent: whether it does not count for who has saved that. steps:
+    all that were recorded for it. target: what is changed, if it is the same tensor in every call. is_made: whether the
+    call makes it. group: numbers of views, which nobody may hold.
+    """
+
+    is_leaf = False
+    __slots__ = (
+        "op", "old", "new", "given", "is_silent", "steps", "target", "is_made", "origin", "group", "meta", "old_meta",
+    )  # fmt: skip
+
+    def __init__(self, frame, step, steps, expected):
+        self.old, self.new, *shown = step.operands
+        self.given = shown[0] if shown else self.old
+        self.is_silent = bool(shown) and frame_through.is_silent(frame, self.given)
+        self.op, self.origin = step.detail.op, step.detail.origin
+        self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
+        self.group = tuple(v for v in step.detail.group if v != self.old)
+        self.is_made = self.origin is None
+        self.target = expected.get(self.origin)
+
+    def homes(self):
+        """What it adds to a frame's homes, if the target is the same in every call."""
+        return {} if self.target is None else {id(self.target): (self.target, self.target._data, self.origin)}
+
+    # --- whether it may happen ------------------------------------------------------------------------------------
+    def may_happen(self, call, target):
+        """Whether nothing that lives shares the target's memory, and it may be written."""
+        if self.given != self.old:
+            if target._data is not None:
+                return False
+            target = call.tensors[self.old]
+        storage = target._storage
+        if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
+            return False
+        tensors = call.tensors
+        if held(tensors, self.group):
+            return False
+        if self.is_made:
+            return True
+        same = target._requires_grad is self.meta.requires_grad and (self.target is None or target is self.target)
+        return same and not frame_changes.is_borrowed(target._data)
+
+    # --- what it does -----------------------------------------------------------------------------------------------
+    def make(self, call, target):
+        tensors = call.tensors
+        target = target if self.given == self.old else tensors[self.old]
+        if not self.is_silent:
+            target.bump_version()
+        elif target._data is not None:
+            frame_through.tell(target)
+        if self.is_made:
+            tensors[self.old] = target._data = None
+            tensors[self.new] = target
+            target._vid, target._meta, target._requires_grad = self.new, self.meta, self.meta.requires_grad
+            return
+        tensors[self.new] = target
+
+    def unmake(self, call):
+        """Before a Frame does all of it anew."""
+        tensors = call.tensors
+        target = tensors[self.new]
+        target._storage.version -= not self.is_silent
+        if self.is_made:
+            meta = call.metas[self.old]
+            tensors[self.old], tensors[self.new] = target, None
+            target._vid, target._meta, target._requires_grad = self.old, meta, meta.requires_grad
+        else:
+            tensors[self.new] = None
+
+    def redo(self, frame, call):
+        """What a Frame notes down when it meets all these steps."""
+        for step in self.steps[:-1]:
+            pass_expected(frame)
+            frame.step = step
+            tensor = frame.pending(step.metas[0])
+            if step.detail is not None:
+                frame._note_view(tensor, step.operands[0])
+        pass_expected(frame)
+        frame.step = self.steps[-1]
+        target = frame.tensors[self.old]
+        frame_changes.assign(frame, target, self.new, frame.tensors[self.new]._meta, self.is_silent)
+
+    def clean(self, call):
+        """After the call: the numbers hold what the next call begins with."""
+        tensors = call.tensors
+        if self.is_made:
+            tensors[self.old], tensors[self.new] = pending_tensor(call, self.old, call.metas[self.old]), None
+        else:
+            tensors[self.new] = None
+
+
+def pass_expected(frame):
+    """Number the expected tensors that come in before the next step."""
+    jump = frame.expected.jumps.get(frame.step)
+    if jump is not None:
+        frame.tensors += jump[1]

@@ -1,0 +1,116 @@
+"""Which calls can be replayed, learned from those that have ended; and if they cannot, why.
+
+A recording remembers its last calls: where they ended and which tensors they met. A call that is like two of them gets
+a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) get one each.
+"""
+
+from ..programs.recording import BACKWARD, GRADIENTS
+from ..record.expectation import Expectation
+from ..state.tensor import Tensor
+from . import frame_usual
+from .usual_arguments import arguments_of
+from .usual_entries import NotReplayed, entries_of, is_leaf
+
+_MAX_MEMORIES = 24
+_MAX_REPLAYS = 8
+_UNLIKE_BEFORE_IT_IS_SAID = 8
+
+
+def usual_frame(frame, args, kwargs):
+    """After a call with these arguments that ended in a Frame: the UsualFrame for calls like it. None if there were too
+    few like it, or if anything happened that only a Frame can follow; the recording then knows why."""
+    recording = frame.recording
+    if frame.needed is None:
+        return None
+    recording.not_replayed = _reason_against(frame)
+    if recording.not_replayed is not None:
+        return None
+    structure, leaves = arguments_of(args, kwargs)
+    kinds = [None if isinstance(x, Tensor) else type(x) for x in leaves]
+    end = frame.step, frame.needed, frame.flushes, structure, kinds
+    stable = _stable(recording, end, frame.lasting)
+    if stable is None:
+        recording.n_unlike += 1
+        if recording.n_unlike > _UNLIKE_BEFORE_IT_IS_SAID:
+            reason = "no three of the last calls were alike in their path, their results and the tensors they met"
+            recording.not_replayed = reason, frame.step.line
+        return None
+    recording.n_unlike = 0
+    key = end, [(vid, id(t), id(t._data)) for vid, t in stable]
+    found = recording.refusals.get(frame.step) if recording.refusals.get(frame.step, (None,))[0] == key else None
+    if found is not None:
+        recording.not_replayed = found[1]
+        return None
+    for replay in recording.replays:
+        if replay.key == key:
+            return replay
+    return _add(frame, key, stable, structure, leaves)
+
+
+def _stable(recording, end, lasting):
+    """Those of the tensors that a call met from outside that calls like it meet too; None if that is not known yet."""
+    met = {vid: (id(t), id(t._data)) for vid, t in lasting}
+    matches = [{v for v in met if before.get(v) == met[v]} for other, before in recording.memories if other == end]
+    recording.memories.append((end, met))
+    del recording.memories[:-_MAX_MEMORIES]
+    best = max(matches, key=len, default=None)
+    if best is None or matches.count(best) < 2:
+        return None
+    return [(vid, t) for vid, t in lasting if vid in best]
+
+
+def _add(frame, key, stable, structure, leaves):
+    """A new UsualFrame, in place of what cannot be of use any more."""
+    recording = frame.recording
+    frame.confirmed = Expectation(frame, frame.start, [(vid, t, 0) for vid, t in stable])
+    made, recording.not_replayed = _new_frame(frame, structure, leaves)
+    if made is None:
+        recording.refusals[frame.step] = key, recording.not_replayed
+        return None
+    made.key = key
+    kept = [replay for replay in recording.replays if replay.expectation.holds()]
+    recording.replays = [made, *kept[: _MAX_REPLAYS - 1]]
+    return made
+
+
+def _new_frame(frame, structure, leaves):
+    """(a UsualFrame for calls like this one, None), or (None, why there can be none)."""
+    try:
+        return frame_usual.UsualFrame(frame, frame.needed, entries_of(frame), structure, leaves), None
+    except NotReplayed as error:
+        return None, error.args
+
+
+def _reason_against(frame):
+    """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
+    for reason, fails in _CONDITIONS:
+        if fails(frame):
+            return reason, frame.uses_hooks or frame.step.line
+    given = {step.first for step in frame.start.path() if not is_leaf(step.attributes)}
+    for step in frame.steps:
+        if step.op in (BACKWARD, GRADIENTS) and not given.isdisjoint(step.detail.wanted):
+            return "a backward inside the call goes on to the history of an argument", step.line
+    return None
+
+
+_CONDITIONS = (
+    ("the call failed", lambda frame: frame.failed),
+    ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
+    ("gradients pass through nodes, because of hooks", lambda frame: frame.uses_hooks or None in frame.walks),
+    (
+        "gradients pass through nodes, and a result requires gradients",
+        lambda frame: frame.hooked and frame.has_nodes_out,
+    ),
+    ("gradients pass through nodes", lambda frame: frame.hooked and not frame.walks),
+    (
+        "a tensor that requires gradients, or was made in the call, has memory that a NumPy array shows too",
+        lambda frame: frame.held_copies,
+    ),
+    ("there are too many paths", lambda frame: frame.full),
+    ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close and not frame.flushes),
+    (
+        "a value was read in the middle of it, and a result requires gradients",
+        lambda frame: frame.flushes and frame.needed.differentiable,
+    ),
+    ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
+)

@@ -1,0 +1,75 @@
+"""Leaves made inside a usual call (frame_leaves.py): the tensor goes from one number to the next."""
+
+from ..record import frame_leaves
+from ..state.modes import state
+from ..state.references import held
+from ..state.tensor import pending_tensor
+from .usual_books import at_work
+from .usual_inplace import pass_expected
+
+
+class NewLeaf:
+    """What a Change (usual_inplace.py) is for an entry that makes a leaf of a tensor of the call. group: numbers of its
+    views, which nobody may hold."""
+
+    __slots__ = ("old", "new", "step", "given", "group", "meta", "old_meta")
+    op = target = origin = None
+    is_silent = False
+    is_made, is_leaf = True, True
+
+    def __init__(self, frame, step):
+        (self.old,), self.new, self.step = step.operands, step.first, step
+        self.given = self.old
+        self.group = tuple(frame.views.get(self.old, ()))
+        self.meta, self.old_meta = step.metas[0], frame.metas[self.old]
+
+    def homes(self):
+        return {}
+
+    def may_happen(self, call, tensor):
+        return tensor is call.tensors[self.old] and tensor._data is None and not held(call.tensors, self.group)
+
+    def make(self, call, tensor):
+        tensors = call.tensors
+        tensors[self.old], tensors[self.new] = None, tensor
+        tensor._vid, tensor._meta, tensor._requires_grad = self.new, self.meta, True
+
+    def unmake(self, call):
+        """Before a Frame does it anew."""
+        tensors, meta = call.tensors, call.metas[self.old]
+        tensor = tensors[self.old] = tensors[self.new]
+        tensors[self.new] = None
+        tensor._vid, tensor._meta, tensor._requires_grad = self.old, meta, False
+
+    def redo(self, frame, call):
+        """What a Frame notes down when it meets the step."""
+        pass_expected(frame)
+        frame.step = self.step
+        frame_leaves.move(frame, frame.tensors[self.old], self.old, self.step)
+
+    def clean(self, call):
+        """After the call: the next one has another tensor, without a gradient."""
+        tensors = call.tensors
+        tensors[self.old], tensors[self.new] = pending_tensor(call, self.old, call.metas[self.old]), None
+
+
+class MakesLeaves:
+    """The part of a UsualFrame that makes leaves."""
+
+    def make_leaf(self, tensor):
+        return not self.working and (self._take_leaf(tensor) or self.depart().make_leaf(tensor))
+
+    @at_work
+    def _take_leaf(self, tensor):
+        """Whether the tensor becomes a leaf here too, and has."""
+        entry = self.entries[self.position.value]
+        change = entry.change
+        if change is None or not change.is_leaf or entry.grad_enabled is not state.grad_enabled:
+            return False
+        if not change.may_happen(self, tensor):
+            return False
+        self.changing = True
+        change.make(self, tensor)
+        self.position.value += 1
+        self.changing = False
+        return True

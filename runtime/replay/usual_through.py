@@ -1,0 +1,59 @@
+"""In a usual call, the second half of a change through another name of a tensor (frame_through.py): the name, a tensor
+of the call, shows what the tensor holds now. It goes from one number to the next."""
+
+from ..record import frame_through
+from ..state.tensor import pending_tensor
+from .usual_inplace import pass_expected
+
+
+class ShowsWhole:
+    """The part of a UsualFrame that knows other names of tensors."""
+
+    def shows_whole(self, view, tensor):
+        if self.working or view._frame is not self or self.tensors[view._vid] is not view:
+            return False
+        root = self.wholes.get(view._vid)
+        return root is not None and self.tensors[root] is tensor
+
+
+class Shown:
+    """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""
+
+    __slots__ = ("old", "new", "given", "step", "meta", "old_meta", "is_silent")
+    op = target = origin = None
+    is_made, is_leaf, group = True, False, ()
+
+    def __init__(self, frame, step, change):
+        self.old = self.given = change.given
+        self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[change.given]
+        self.is_silent = change.is_silent
+
+    def homes(self):
+        return {}
+
+    def make(self, call, tensor):
+        tensors = call.tensors
+        tensors[self.old], tensors[self.new] = None, tensor
+        tensor._vid, tensor._meta = self.new, self.meta
+        if self.is_silent:
+            tensor.bump_version()
+
+    def unmake(self, call):
+        """Before a Frame does it anew."""
+        tensors, meta = call.tensors, call.metas[self.old]
+        tensor = tensors[self.old] = tensors[self.new]
+        tensors[self.new] = None
+        tensor._vid, tensor._meta = self.old, meta
+        if self.is_silent:
+            tensor._storage.version -= 1
+
+    def redo(self, frame, call):
+        """What a Frame notes down when it meets the step."""
+        pass_expected(frame)
+        frame.step = self.step
+        frame_through.show(frame, frame.tensors[self.old], self.old, self.step)
+
+    def clean(self, call):
+        """After the call: the next one has another tensor."""
+        tensors = call.tensors
+        tensors[self.old], tensors[self.new] = pending_tensor(call, self.old, call.metas[self.old]), None

@@ -1,0 +1,86 @@
+"""Results of a usual call that are views: made when the call ends, of the memory its program has written or read."""
+
+from typing import NamedTuple
+
+from ...compiler.ops.view import data
+from ..programs.places import Place
+from ..record.frame_views import evaluate_view, made_like
+from ..state.tensor import pending_tensor
+
+
+class ViewLayout(NamedTuple):
+    """Where in the memory of a contiguous base a view lies: the base's Place, and the view's own shape, strides and
+    distance from the base, in bytes."""
+
+    number: int
+    base: Place
+    shape: tuple
+    strides: tuple
+    offset: int
+    is_writeable: bool
+
+
+class GivenViews:
+    """The views that are alive when the call ends.
+
+    rows: (number, number of its base, the (op, attributes) that lead to it from the base, whether it is a .data), for
+    every one.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, last_step, numbers, roots):
+        steps = {step.first: step for step in last_step.path() if step.metas}
+        self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid), steps[vid].op is data) for vid in numbers]
+
+    def fill(self, call):
+        """Give every view its memory. The program has run; a base that the call computed may have been handed out
+        already, and then only the views know it."""
+        for vid, root, ops, has_version in self.rows:
+            view = call.tensors[vid]
+            base = view._base
+            array = call.tensors[root]._data
+            if array is None:
+                array = base._data
+            for op, attributes in ops:
+                array = evaluate_view(op, array, attributes)
+            view._data = array
+            if has_version:
+                view._base = None
+                view.share_memory(base)
+            else:
+                view._base = base if base._base is None else base._base
+                view.share_storage(base)
+
+    def layouts(self, last_step, changed):
+        """The ViewLayout of every view; None if one is a .data, or of memory whose layout the path does not tell.
+        changed: numbers of values that tensors from outside, or views, have got in the call."""
+        found = []
+        for vid, root, ops, has_version in self.rows:
+            base = made_like(last_step, root)
+            if has_version or root in changed or not base.flags.c_contiguous:
+                return None
+            view = base
+            for op, attributes in ops:
+                view = evaluate_view(op, view, attributes)
+            offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            place = Place(base.shape, base.dtype, None, False)
+            found.append(ViewLayout(vid, place, view.shape, view.strides, offset, view.flags.writeable))
+        return found
+
+    def hand_out(self, call, ended):
+        """They are results from now on; the next call has others."""
+        for vid, *_ in self.rows:
+            view, meta = call.tensors[vid], call.metas[vid]
+            view._frame = ended if meta.history else None
+            call.tensors[vid] = pending_tensor(call, vid, meta)
+
+
+def _ops_between(steps, root, vid):
+    """The view ops from a value to a view of it, in order."""
+    ops = []
+    while vid != root:
+        step = steps[vid]
+        ops.append((step.op, step.attributes))
+        vid = step.operands[0]
+    return ops[::-1]

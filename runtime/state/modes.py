@@ -1,0 +1,269 @@
+"""What the current thread is doing: gradient mode, the open recording, the default floating type."""
+
+import threading
+import warnings
+from functools import wraps
+from inspect import isclass, isgeneratorfunction
+
+from ...compiler import dtypes
+
+
+class _State(threading.local):
+    grad_enabled = True
+    inference = False  # inside inference_mode, which only is_inference_mode_enabled() tells
+    frame = None  # the compiled call being recorded or replayed in this thread
+    hidden = None  # the same, while something is computed outside of it
+    default_dtype = dtypes.float32
+    sweep = None  # the backward pass in flight (engine.py)
+    anomaly = anomaly_block = None  # anomaly detection (anomaly.py), and what makes it see every node
+    mutations = None  # the block that lets saved tensors be changed (mutation.py)
+    hooks_disabled = None  # why hooks on saved tensors may not be set now
+    watchers = ()  # functions that are given every node made in this thread, and the tensor it made
+
+
+state = _State()
+watching = []  # an entry for every block in any thread that has watchers: asking it costs less than asking a thread
+
+
+class watched:
+    """A `with` block in which a function sees every node that is made, as watcher(node, out). A compiled call in flight
+    stands by: what is in the block runs eagerly."""
+
+    def __init__(self, watcher, reason):
+        self.watcher, self.reason = watcher, reason
+        self.before = []
+
+    def __enter__(self):
+        self.before.append((state.watchers, step_out(self.reason)))
+        state.watchers = (*state.watchers, self.watcher)
+        watching.append(self)
+        return self
+
+    def __exit__(self, *exception):
+        watching.remove(self)
+        state.watchers, back = self.before.pop()
+        back.__exit__(*exception)
+
+
+class _stay:
+    """In the place of `stepped_out` where there is no call to step out of."""
+
+    def __exit__(self, *exception):
+        pass
+
+
+def step_out(reason):
+    """Leave the compiled call in flight until the result's __exit__: from then on its ops are recorded again."""
+    if state.frame is None:
+        return _stay()
+    # What looks like the call before until now may have to become a call of its own first.
+    state.frame.note(reason)
+    block = stepped_out(state.frame)
+    block.__enter__()
+    return block
+
+
+class stepped_out:
+    """A `with` block that runs eagerly in the middle of a compiled call: all that is pending is computed first."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def __enter__(self):
+        self.frame.flush()
+        self.hidden = frame_hidden()
+        self.hidden.__enter__()
+
+    def __exit__(self, *exception):
+        self.hidden.__exit__(*exception)
+
+
+def set_default_dtype(dtype):
+    """Floats that come without a type have this one from now on, in this thread."""
+    if state.frame is not None:
+        # A recording knows one default: until it is back, what the call does is not what was expected.
+        (state.frame.onlooker if state.frame.working else state.frame).forget_expected()
+    state.default_dtype = dtype
+
+
+class frame_hidden:
+    """A `with` block outside of the compiled call in flight in this thread, with another default type if one is
+    given."""
+
+    def __init__(self, default_dtype=None):
+        self.default_dtype = default_dtype
+
+    def __enter__(self):
+        self.before = state.frame, state.hidden, state.default_dtype
+        state.hidden = state.hidden if state.frame is None else state.frame
+        state.frame = None
+        if self.default_dtype is not None:
+            state.default_dtype = self.default_dtype
+
+    def __exit__(self, *exception):
+        state.frame, state.hidden, before = self.before
+        if self.default_dtype is not None:
+            state.default_dtype = before
+
+
+class frame_in_making:
+    """A `with` block in which a frame is made that is to take the place of the one in flight."""
+
+    def __enter__(self):
+        self.before = state.hidden
+
+    def __exit__(self, *exception):
+        state.hidden = self.before
+
+
+def is_grad_enabled():
+    """Whether operations are recorded for backward now."""
+    return state.grad_enabled
+
+
+class grad_mode:
+    """Sets gradient mode for a `with` block, or for every call of a decorated function."""
+
+    def __init__(self, enabled):
+        self.enabled = bool(enabled)
+        self.before = []
+
+    def __enter__(self):
+        self.before.append(state.grad_enabled)
+        state.grad_enabled = self.enabled
+        return self
+
+    def __exit__(self, *exception):
+        # Set before the pop: an exception of a signal handler may come after any call.
+        state.grad_enabled = self.before[-1]
+        self.before.pop()
+
+    def __call__(self, function):
+        if isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated and will be disabled in future versions. You should only decorate "
+                "functions or methods. To preserve the current behavior of class decoration, you can directly decorate "
+                "the `__init__` method and nothing else.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            function.__init__ = self(function.__init__)
+            return function
+        if isgeneratorfunction(function):
+            return _generating(self.enabled, function)
+        enabled = self.enabled
+
+        @wraps(function)
+        def wrapper(*args, **kwargs):
+            before = state.grad_enabled
+            state.grad_enabled = enabled
+            try:
+                return function(*args, **kwargs)
+            finally:
+                state.grad_enabled = before
+
+        return wrapper
+
+
+def _generating(enabled, function):
+    """A generator's body runs in the mode; whoever takes its values does not."""
+
+    @wraps(function)
+    def wrapper(*args, **kwargs):
+        generator, resume, given = function(*args, **kwargs), "send", (None,)
+        try:
+            while True:
+                with grad_mode(enabled):
+                    value = getattr(generator, resume)(*given)
+                try:
+                    resume, given = "send", ((yield value),)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    resume, given = "throw", (error,)
+        except StopIteration as end:
+            return end.value
+        finally:
+            with grad_mode(enabled):
+                generator.close()
+
+    return wrapper
+
+
+class set_grad_enabled(grad_mode):
+    """Takes effect at once, and until the end of the block if used in a `with`."""
+
+    def __init__(self, mode):
+        super().__init__(mode)
+        self.first = state.grad_enabled
+        state.grad_enabled = self.enabled
+
+    def __enter__(self):
+        self.before.append(self.first)
+        state.grad_enabled = self.enabled
+        return self
+
+    def __call__(self, function):
+        state.grad_enabled = self.first
+        return super().__call__(function)
+
+
+class _plain_mode(grad_mode):
+    """Use as `with mode():`, `@mode()` or `@mode`."""
+
+    sets = False
+
+    def __new__(cls, function=None):
+        return object.__new__(cls) if function is None else cls()(function)
+
+    def __init__(self):
+        self.enabled = self.sets
+        self.before = []
+
+
+class no_grad(_plain_mode):
+    """Nothing is recorded for backward. Use as `with no_grad():`, `@no_grad()` or `@no_grad`."""
+
+
+class enable_grad(_plain_mode):
+    """Operations are recorded for backward, also inside no_grad. Used like it."""
+
+    sets = True
+
+
+class inference_mode(grad_mode):
+    """no_grad under the name of PyTorch's faster form of it; `inference_mode(False)` changes nothing.
+
+    What is computed in it are ordinary tensors: they may take part in autograd later.
+    """
+
+    def __new__(cls, mode=True):
+        return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
+
+    def __init__(self, mode=True):
+        super().__init__(False)
+        self.mode = mode
+        self.outside = []
+
+    def __enter__(self):
+        if not self.mode:
+            self.enabled = state.grad_enabled
+        self.outside.append(state.inference)
+        state.inference = self.mode
+        return super().__enter__()
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
+        state.inference = self.outside.pop()
+
+    def __call__(self, function):
+        @wraps(function)
+        def wrapper(*args, **kwargs):
+            with inference_mode(self.mode):
+                return function(*args, **kwargs)
+
+        return wrapper
+
+
+def is_inference_mode_enabled():
+    return state.inference

@@ -1,0 +1,458 @@
+r"""The Tensor: an array, and how it came about.
+
+    Tensor --_data--> ndarray                 (None while a compiled call has not computed it yet: `pending`)
+      |  \--_storage-> Storage: version        shared by all tensors that share memory
+      |--_node--> Node ...                     the op that made it; None for leaves
+      |--_grad--> Tensor                       leaves only, unless retain_grad()
+      `--_frame, _vid, _meta                   the compiled call it belongs to, its number and description there
+
+Only state and what the runtime needs is here; methods users call are attached by the frontend.
+"""
+
+import threading
+import weakref
+
+import numpy as np
+
+from ...compiler import dtypes
+from ...compiler.ops.table import OpError
+from .modes import state
+from .size import size_of
+
+_new, _ndarray = object.__new__, np.ndarray
+_SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
+_dropping = threading.Lock()
+
+
+class LentMemory:
+    """The base of an array a user got from a tensor: alive as long as any array that shows the tensor's memory is."""
+
+    __slots__ = ("array", "__weakref__")
+    _base = _frame = None
+    _requires_grad = False
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
+
+
+class Watch(LentMemory):
+    """Counts as a sharer of the memory for weft itself: no array is made of it."""
+
+    __slots__ = ()
+
+
+class Storage:
+    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are (`sharers`, weak
+    references, or None if nothing was ever shared). Arrays of the user that share it count among them.
+
+    x.data and x have a Storage each, with a version each. Both know all sharers, and `changes` is one list with the
+    number of in-place changes through either, since there are two. `exposed` is true if NumPy arrays of the user may
+    show the memory, and None if there are none (exposure.py).
+    """
+
+    __slots__ = ("version", "sharers", "changes", "exposed")
+
+    def __init__(self):
+        self.version = 0
+        self.sharers = None
+        self.changes = self.exposed = None
+
+    def shared_by(self, tensor):
+        # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
+        sharers = self.sharers
+        if sharers is None:
+            sharers = self.sharers = []
+        elif len(sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED and _dropping.acquire(blocking=False):
+            # In place, because a storage for another version has the same list, and by one thread at a time: others may
+            # append meanwhile.
+            for k in range(len(sharers) - 1, -1, -1):
+                if sharers[k]() is None:
+                    del sharers[k]
+            _dropping.release()
+        sharers.append(weakref.ref(tensor))
+
+    def living_sharers(self):
+        """The tensors and lent arrays that share the memory and are alive."""
+        found = [reference() for reference in tuple(self.sharers or ())]
+        return [tensor for tensor in found if tensor is not None]
+
+    def only_shared_by(self, tensor):
+        """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
+        if any(t is not tensor for t in self.living_sharers()):
+            return False
+        self.sharers = None
+        return True
+
+
+# Weak references to finished calls that will read memory.
+_readers = []
+
+
+def register_reader(call):
+    """call.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
+    if len(_readers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+        _readers[:] = [reference for reference in _readers if reference() is not None]
+    _readers.append(weakref.ref(call))
+
+
+class Tensor:
+    """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`.
+
+    Called with an array it wraps it as it is, which is what all code here does. The frontend attaches what it does for
+    users: `Tensor(2, 3)`, `Tensor([1, 2])` and `Tensor()` are PyTorch's older constructor.
+    """
+
+    __slots__ = (
+        "_data",
+        "_frame",
+        "_vid",
+        "_requires_grad",
+        "_grad",
+        "_node",
+        "_accumulator",
+        "_storage",
+        "_base",
+        "_meta",
+        "_call_node",
+        "_is_apart",
+        "__weakref__",
+    )
+    weak = False  # a tensor decides dtypes; a Python number does not
+    __array_priority__ = 1000
+
+    def __new__(cls, array=(), *sizes):
+        if array.__class__ is not _ndarray and not (array is None or isinstance(array, _ndarray)):
+            return cls._from_user(array, *sizes)
+        self = _new(cls)
+        self._data = array
+        self._frame = None
+        self._vid = -1
+        self._requires_grad = False
+        self._grad = None
+        self._node = None
+        self._accumulator = None
+        self._storage = None
+        self._base = None
+        self._meta = None
+        return self
+
+    # --- data ---------------------------------------------------------------------------------------------------
+    @property
+    def array(self):
+        """The NumPy array, computed first if pending."""
+        data, frame = self._data, state.frame
+        if data is None:
+            return frame.materialize(self) if self._frame is frame else _array_elsewhere(self)
+        if frame is not None and id(self) in frame.homes:
+            # Changed in place by the call in flight, whose program has not run yet.
+            return frame.materialize(self)
+        return data
+
+    @property
+    def shape(self):
+        data, meta = self._data, self._meta
+        return size_of(data.shape if data is not None else meta.shape)
+
+    @property
+    def dtype(self):
+        data, meta = self._data, self._meta
+        return _DTYPES[data.dtype] if data is not None else meta.dtype
+
+    @property
+    def ndim(self):
+        data, meta = self._data, self._meta
+        return len(data.shape if data is not None else meta.shape)
+
+    def apply_op(self, op, operands, attributes):
+        frame = state.frame
+        if frame is not None:
+            return frame.apply(op, operands, attributes)
+        return _eager(op, operands, attributes)
+
+    # --- versions and memory ------------------------------------------------------------------------------------
+    @property
+    def _version(self):
+        storage = self._storage
+        if storage is not None:
+            return storage.version
+        # A pending view gets the storage of what it shows when it is computed.
+        return 0 if self._base is None else self._frame.shown_by(self)._version
+
+    def bump_version(self):
+        storage = storage_of(self)
+        storage.version += 1
+        if storage.changes is not None:
+            storage.changes[0] += 1
+
+    def share_storage(self, other):
+        """Let self and `other`, which share memory, share a version."""
+        storage = storage_of(other)
+        if storage.sharers is None:
+            storage.shared_by(other)
+        storage.shared_by(self)
+        self._storage = storage
+
+    def share_memory(self, other):
+        """Let self and `other`, which share memory, know each other, but with a version each."""
+        version = self._version
+        self.share_storage(other)
+        theirs = self._storage
+        if theirs.changes is None:
+            theirs.changes = [0]
+        self._storage = own = Storage()
+        own.version, own.sharers, own.changes, own.exposed = version, theirs.sharers, theirs.changes, theirs.exposed
+
+    def replace_memory(self, other):
+        """Let self have the memory of `other`, and keep its version: what `x.data = other` does."""
+        old = storage_of(self)
+        # A program of a finished call may read what this tensor was.
+        old.changes = old.changes or [0]
+        self.tell_readers()
+        old.changes[0] += 1
+        self._data = other.array
+        self.share_memory(other)
+
+    def watch(self):
+        """Something that counts as a sharer as long as it lives: changes of the memory then happen one by one, also in
+        compiled calls, and readers are told before."""
+        watch = Watch(self.array)
+        self._share_with(watch)
+        self._storage.changes = self._storage.changes or [0]
+        return watch
+
+    def _share_with(self, lent):
+        storage = storage_of(self)
+        if storage.sharers is None:
+            storage.shared_by(self)
+        storage.shared_by(lent)
+
+    def tell_readers(self):
+        """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
+        if self._storage is not None and self._storage.changes is not None:
+            for reader in [reference() for reference in _readers]:
+                if reader is not None:
+                    reader.before_silent_change(self)
+
+    def silent_changes(self):
+        """How often the memory was changed in place since it is known to have several versions, one of which counts
+        each change."""
+        storage = self._storage
+        return 0 if storage is None or storage.changes is None else storage.changes[0]
+
+    def lend(self):
+        """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
+        call: the user may look at any time."""
+        if state.frame is not None:
+            state.frame.before_lending(self)
+        lent = LentMemory(self.array)
+        self._share_with(lent)
+        for sharer in self._storage.living_sharers():
+            if isinstance(sharer, Tensor) and sharer._storage is not None:
+                sharer._storage.exposed = True
+        return np.asarray(lent)
+
+    @classmethod
+    def showing(cls, array):
+        """A tensor on the memory of an array of the user's."""
+        # A view object of our own: giving the caller's array another shape must not change the tensor's.
+        tensor = cls(array.view())
+        tensor._storage = Storage()
+        tensor._storage.exposed = True
+        return tensor
+
+    # --- autograd -----------------------------------------------------------------------------------------------
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        if value and not self.dtype.is_differentiable:
+            raise OpError(
+                f"requires_grad: only Tensors of floating point and complex dtype can require gradients, this one is "
+                f"{self.dtype.name}; convert it with .float() or .double() first"
+            )
+        if not self.is_leaf:
+            if value:
+                return
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        frame = state.frame
+        if value and frame is not None and self._frame is frame and not self._requires_grad and frame.make_leaf(self):
+            return
+        self.leave_call()
+        self._requires_grad = bool(value)
+
+    def leave_call(self):
+        """What is about to be changed here is nothing that a compiled call in flight goes on with."""
+        answering = answering_for(self)
+        if answering is not None:
+            answering.leave(self)
+        elif state.frame is not None:
+            state.frame.forget(self)
+
+    @property
+    def is_leaf(self):
+        return not self._requires_grad or not self.has_history
+
+    @property
+    def has_history(self):
+        """Whether an op made this tensor, as autograd sees it."""
+        if self._node is not None:
+            return True
+        return self._frame is not None and self._requires_grad and self._meta.history
+
+    @property
+    def grad_fn(self):
+        if self._node is None and self._requires_grad:
+            answering = answering_for(self)
+            if answering is not None:
+                return answering.node_of(self)
+        return self._node
+
+    @property
+    def grad(self):
+        return self._grad
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None:
+            _check_grad(self, value)
+        if state.frame is not None:
+            state.frame.before_gradient(self)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self):
+        self._grad = None
+
+
+def _check_grad(tensor, grad):
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"grad: assigned a {type(grad).__name__}, expected a Tensor or None")
+    if grad is tensor:
+        raise RuntimeError("grad: can't assign Variable as its own grad")
+    if grad.shape != tensor.shape or grad.dtype is not tensor.dtype:
+        raise RuntimeError(
+            f"grad: assigned grad is {grad.dtype.name}{grad.shape}, the tensor is {tensor.dtype.name}{tensor.shape}; "
+            "shape and dtype must be equal"
+        )
+
+
+def shape_of(tensor):
+    """The shape as a plain tuple, for those who only count and compare: reading `.shape` makes a Size."""
+    data = tensor._data
+    return data.shape if data is not None else tensor._meta.shape
+
+
+def is_same_memory(a, b):
+    """Whether two arrays are one view of one memory."""
+    if a is b or a is None or b is None:
+        return a is b
+    same = a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+    return same and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+
+
+def answering_for(tensor):
+    """Who answers for a tensor of a compiled call: its frame, or who stands in for that if it is in another thread's
+    hands (onlooker.py). None for all other tensors."""
+    frame = tensor._frame
+    return frame if frame is None or frame is state.frame or frame.closed else frame.answer(tensor)
+
+
+def _array_elsewhere(tensor):
+    """The array of a tensor that another call than the one in flight here is to compute, or has computed just now."""
+    frame = tensor._frame
+    if frame is None:
+        return tensor._data
+    return frame.materialize(tensor) if frame.closed else frame.answer_at_once().materialize(tensor)
+
+
+def storage_of(tensor):
+    """The storage of a tensor, made if it has none. Of two threads that make one the first wins: every tensor has but
+    one in all its life."""
+    storage = tensor._storage
+    if storage is None:
+        made = _new_storages.setdefault(id(tensor), Storage())
+        storage = tensor._storage
+        if storage is None:
+            storage = tensor._storage = made
+        _new_storages.pop(id(tensor), None)
+    return storage
+
+
+def show(out, operand, array):
+    """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
+    An onlooker (onlooker.py) may have been given a copy of operand's memory."""
+    if out._data.size == 0 or np.may_share_memory(out._data, array):
+        if operand._data is None or operand._data is array:
+            out.share_storage(operand)
+        out._base = operand if operand._base is None else operand._base
+
+
+_new_storages = {}  # id of a tensor -> its storage, between making it and giving it to the tensor
+_DTYPES = {d.numpy: d for d in dtypes.ALL}
+
+
+def dtype_of(array):
+    """The type of an array that a tensor may hold."""
+    return _DTYPES[array.dtype]
+
+
+def _apply(op, operands, attributes):
+    frame = state.frame
+    if frame is not None:
+        return frame.apply(op, operands, attributes)
+    return _eager(op, operands, attributes)
+
+
+def set_eager(function):
+    """The gate says how an op runs outside a recording (it imports this module, so it cannot be imported here)."""
+    global _eager
+    _eager = function
+
+
+_eager = None
+
+
+def pending_tensor(frame, vid, meta):
+    """A tensor that a compiled call will compute (Tensor.__new__ written out: this runs for every replayed op)."""
+    self = _new(Tensor)
+    self._data = None
+    self._frame = frame
+    self._vid = vid
+    self._meta = meta
+    self._requires_grad = meta.requires_grad
+    self._grad = None
+    self._node = None
+    self._accumulator = None
+    self._storage = None
+    self._base = None
+    return self
+
+
+def tensor_of(array):
+    """Tensor(array), written out like `pending_tensor`, because it runs for every op."""
+    self = _new(Tensor)
+    self._data = array
+    self._frame = None
+    self._vid = -1
+    self._requires_grad = False
+    self._grad = None
+    self._node = None
+    self._accumulator = None
+    self._storage = None
+    self._base = None
+    self._meta = None
+    return self
+
+
+def wrap(array):
+    """A tensor around an array of a supported dtype (not copied)."""
+    return Tensor(np.asarray(array))
