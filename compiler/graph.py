@@ -16,7 +16,7 @@ import ast
 import re
 
 from . import dtypes
-from .extent import Extent, Ratio, is_open
+from .extent import is_open
 from .kernels.kernel import Source
 from .ops.table import TABLE, Op
 
@@ -95,16 +95,8 @@ class Graph:
 
     def constant(self, number):
         """A Python number written in a rule or decomposition."""
-        kinds = {
-            bool: dtypes.bool_,
-            int: dtypes.int64,
-            float: dtypes.float64,
-            complex: dtypes.complex128,
-            Extent: dtypes.int64,
-            Ratio: dtypes.float64,
-        }
-        dtype = kinds[type(number)]
-        return Value(self, TABLE["constant"], (), {"value": number}, (), dtype, weak=True)
+        op, attributes = TABLE["constant"], {"value": number}
+        return Value(self, op, (), attributes, (), op.infer((), attributes, self.default_float).dtype, weak=True)
 
     def copy_value(self, value, operands):
         """Append a copy of another graph's value on operands of this graph."""

@@ -19,10 +19,18 @@ def shaped(operands, attributes, default_float):
     return Meta(tuple(attributes["shape"]), attributes["dtype"])
 
 
+_NUMBERS = {
+    bool: dtypes.bool_,
+    int: dtypes.int64,
+    float: dtypes.float64,
+    complex: dtypes.complex128,
+    Extent: dtypes.int64,
+    Ratio: dtypes.float64,
+}
+
+
 def _constant_infer(operands, attributes, default_float):
-    kinds = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
-    kinds |= {Extent: dtypes.int64, Ratio: dtypes.float64}
-    return Meta((), kinds[type(attributes["value"])], True)
+    return Meta((), _NUMBERS[type(attributes["value"])], True)
 
 
 # A Python number written in a rule: part of the program, unlike a run-time scalar.
