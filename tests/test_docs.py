@@ -74,6 +74,15 @@ def test_the_code_map_names_every_file_once():
     assert {folder: sorted(names) for folder, names in named.items()} == {f: sorted(n) for f, n in expected.items()}
 
 
+def test_every_word_of_the_glossary_is_used():
+    part = text_of("docs/architecture.md").partition("\n## Words\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| .+ \|$", part, re.MULTILINE)[1:]
+    assert len(rows) > 30
+    sources = "\n".join(p.read_text(encoding="utf-8") for folder in PACKAGES for p in (ROOT / folder).rglob("*.py"))
+    for word in ", ".join(rows).replace("`", "").split(", "):
+        assert word.removeprefix("to ").removeprefix("*") in sources.lower(), word
+
+
 def test_every_line_of_the_code_map_says_something():
     for line in re.findall(r"^\| `[\w.]+\.py` \|.*$", text_of("docs/architecture.md"), re.MULTILINE):
         assert len(line.split("|")[2].split()) > 1, line
