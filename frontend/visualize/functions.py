@@ -91,9 +91,8 @@ def _is_tensor(part):
 def _gradient_names(recording, program, graph, inputs):
     """Names for the results that a backward of the call has made."""
     for step in _steps(recording):
-        for key, found in step.programs.items():
+        for (_, needed), found in step.known.forward.items():
             if found is program:
-                _, needed = key
                 leaves = {
                     made.first + k: leaf
                     for made in step.path()

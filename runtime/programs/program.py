@@ -206,17 +206,17 @@ class Program:
 
 def program_for(frame, needed):
     """The program that computes `needed` from what is in memory."""
-    programs = frame.step.programs
-    last = programs.get("last")
+    known = frame.step.known
+    last = known.last
     if last is not None and last[0] == frame.flushed and last[1] == needed and last[2].can_run(frame):
         return last[2]
     key = (frame.flushed, needed)
-    program = programs.get(key)
+    program = known.forward.get(key)
     if program is not None and program.can_run(frame):
-        programs["last"] = (frame.flushed, needed, program)
+        known.last = (frame.flushed, needed, program)
         return program
     program = _load_forward(frame, needed)
-    programs[key] = program
+    known.forward[key] = program
     frame.recording.programs.append(program)
     return program
 

@@ -77,11 +77,38 @@ class Operand:
         return len(self.shape)
 
 
+@dataclass(slots=True)
+class Known:
+    """What is found out once about the calls that have come as far as a step: all of them are alike up to there.
+
+    forward     (how many steps were flushed before, what is needed) -> the program that computes it
+    last        the entry of `forward` that was used last, as (flushed, needed, program)
+    backward    (needed, results that got a cotangent, sums that go on) -> the program, None if there is none
+    again       (needed, results) -> how often their gradients were differentiated; then the compiled call that does it
+    read        results -> {number of a value that their backward reads: a step that needs it}
+    frees       results -> indices of the steps whose saved values their backward frees
+    computed    (flushed, unusual updates) -> numbers of the pending values
+    living      results -> those of them from which a backward can still start
+    reached     results -> numbers of the values that their gradients reach
+    """
+
+    forward: dict = field(default_factory=dict)
+    last: tuple | None = None
+    backward: dict = field(default_factory=dict)
+    again: dict = field(default_factory=dict)
+    read: dict = field(default_factory=dict)
+    frees: dict = field(default_factory=dict)
+    computed: dict = field(default_factory=dict)
+    living: dict = field(default_factory=dict)
+    reached: dict = field(default_factory=dict)
+
+
 class Step:
     """One entry of a recording, and the steps that have followed it.
 
     operands: value numbers, or a negative code for a Python number. `attributes` are the op's, or the key of an input,
-    a backward or an update. `first` is the number of the first value it makes; `metas` describes all of them.
+    a backward or an update. `first` is the number of the first value it makes; `metas` describes all of them. `needs`:
+    numbers of the values that its derivative reads; `leaves`: of the leaves made up to here; None until they are asked.
     """
 
     __slots__ = (
@@ -94,7 +121,9 @@ class Step:
         "first_number",
         "following",
         "detail",
-        "programs",
+        "needs",
+        "leaves",
+        "_known",
         "line",
         "parent",
         "depth",
@@ -111,11 +140,18 @@ class Step:
         self.first_number = first_number
         self.following = []
         self.detail = detail
-        self.programs = {}
+        self.needs = self.leaves = self._known = None
         self.line = line
         self.parent = None
         self.depth = 0
         self._lists = {}  # path and metas, or what later steps have not taken over of them
+
+    @property
+    def known(self):
+        """Its Known: few steps are where something is asked."""
+        if self._known is None:
+            self._known = Known()
+        return self._known
 
     def path(self):
         """The steps from the first to this one (a list that must not be changed, and grows if a step is recorded

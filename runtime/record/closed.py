@@ -173,11 +173,11 @@ class CallNode(BaseNode):
 
     def _check_unchanged(self):
         """The error of eager mode if a value was changed in place that its nodes would have saved."""
-        programs, key = self.frame.step.programs, ("read", self.present)
-        if key not in programs:
-            programs[key] = frame_autograd.read_by_backward(self.frame, self.present)
+        known = self.frame.step.known.read
+        if self.present not in known:
+            known[self.present] = frame_autograd.read_by_backward(self.frame, self.present)
         overwritten, roots = self.frame.overwritten, self.frame.roots
-        for vid, step in programs[key].items():
+        for vid, step in known[self.present].items():
             if vid in overwritten:
                 frame_autograd.raise_overwritten(self.frame, vid, step)
             self._check(roots.get(vid, vid), vid not in self.frame.versioned)
@@ -199,28 +199,28 @@ class CallNode(BaseNode):
 
     def _program(self, continued):
         """The program for the results that got a cotangent and the sums that go on; None if there is none."""
-        frame, key = self.frame, ("backward", self.needed, self.present, continued)
-        programs = frame.step.programs
-        if key not in programs:
+        frame, key = self.frame, (self.needed, self.present, continued)
+        known = frame.step.known.backward
+        if key not in known:
             present, needed = self.present, self.needed
             found = load_backward(
                 frame,
                 lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
                 lambda s, split: _build_backward(s, needed, present, continued, split),
             )
-            programs[key] = found
+            known[key] = found
             if found is not None:
                 frame.recording.programs.append(found)
-        return programs[key]
+        return known[key]
 
     # --- what a backward frees ------------------------------------------------------------------------------------
     def _frees(self, vids):
         """Indices of the steps whose saved values a backward of these results frees."""
-        programs, key = self.frame.step.programs, ("frees", vids)
-        if key not in programs:
+        known = self.frame.step.known.frees
+        if vids not in known:
             steps, _ = frame_autograd.reach(self.frame, vids)
-            programs[key] = frozenset(i for i in steps if frame_autograd.needed_by(self.frame, self.frame.steps[i]))
-        return programs[key]
+            known[vids] = frozenset(i for i in steps if frame_autograd.needed_by(self.frame, self.frame.steps[i]))
+        return known[vids]
 
     def _check_freed(self):
         again = self.freed_steps and self.freed_steps.intersection(self._frees(self.present))

@@ -31,13 +31,13 @@ def gradients(node, steps, cotangents):
     read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)
     if any(v not in node.externals for v in read):
         return None
-    key, programs = ("again", node.needed, node.present), frame.step.programs
-    times = programs.get(key, 0)
+    key, known = (node.needed, node.present), frame.step.known.again
+    times = known.get(key, 0)
     if isinstance(times, int):
-        programs[key] = times + 1
+        known[key] = times + 1
         if times < TIMES_BEFORE:
             return None
-        times = programs[key] = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
+        times = known[key] = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
     given = [c for c in cotangents if c is not None]
     numbers = [list(frame.numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in steps]
     before = state.grad_enabled, state.default_dtype

@@ -43,8 +43,7 @@ def flows(frame, step):
 
 def needed_by(frame, step):
     """Numbers of the values the step's derivative reads."""
-    key = "needs"
-    found = step.programs.get(key)
+    found = step.needs
     if found is None:
         metas = [frame.metas[k] if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
         metas = [m if not isinstance(m, ValueMeta) else _meta(m) for m in metas]
@@ -52,7 +51,7 @@ def needed_by(frame, step):
         mask = tuple(k in wanted for k in step.operands)
         operands, output = needs_of(step.op, metas, step.attributes, mask)
         numbers = [step.operands[i] for i in operands] + ([step.first] if output else [])
-        found = step.programs[key] = tuple(dict.fromkeys(numbers))
+        found = step.needs = tuple(dict.fromkeys(numbers))
     return found
 
 
@@ -294,11 +293,10 @@ def raise_overwritten(frame, vid, step):
 
 def living(frame, vids):
     """The values among vids from which a backward can still start: nothing on their way was freed."""
-    key = ("living", vids)
-    known = frame.step.programs
-    if key not in known:
-        known[key] = tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
-    return known[key]
+    known = frame.step.known.living
+    if vids not in known:
+        known[vids] = tuple(v for v in vids if not frame.freed.intersection(reach(frame, [v])[0]))
+    return known[vids]
 
 
 def can_differentiate(frame, outputs, create_graph, inputs):

@@ -70,8 +70,8 @@ def _drop_unused_views(frame):
 
 def _computed(frame):
     """Numbers of the pending values: all but inputs."""
-    known = frame.step.programs
-    key = ("computed", frame.flushed, frame.n_unusual_updates)
+    known = frame.step.known.computed
+    key = (frame.flushed, frame.n_unusual_updates)
     if key not in known:
         usual = (INPUT,) if frame.n_unusual_updates else (INPUT, UPDATE)
         known[key] = _made_by(frame.steps[frame.flushed :], usual)

@@ -80,9 +80,9 @@ def _number(frame, tensor):
 def _reached(frame, outputs):
     """Numbers of the values that gradients of the outputs reach; remembered with the step, since it is asked for in
     every call."""
-    key = ("reached", *[t._vid for t in outputs])
-    known = frame.step.programs
-    if key not in known:
-        steps, leaves = reach(frame, key[1:])
-        known[key] = {*key[1:], *leaves, *(frame.steps[i].first for i in steps)}
-    return known[key]
+    vids = tuple(t._vid for t in outputs)
+    known = frame.step.known.reached
+    if vids not in known:
+        steps, leaves = reach(frame, vids)
+        known[vids] = {*vids, *leaves, *(frame.steps[i].first for i in steps)}
+    return known[vids]

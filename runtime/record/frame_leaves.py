@@ -53,14 +53,14 @@ def move(frame, tensor, old, step):
 def made_leaves(step):
     """Numbers of the leaves made up to a step. Asked at every change, so what an earlier step knows is not looked for
     again."""
-    found, met, last = step.programs.get("leaves"), [], step
+    found, met, last = step.leaves, [], step
     while found is None:
         if step.op is leaf:
             met.append(step.first)
         step = step.parent
-        found = () if step is None else step.programs.get("leaves")
+        found = () if step is None else step.leaves
     if step is not last:
-        found = last.programs["leaves"] = found + tuple(reversed(met))
+        found = last.leaves = found + tuple(reversed(met))
     return found
 
 

@@ -107,7 +107,7 @@ class OutsideBackward:
             return None
         found = self._plans.get(present)
         if found is None:
-            program = self.step.programs.get(("backward", self.needed, present, ()))
+            program = self.step.known.backward.get((self.needed, present, ()))
             if program is None or program.meta["reached"] != self.reached:
                 return None
             found = self._plans[present] = program, [self._source(*source) for source in program.meta["sources"]]
