@@ -44,8 +44,9 @@ def settle(graph):
     rewriter = Rewriter(settled)
     for value in settled.values:
         operands = list(rewriter.operands(value))
+        stored = _in_rows if value.op.kernel.needs_row_major else _in_memory
         for k in value.op.kernel.in_memory(value):
-            operands[k] = _in_memory(rewriter.graph, operands[k])
+            operands[k] = stored(rewriter.graph, operands[k])
         operands = tuple(operands)
         rewriter[value] = rewriter.graph.copy_value(value, operands)
     taken = set()
@@ -63,6 +64,15 @@ def _in_memory(graph, value):
     if base.op.kind != "source" or base.op is INPUT:
         return value
     return graph.apply(TABLE["clone"], (value,), {})
+
+
+def _in_rows(graph, value):
+    """value, or a copy of one that is not in memory, or not in row-major order."""
+    base = value
+    while "row-major" in base.op.traits:
+        base = base.operands[0]
+    is_stored = base.op is INPUT or base.op.kind not in ("view", "source")
+    return value if is_stored and base.strides is None else graph.apply(TABLE["clone"], (value,), {})
 
 
 def _own_value(graph, value, taken):

@@ -1,4 +1,4 @@
-"""What groups are lowered to: a loop nest, or a call of a routine. Both answer the same questions:
+"""What groups are lowered to: a loop nest, a product, or a call of a routine. All answer the same questions:
 
 scratch          bytes of each scratch buffer they need
 checks           whether they can fail
@@ -17,7 +17,7 @@ from .emit.gemm import scratch_bytes
 from .extent import estimated
 from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
-from .regions import CALLER, Part, Touch, kernel_parts, product_parts
+from .regions import CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
 
 
@@ -157,3 +157,66 @@ class Product:
         left, right = ((memory.place[a.base.number], a) for a in (self.left, self.right))
         out = memory.place[self.value.number], self.value
         return program.call_product(left, right, out, scratch[0], self.cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutineCall:
+    """A Routine (kernels/library.py) on operands that are in memory in row-major order: these, of any shape."""
+
+    value: object
+    operands: tuple
+    kernel: object
+    cut: Cut | None = None
+
+    checks = False
+
+    def __str__(self):
+        return ""
+
+    @property
+    def shape(self):
+        return self.value.operands[0].shape
+
+    @property
+    def n_rows(self):
+        return prod(self.shape[:-1])
+
+    @property
+    def element(self):
+        return element_of(self.value.operands[0].dtype)
+
+    @property
+    def arrays(self):
+        """Operands and result, each with the elements of a row of it."""
+        values = [*self.value.operands, self.value]
+        return [(place, v, v.shape[-1]) for place, v in zip((*self.operands, self.value), values)]
+
+    @property
+    def scratch(self):
+        return [self.kernel.scratch_bytes(self.element, self.shape)]
+
+    @property
+    def writes(self):
+        return [self.value.number]
+
+    def cost_ns(self, target):
+        return self.kernel.cost_ns(tuple(estimated(d) for d in self.shape))
+
+    def cuts(self, target, memory, owners):
+        return [Cut("rows", 1, self.n_rows)]
+
+    def touches(self, graph, memory, cut):
+        found = []
+        for base, value, n in self.arrays:
+            owner = CALLER if cut is None else part(0, n, 1, self.n_rows, [(1, n)], value.dtype.size_bytes)
+            found.append(touch(base, memory, value is self.value, owner))
+        return found
+
+    def with_cut(self, cut, known):
+        return replace(self, cut=cut)
+
+    def emit(self, program, memory, scratch):
+        arrays = [(memory.place[base.number], n * value.dtype.size_bytes) for base, value, n in self.arrays]
+        sizes = self.kernel.sizes(self.shape, self.value.attributes)
+        symbol = f"{self.kernel.stem}_{self.element}"
+        return program.call_routine(symbol, arrays, self.n_rows, sizes, scratch[0], self.cut)

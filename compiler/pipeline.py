@@ -21,7 +21,7 @@ from .join_parts import join_parts
 from .legalize import legalize, settle
 from .likeness import likeness
 from .lower import lower
-from .lowered import Loops, Product
+from .lowered import Loops, Product, RoutineCall
 from .memory import plan_memory, worker_bytes
 from .parallel import note_large, share
 from .rewrite import follow
@@ -203,6 +203,9 @@ class _Lowering:
 
     def product(self, value):
         return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
+
+    def routine(self, value, kernel):
+        return RoutineCall(value, tuple(self.reads.accesses[o.number].base for o in value.operands), kernel)
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""

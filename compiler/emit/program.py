@@ -27,6 +27,7 @@ from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import repeats
+from .routine import RoutineStep
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
@@ -178,6 +179,13 @@ class Program:
         routine = "gemv" if 1 in result.shape[-2:] else "gemm"
         self.steps.append(ProductCall(product, self.symbol(f"{routine}_{element}"), cut, operands))
         return f"weft_gemm_{element}"
+
+    def call_routine(self, symbol, arrays, n_rows, sizes, scratch, cut=None):
+        """Call a routine on `arrays`: (place, bytes of a row) of the operands and the result."""
+        operands = [self.address(place) for place, _ in arrays] + [self.address(scratch, scratch=0 if cut else None)]
+        row_bytes = tuple(n for _, n in arrays)
+        self.steps.append(RoutineStep(self.symbol(symbol), row_bytes, n_rows, tuple(sizes), cut, tuple(operands)))
+        return f"weft_{symbol}"
 
     def symbol(self, name):
         """The word of a routine of that name."""

@@ -39,6 +39,8 @@ class Kernel:
 
     # "loop", "nest" or "library"; None for values that are no kernel's: views and sources.
     family = None
+    # Whether what must be in memory must be there in row-major order, and not a view of something.
+    needs_row_major = False
     # Whether every kernel that needs the value computes it again, if it is a single number.
     may_be_inline = False
 

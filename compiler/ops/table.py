@@ -71,7 +71,7 @@ _MOVING = ("view", "movement", "indexing")
 @dataclass(eq=False, slots=True)
 class Op:
     """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, scan, contraction,
-    composite, library."""
+    composite, library (NumPy's), routine (of weft's)."""
 
     name: str
     kind: str

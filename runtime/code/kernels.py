@@ -5,13 +5,16 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
+from math import prod
 
 import numpy as np
 
 from ...compiler import eager_kernels
+from ...compiler.dtypes import element_of, from_numpy
 from ...compiler.emit.builder import Module
 from ...compiler.emit.gemm import emit_gemm, scratch_bytes
 from ...compiler.emit.gemv import emit_gemv
+from ...compiler.kernels.library import ROUTINES
 from . import jit
 from .cache import default_cache, pack, unpack
 
@@ -135,8 +138,34 @@ _ROUTINES = {"gemm": gemm_address, "gemv": gemv_address}
 
 def routine(symbol):
     """The address of a routine that programs call, such as "gemm_f32"."""
-    name, element = symbol.split("_")
-    return _ROUTINES[name](element)
+    name, element = symbol.rsplit("_", 1)
+    found = _ROUTINES.get(name)
+    return _address_of_rows(name, element) if found is None else found(element)
+
+
+# --- rows from rows (compiler/kernels/library.py: Routine) ------------------------------------------------------------
+def _address_of_rows(stem, element):
+    def text():
+        module = Module(jit.kernel_target())
+        ROUTINES[stem].emit(module, element)
+        return str(module)
+
+    return library(f"{stem} {element}", text).address(f"weft_{stem}_{element}")
+
+
+def run_routine(op, arrays, attributes, out):
+    """out = op of row-major arrays, of types that it has a routine for."""
+    kernel, shape = op.kernel, arrays[0].shape
+    element, sizes = element_of(from_numpy(arrays[0].dtype)), kernel.sizes(shape, attributes)
+    key = kernel.stem, element
+    function = _functions.get(key)
+    if function is None:
+        types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * (len(sizes) + 1), _POINTER]
+        function = _functions[key] = ctypes.PYFUNCTYPE(None, *types)(_address_of_rows(*key))
+    scratch = np.empty(kernel.scratch_bytes(element, shape), np.uint8)
+    addresses = map(address_of, (*arrays, out))
+    function(*addresses, prod(shape[:-1]), *sizes, address_of(scratch))
+    return out
 
 
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)

@@ -54,6 +54,8 @@ def evaluate(op, operands, attributes, operand_types, meta):
         return _reduction(op, operands[0], attributes, operand_types, meta)
     if op.kind == "contraction":
         return _contraction(*operands, meta)
+    if op.kind == "routine":
+        return _routine(op, operands, attributes, operand_types, meta)
     if op.kind == "source":
         return np.asarray(op.evaluate(*operands, **attributes))
     arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
@@ -131,6 +133,14 @@ def _contraction(x, y, meta):
     if out.size:
         flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
         kernels.run_gemm(*flat)
+    return out
+
+
+def _routine(op, operands, attributes, operand_types, meta):
+    out = np.empty(meta.shape, meta.dtype.numpy)
+    if out.size:
+        arrays = [np.ascontiguousarray(as_type(x, d)) for x, d in zip(operands, operand_types)]
+        kernels.run_routine(op, arrays, attributes, out)
     return out
 
 

@@ -1,0 +1,41 @@
+"""Calls of routines inside a program: for all rows, or for a thread's part of them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineStep:
+    """`operands`: addresses of the arrays, whose rows have `row_bytes`, and of scratch memory; `function`: the word of
+    the routine; `sizes`: what it is told after the number of rows."""
+
+    function: int
+    row_bytes: tuple
+    n_rows: int
+    sizes: tuple
+    cut: object
+    operands: tuple
+
+    @property
+    def units(self):
+        return self.cut and self.cut.units
+
+    @property
+    def words(self):
+        return (self.function,)
+
+    @property
+    def token(self):
+        return self.function, self.row_bytes, self.n_rows, self.sizes, self.cut, self.operands[-1].scratch
+
+    def emit(self, part, pointers):
+        *arrays, scratch = pointers
+        b, function = part.b, part.word(self.function)
+
+        def call(first, count):
+            moved = [b.offset(p, b.mul(first, b.i64(n)), 1) for p, n in zip(arrays, self.row_bytes)]
+            b.call("void", function, [*moved, count, *map(b.i64, self.sizes), scratch])
+
+        if self.cut is None:
+            part.alone(lambda: call(b.i64(0), b.i64(self.n_rows)))
+        else:
+            part.some(self.units, lambda first, stop: call(first, b.sub(stop, first)))
