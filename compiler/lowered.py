@@ -193,7 +193,7 @@ class RoutineCall:
 
     @property
     def scratch(self):
-        return [self.kernel.scratch_bytes(self.element, self.shape)]
+        return [self.kernel.scratch_bytes(self.element, self.shape, self.value.attributes)]
 
     @property
     def writes(self):

@@ -49,8 +49,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     size = input.shape[axis] if input.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"topk: selected index k out of range: k is {k}, dimension {dim} has size {size}")
-    index = ordering.argsort(input, axis=axis, descending=bool(largest))
-    index = narrow(index, axis, 0, k) if input.ndim else index
+    index = ordering.first_positions(input, axis=axis, descending=bool(largest), k=k)
     return _Topk(_along(input, index, axis, "topk"), index)
 
 
@@ -71,7 +70,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
         raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
     if not 1 <= k <= size:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}: k is {k}, size {size}")
-    order = ordering.argsort(input, axis=axis, descending=False)
+    order = ordering.first_positions(input, axis=axis, descending=False, k=k)
     index = squeeze(narrow(order, axis, k - 1, 1), axis) if input.ndim else order
     return _picked(_Kthvalue, input, index, axis, keepdim)
 

@@ -1,74 +1,122 @@
-"""Sorting rows: positions in the order of the elements, by counting digits of eight bits from the lowest on.
+"""Sorting rows, and the first of their order.
 
 A row becomes records of a key and a position. Keys are unsigned integers in the order of the elements: of floats, the
-bits, all of them flipped below zero and the sign above; -0.0 is 0.0, and NaN is the largest. Every pass keeps the order
-of equal digits, so equal elements keep theirs. A pass in which all digits are the same is left out. Short rows are
-sorted by insertion.
+bits, all of them flipped below zero and the sign above; -0.0 is 0.0, and NaN is the largest. All of them flipped give
+the other direction. Equal elements keep their order.
 
-Elements of 32 bits need one word for key and position, and four passes: 1 M floats take 1.5 ns per element and pass,
-which is mostly the wait for the 256 lines that are written to.
+Records are sorted by counting digits of eight bits from the lowest on, where a pass in which all digits are the same is
+left out; few of them by insertion. Elements of 32 bits need one word for key and position, and four passes: 1 M floats
+take 1.5 ns per element and pass, which is mostly the wait for the 256 lines that are written to.
+
+For the first k there is a buffer, which is sorted whenever it is full; its first k stay, and from then on only what
+comes before the last of these goes into it. Of n elements in random order that are about k log(n / k), so what takes
+time is comparing vectors of elements with one number.
 """
 
-from .builder import I64, PTR, Builder, Reg, Type
+from .builder import I1, I64, PTR, Builder, Reg, Type
 
-# Counting takes about 1 us per row for its tables; insertion n * n / 4 steps of about 1 ns.
+# Counting takes about 1 us for its tables; insertion m * m / 4 steps of about 1 ns.
 _FEW = 48
 _BINS = 256
+# How many records beside the first k the buffer has room for, at least: more than a vector has lanes.
+_LEAST_ROOM = 32
 
 
 def emit_argsort(module, element):
-    """Define `void @weft_argsort_ELEMENT(source, out, rows, n, descending, scratch)`: the
-    positions (i64) that sort every row of (rows, n) elements, which lie in a row."""
+    """Define `void @weft_argsort_ELEMENT(source, out, rows, n, descending, scratch)`: the positions (i64) that sort
+    every row of (rows, n) elements, which lie in a row."""
+    sort = _emit_sort(module, element)
     parameters = [("source", PTR), ("out", PTR), ("rows", I64), ("n", I64), ("descending", I64), ("scratch", PTR)]
     b = Builder(module, f"weft_argsort_{element}", parameters)
     source, out, rows, n, descending, scratch = b.arguments
-    records = _Records(b, element, n, scratch)
-    flips = b.sub(b.i64(0), descending)
-    bins, places = b.alloca(I64, records.digits * _BINS), b.alloca(PTR, 2)
-    few = b.cmp("lt", n, b.i64(_FEW + 1))
+    records = _Records(b, element)
+    keys = _Keys(b, element, descending)
+    second = b.offset(scratch, b.mul(n, b.i64(records.size)), 1)
     with b.loop(0, rows, 1) as row:
         start = b.mul(row, n)
-        elements = b.offset(source, start, records.element.element_bytes)
-        positions = b.offset(out, start, 8)
-        with b.when(few):
-            _insert(b, records, elements, positions, flips)
-        with b.when(b.not_(few)):
-            _count_digits(b, records, elements, positions, flips, bins, places)
+        elements = b.offset(source, start, keys.size)
+        with b.loop(0, n, 1) as k:
+            records.store(records.made(keys, elements, k), scratch, k)
+        records.write(b.call(PTR, sort, [scratch, second, n]), b.offset(out, start, 8), n)
     b.finish()
 
 
-def scratch_bytes(element, shape):
-    """Of memory for a row."""
-    return 4 * shape[-1] * Type(element).element_bytes
+def emit_top(module, element):
+    """Define `void @weft_top_ELEMENT(source, out, rows, n, descending, k, scratch)`: the first k of those positions,
+    for n of at least `buffer_length(k)`."""
+    sort = _emit_sort(module, element)
+    parameters = [("source", PTR), ("out", PTR), ("rows", I64), ("n", I64), ("descending", I64), ("k", I64)]
+    b = Builder(module, f"weft_top_{element}", [*parameters, ("scratch", PTR)])
+    source, out, rows, n, descending, k, scratch = b.arguments
+    buffer = _Buffer(b, element, _Keys(b, element, descending), scratch, k, sort)
+    lanes = module.target.lanes({element})
+    with b.loop(0, rows, 1) as row:
+        elements = b.offset(source, b.mul(row, n), buffer.keys.size)
+        buffer.fill(elements)
+        with b.loop(buffer.length, n, lanes) as start:
+            buffer.look_at(elements, start, b.intrinsic("smin", b.i64(lanes), b.sub(n, start)), lanes)
+        buffer.keep_first()
+        buffer.records.write(scratch, b.offset(out, b.mul(row, k), 8), k)
+    b.finish()
+
+
+def buffer_length(k):
+    """How many records the buffer of the first k holds."""
+    return k + max(k, _LEAST_ROOM)
+
+
+def argsort_scratch(element, shape, attributes):
+    return 2 * shape[-1] * 4 * Type(element).element_bytes
+
+
+def top_scratch(element, shape, attributes):
+    return 2 * buffer_length(attributes["k"]) * 4 * Type(element).element_bytes
+
+
+class _Keys:
+    """Unsigned integers in the order that is asked for: of elements, or of vectors of them."""
+
+    def __init__(self, b, element, descending):
+        self.b, self.element, self.size = b, Type(element), Type(element).element_bytes
+        self.integer = "i32" if self.size == 4 else "i64"
+        flips = b.sub(b.i64(0), descending)
+        self.flips = b.emit(Type("i32"), f"trunc {flips} to i32") if self.size == 4 else flips
+
+    def of(self, x):
+        b, t = self.b, x.type.of(self.integer)
+        flips = b.splat(self.flips, t.lanes) if t.lanes else self.flips
+        return b.xor(self._ascending(x, t), flips)
+
+    def _ascending(self, x, t):
+        b, sign = self.b, self.b.const(-(2 ** (8 * self.size - 1)), t)
+        if not x.type.is_float:
+            return b.xor(x, sign)
+        bits = b.bitcast(b.add(x, b.const(0.0, x.type)), self.integer)
+        below = b.ashr(bits, b.const(8 * self.size - 1, t))
+        return b.select(b.cmp("uno", x, x), b.const(-1, t), b.xor(bits, b.or_(below, sign)))
+
+    def load(self, elements, k):
+        return self.of(self.b.load(self.b.offset(elements, k, self.size), self.element))
 
 
 class _Records:
-    """Key and position of every element of a row: in one word where keys have 32 bits, else in two."""
+    """Keys with their positions in memory: in one word, the key above, where keys have 32 bits; else in two."""
 
-    def __init__(self, b, element, n, scratch):
-        self.b, self.element, self.n = b, Type(element), n
-        self.n_words = self.element.element_bytes // 4
+    def __init__(self, b, element):
+        self.b = b
+        self.digits = Type(element).element_bytes
+        self.n_words = self.digits // 4
         self.size = 8 * self.n_words
-        self.digits = self.element.element_bytes
         self.shift = 0 if self.n_words == 2 else 32
-        self.first, self.second = scratch, b.offset(scratch, b.mul(n, b.i64(self.size)), 1)
 
-    def made(self, elements, k, flips):
+    def made(self, keys, elements, k):
         """The words of element k."""
-        b, key = self.b, self.key(self.b.load(self.b.offset(elements, k, self.digits), self.element))
-        if self.n_words == 2:
-            return [b.xor(key, flips), k]
-        key = b.shl(b.xor(b.emit(I64, f"zext {key} to i64"), b.and_(flips, b.i64(0xFFFFFFFF))), b.i64(32))
-        return [b.or_(key, k)]
+        return self.words(keys.load(elements, k), k)
 
-    def key(self, x):
-        b, integer = self.b, Type("i32" if self.digits == 4 else "i64")
-        sign = b.const(-(2 ** (8 * self.digits - 1)), integer)
-        if not x.type.is_float:
-            return b.xor(x, sign)
-        bits = b.bitcast(b.add(x, b.const(0.0, x.type)), integer.element)
-        below = b.ashr(bits, b.const(8 * self.digits - 1, integer))
-        return b.select(b.cmp("uno", x, x), b.const(-1, integer), b.xor(bits, b.or_(below, sign)))
+    def words(self, key, k):
+        if self.n_words == 2:
+            return [key, k]
+        return [self.b.or_(self.b.shl(self.b.emit(I64, f"zext {key} to i64"), self.b.i64(32)), k)]
 
     def load(self, base, k):
         start = self.b.offset(base, k, self.size)
@@ -79,72 +127,164 @@ class _Records:
         for w, word in enumerate(words):
             self.b.store(word, self.b.offset(start, w, 8))
 
+    def key(self, words):
+        """As a word."""
+        return words[0] if self.n_words == 2 else self.b.lshr(words[0], self.b.i64(32))
+
+    def position(self, words):
+        return words[1] if self.n_words == 2 else self.b.and_(words[0], self.b.i64(0xFFFFFFFF))
+
     def digit(self, words, d):
         """The byte of the key at which pass d looks."""
         b = self.b
         moved = b.lshr(words[0], b.add(b.mul(b.i64(d), b.i64(8)), b.i64(self.shift)))
         return b.and_(moved, b.i64(_BINS - 1))
 
-    def position(self, words):
-        return words[1] if self.n_words == 2 else self.b.and_(words[0], self.b.i64(0xFFFFFFFF))
+    def is_before(self, words, others):
+        """Whether the first belongs before the second, which came first. In one word, positions tell equal keys."""
+        return self.b.cmp("ult", words[0], others[0])
 
-    def is_after(self, words, others):
-        """Whether the first belongs behind the second, of which it came before."""
-        return self.b.cmp("ult", others[0], words[0])
+    def copy(self, source, target, count):
+        with self.b.loop(0, count, 1) as k:
+            self.store(self.load(source, k), target, k)
+
+    def write(self, base, positions, count):
+        with self.b.loop(0, count, 1) as k:
+            self.b.store(self.position(self.load(base, k)), self.b.offset(positions, k, 8))
 
 
-def _insert(b, records, elements, positions, flips):
-    """Each element moves down as long as a larger one is before it."""
-    with b.loop(0, records.n, 1) as k:
-        words = records.made(elements, k, flips)
-        ask, move, found = (b.label(s) for s in ("ask", "move", "found"))
-        before = b.block
+# --- the first k ------------------------------------------------------------------------------------------------------
+class _Buffer:
+    """The records that may be among the first k of a row: how many, and the key that others must come before."""
+
+    def __init__(self, b, element, keys, scratch, k, sort):
+        self.b, self.keys, self.scratch, self.k, self.sort = b, keys, scratch, k, sort
+        self.records = _Records(b, element)
+        self.length = b.add(k, b.intrinsic("smax", k, b.i64(_LEAST_ROOM)))
+        self.second = b.offset(scratch, b.mul(self.length, b.i64(self.records.size)), 1)
+        self.count, self.bound = b.alloca(I64), b.alloca(I64)
+
+    def fill(self, elements):
+        """The first elements of a row, which come in whatever they are."""
+        b, records = self.b, self.records
+        with b.loop(0, self.length, 1) as j:
+            records.store(records.made(self.keys, elements, j), self.scratch, j)
+        b.store(self.length, self.count)
+        self.keep_first()
+
+    def keep_first(self):
+        b, records = self.b, self.records
+        found = b.call(PTR, self.sort, [self.scratch, self.second, b.load(self.count, I64)])
+        with b.when(b.emit(I1, f"icmp ne {found}, {self.scratch.name}")):
+            records.copy(found, self.scratch, self.k)
+        b.store(self.k, self.count)
+        last = records.load(self.scratch, b.sub(self.k, b.i64(1)))
+        b.store(records.key(last), self.bound)
+
+    def look_at(self, elements, start, count, lanes):
+        """A vector of elements, of which nearly always none comes in."""
+        b, keys = self.b, self.keys
+        t, mask = Type(keys.element.element, lanes), b.lane_mask(0, count, lanes)
+        found = keys.of(b.load(b.offset(elements, start, keys.size), t, mask))
+        bound = b.load(self.bound, I64)
+        narrow = b.emit(Type("i32"), f"trunc {bound} to i32") if keys.size == 4 else bound
+        hits = b.and_(b.cmp("ult", found, b.splat(narrow, lanes)), mask)
+        bits = b.emit(I64, f"zext {b.emit(Type(f'i{lanes}'), f'bitcast {hits} to i{lanes}')} to i64")
+        ask, add, done = (b.label(s) for s in ("ask", "add", "done"))
+        some, left = b.label("some"), Reg(b.fresh("left"), I64)
+        b.branch_if(b.cmp("ne", bits, b.i64(0)), some, done)
+        b.start(some)
+        count = b.load(self.count, I64)
+        b.branch(add)
+        b.start(add)
+        head, at = len(b.lines), Reg(b.fresh("at"), I64)
+        k = b.add(start, self.first_bit(left))
+        self.records.store(self.records.made(keys, elements, k), self.scratch, at)
+        rest, following = b.and_(left, b.sub(left, b.i64(1))), b.add(at, b.i64(1))
+        b.branch_if(b.cmp("ne", rest, b.i64(0)), add, ask)
+        b.lines[head:head] = [
+            f"  {left.name} = phi i64 [ {bits.name}, %{some} ], [ {rest.name}, %{add} ]",
+            f"  {at.name} = phi i64 [ {count.name}, %{some} ], [ {following.name}, %{add} ]",
+        ]
+        b.start(ask)
+        b.store(following, self.count)
+        with b.when(b.cmp("lt", b.sub(self.length, b.i64(lanes)), following)):
+            self.keep_first()
+        b.branch(done)
+        b.start(done)
+
+    def first_bit(self, bits):
+        """The number of the lowest bit that is set."""
+        b = self.b
+        b.module.declare("llvm.cttz.i64", I64, [I64, I1])
+        return b.emit(I64, f"call i64 @llvm.cttz.i64({bits}, i1 true)")
+
+
+# --- sorting records --------------------------------------------------------------------------------------------------
+def _emit_sort(module, element):
+    """Define `ptr @sort_ELEMENT(first, second, m)`, which sorts the m records at `first` with the help of as much other
+    memory, and returns where of the two they are; returns its name."""
+    b = Builder(
+        module, f"sort_{element}", [("first", PTR), ("second", PTR), ("m", I64)], result=PTR, linkage="internal"
+    )
+    first, second, m = b.arguments
+    records = _Records(b, element)
+    bins, here, there = b.alloca(I64, records.digits * _BINS), b.alloca(PTR), b.alloca(PTR)
+    b.store(first, here)
+    b.store(second, there)
+    few = b.cmp("lt", m, b.i64(_FEW + 1))
+    with b.when(few):
+        _insert(b, records, first, m)
+    with b.when(b.not_(few)):
+        _count_digits(b, records, bins, here, there, m)
+    b.finish(b.load(here, PTR))
+    return b.name
+
+
+def _insert(b, records, base, m):
+    """Each record moves down as long as one that belongs behind it is before it."""
+    with b.loop(1, m, 1) as k:
+        words = records.load(base, k)
+        ask, compare, move, found = (b.label(s) for s in ("ask", "compare", "move", "found"))
+        before, at = b.block, Reg(b.fresh("at"), I64)
         b.branch(ask)
         b.start(ask)
-        at = Reg(b.fresh("at"), I64)
         head = len(b.lines)
-        one_down = b.sub(at, b.i64(1))
-        b.branch_if(b.cmp("lt", b.i64(0), at), move, found)
+        down = b.sub(at, b.i64(1))
+        b.branch_if(b.cmp("lt", b.i64(0), at), compare, found)
+        b.start(compare)
+        other = records.load(base, down)
+        b.branch_if(records.is_before(words, other), move, found)
         b.start(move)
-        other = records.load(records.first, one_down)
-        shift, stop = b.label("shift"), found
-        b.branch_if(records.is_after(other, words), shift, stop)
-        b.start(shift)
-        records.store(other, records.first, at)
+        records.store(other, base, at)
         b.branch(ask)
-        b.lines.insert(head, f"  {at.name} = phi i64 [ {k.name}, %{before} ], [ {one_down.name}, %{shift} ]")
+        b.lines.insert(head, f"  {at.name} = phi i64 [ {k.name}, %{before} ], [ {down.name}, %{move} ]")
         b.start(found)
-        records.store(words, records.first, at)
-    _write(b, records, records.first, positions)
+        records.store(words, base, at)
 
 
-def _count_digits(b, records, elements, positions, flips, bins, places):
-    """`bins`: room for how often each digit occurs in each pass; `places`: for where records are and where they go."""
-    n = records.n
+def _count_digits(b, records, bins, here, there, m):
+    """`bins`: room for how often each digit occurs in each pass; `here`, `there`: words that say where records are, and
+    where they can go."""
     with b.loop(0, records.digits * _BINS, 8) as k:
         b.store(b.const(0, Type("i64", 8)), b.offset(bins, k, 8))
-    with b.loop(0, n, 1) as k:
-        words = records.made(elements, k, flips)
-        records.store(words, records.first, k)
+    given = b.load(here, PTR)
+    with b.loop(0, m, 1) as k:
+        words = records.load(given, k)
         for d in range(records.digits):
             count = b.offset(bins, b.add(records.digit(words, d), b.i64(d * _BINS)), 8)
             b.store(b.add(b.load(count, I64), b.i64(1)), count)
-    here, there = places, b.offset(places, 1, 8)
-    b.store(records.first, here)
-    b.store(records.second, there)
     with b.loop(0, records.digits, 1) as d:
         table = b.offset(bins, b.mul(d, b.i64(_BINS)), 8)
         source, target = b.load(here, PTR), b.load(there, PTR)
         first = records.digit(records.load(source, b.i64(0)), d)
-        differ = b.cmp("ne", b.load(b.offset(table, first, 8), I64), n)
-        with b.when(differ):
-            _scatter(b, records, table, source, target, d)
+        with b.when(b.cmp("ne", b.load(b.offset(table, first, 8), I64), m)):
+            _scatter(b, records, table, source, target, d, m)
             b.store(target, here)
             b.store(source, there)
-    _write(b, records, b.load(here, PTR), positions)
 
 
-def _scatter(b, records, table, source, target, d):
+def _scatter(b, records, table, source, target, d, m):
     """One pass: where each digit begins, then every record to the next place of its digit."""
     with b.loop(0, _BINS, 1, [b.i64(0)]) as (k, running):
         place = b.offset(table, k, 8)
@@ -152,14 +292,9 @@ def _scatter(b, records, table, source, target, d):
         count = b.load(place, I64)
         b.store(total, place)
         running.next([b.add(total, count)])
-    with b.loop(0, records.n, 1) as k:
+    with b.loop(0, m, 1) as k:
         words = records.load(source, k)
         place = b.offset(table, records.digit(words, d), 8)
         at = b.load(place, I64)
         b.store(b.add(at, b.i64(1)), place)
         records.store(words, target, at)
-
-
-def _write(b, records, sorted_records, positions):
-    with b.loop(0, records.n, 1) as k:
-        b.store(records.position(records.load(sorted_records, k)), b.offset(positions, k, 8))

@@ -31,8 +31,8 @@ class Routine(Kernel):
 
     emit(module, element) defines `void @weft_STEM_ELEMENT(operands ..., result, rows, sizes ..., scratch)` for operands
     of that element type. Of the first operand's shape and the op's attributes, `sizes` gives the numbers after the
-    number of rows; of the element and the shape, `scratch_bytes` the memory that a thread needs; of the shape,
-    `cost_ns` a rough time.
+    number of rows; of the element, the shape and the attributes, `scratch_bytes` the memory that a thread needs, and
+    of the shape, `cost_ns` a rough time.
     """
 
     family = "library"

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from .. import dtypes
-from ..emit.sort import emit_argsort, scratch_bytes
+from ..emit.sort import argsort_scratch, buffer_length, emit_argsort, emit_top, top_scratch
 from ..kernels.library import Routine
 from . import samples
 from .arithmetic import maximum, sub
@@ -20,7 +20,7 @@ from .reduction import sum_
 from .samples import Sample
 from .source import zeros_like
 from .table import Meta, Op, OpError, register
-from .view import permute, reshape
+from .view import permute, reshape, slice_
 
 _CASES = (((5,), 0), ((2, 5), 1), ((5, 2), 0), ((2, 4, 3), 1))
 
@@ -46,37 +46,81 @@ def _cost_ns(shape):
     return 8.0 * prod(shape)
 
 
-sort_rows = register(
-    Op(
-        "sort_rows",
-        "routine",
-        lambda operands, attributes, default_float: _positions_like(operands, attributes),
-        compute_dtype=_with_keys,
-        vjp=(None,),
-        kernel=Routine("argsort", emit_argsort, lambda shape, a: (shape[-1], a["descending"]), scratch_bytes, _cost_ns),
-        samples=lambda: [Sample((samples.integers(d, (3, 5), 0, 4),), {"descending": d}) for d in (False, True)],
-        oracle=lambda torch, x, descending: torch.sort(x, descending=descending, stable=True).indices,
+def _rows(name, infer, kernel, **facts):
+    """Positions found in every row by a routine."""
+    return register(
+        Op(
+            name,
+            "routine",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            compute_dtype=_with_keys,
+            vjp=(None,),
+            kernel=kernel,
+            **facts,
+        )
     )
+
+
+sort_rows = _rows(
+    "sort_rows",
+    _positions_like,
+    Routine("argsort", emit_argsort, lambda shape, a: (shape[-1], a["descending"]), argsort_scratch, _cost_ns),
+    samples=lambda: [Sample((samples.integers(d, (3, 5), 0, 4),), {"descending": d}) for d in (False, True)],
+    oracle=lambda torch, x, descending: torch.sort(x, descending=descending, stable=True).indices,
+)
+# The first k of those positions, for k that is small beside the length of a row.
+top_rows = _rows(
+    "top_rows",
+    lambda operands, attributes: Meta((*operands[0].shape[:-1], attributes["k"]), dtypes.int64),
+    Routine(
+        "top", emit_top, lambda shape, a: (shape[-1], a["descending"], a["k"]), top_scratch, lambda s: 0.5 * prod(s)
+    ),
+    samples=lambda: [Sample((samples.integers(d, (3, 90), 0, 9),), {"descending": d, "k": 4}) for d in (False, True)],
+    oracle=lambda torch, x, descending, k: torch.sort(x, descending=descending, stable=True).indices[:, :k],
 )
 
 
-def _sorted_along(x, axis, descending):
+def _along(x, axis, positions_of):
+    """positions_of rows that lie along the axis."""
     if not x.shape:
-        return reshape(sort_rows(reshape(x, shape=(1,)), descending=descending), shape=())
+        return reshape(positions_of(reshape(x, shape=(1,))), shape=())
     if axis == len(x.shape) - 1:
-        return sort_rows(x, descending=descending)
+        return positions_of(x)
     axes = (*(k for k in range(len(x.shape)) if k != axis), axis)
-    found = sort_rows(permute(x, axes=axes), descending=descending)
-    return permute(found, axes=tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+    return permute(positions_of(permute(x, axes=axes)), axes=tuple(np.argsort(axes).tolist()))
 
 
 # Of every element along the axis, where it was; in order, equal ones as they were. NaN is the largest.
 argsort = alias(
     "argsort",
-    _sorted_along,
+    lambda x, axis, descending: _along(x, axis, lambda rows: sort_rows(rows, descending=descending)),
     vjp=(None,),
     samples=lambda: _axis_samples(descending=False)() + _axis_samples(descending=True)(),
     oracle=lambda torch, x, axis, descending: torch.sort(x, dim=axis, descending=descending, stable=True).indices,
+)
+
+
+def _first_along(x, axis, descending, k):
+    size = x.shape[axis] if x.shape else 1
+    if k > 0 and 2 * buffer_length(k) <= size:
+        return _along(x, axis, lambda rows: top_rows(rows, descending=descending, k=k))
+    found = argsort(x, axis=axis, descending=descending)
+    kept = tuple((0, 1, k if a == axis else d) for a, d in enumerate(x.shape))
+    return slice_(found, spec=kept) if x.shape else found
+
+
+# The first k of those positions.
+first_positions = alias(
+    "first_positions",
+    _first_along,
+    vjp=(None,),
+    samples=lambda: (
+        [Sample((samples.integers(0, (3, 90), 0, 9),), {"axis": 1, "descending": True, "k": k}) for k in (2, 60)]
+        + [Sample((samples.integers(1, (90, 3), 0, 9),), {"axis": 0, "descending": False, "k": 5})]
+    ),
+    oracle=lambda torch, x, axis, descending, k: torch.sort(
+        x, dim=axis, descending=descending, stable=True
+    ).indices.narrow(axis, 0, k),
 )
 
 

@@ -162,7 +162,7 @@ def run_routine(op, arrays, attributes, out):
     if function is None:
         types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * (len(sizes) + 1), _POINTER]
         function = _functions[key] = ctypes.PYFUNCTYPE(None, *types)(_address_of_rows(*key))
-    scratch = np.empty(kernel.scratch_bytes(element, shape), np.uint8)
+    scratch = np.empty(kernel.scratch_bytes(element, shape, attributes), np.uint8)
     addresses = map(address_of, (*arrays, out))
     function(*addresses, prod(shape[:-1]), *sizes, address_of(scratch))
     return out
