@@ -56,7 +56,7 @@ def run_checked(node, run):
 
 
 def _check(node, results):
-    for k, gradient in enumerate(results):
+    for k, gradient in enumerate(results or ()):
         if isinstance(gradient, Tensor) and np.isnan(gradient.array).any():
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {k}th output.")
 

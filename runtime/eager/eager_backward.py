@@ -297,7 +297,7 @@ def contribute(pending: Dict, waiting: List, leaves: Dict, edge: Tuple, cotangen
         if type(target) is AccumulateGrad:
             pending[target] = [cotangent]
             leaves[target] = None
-        elif is_subtype(type(target), Node) != 0:
+        elif is_subtype(type(target), Node) != 0 and type(cast(NodeObject, target).sequence) is int:
             pending[target] = [cotangent]
             wait(waiting, target)
         else:

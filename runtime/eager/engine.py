@@ -6,6 +6,7 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 
 from bisect import insort
 from functools import partial
+from operator import attrgetter
 
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.view import clone
@@ -24,6 +25,8 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     are returned in order (None where nothing arrives), and no .grad changes. within: ids of the nodes that run; by
     default those that lead to a wanted edge.
     """
+    if wanted is not None:
+        wanted = [node.inner_edge(index) for node, index in wanted]
     captured = {} if wanted is None else {(id(node), index): None for node, index in wanted}
     relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
     before, around = state.grad_enabled, state.sweep
@@ -43,11 +46,11 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
 class Sweep:
     """A backward pass in flight: what hooks may ask about it. `around` is the pass in which it began."""
 
-    __slots__ = ("roots", "wanted", "relevant", "around", "callbacks", "reachable")
+    __slots__ = ("roots", "wanted", "relevant", "around", "callbacks", "reachable", "calls")
 
     def __init__(self, roots, wanted, relevant, around):
         self.roots, self.wanted, self.relevant, self.around = roots, wanted, relevant, around
-        self.callbacks, self.reachable = [], None
+        self.callbacks, self.reachable, self.calls = [], None, None
 
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
@@ -55,6 +58,12 @@ class Sweep:
             self.reachable = {id(n) for n in _behind(self.roots)}
         wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
         return id(node) in self.reachable and wanted
+
+    def has_relatives(self, call):
+        """Whether nodes of other calls of the same family take part (closed.py)."""
+        if self.calls is None:
+            self.calls = [node for node in _behind(self.roots) if node.is_call]
+        return any(node is not call and node.family is call.family for node in self.calls)
 
 
 def queue_callback(function):
@@ -145,6 +154,8 @@ def _take_one(pending, queue, walked, retain_graph, create_graph, captured, rele
     sums = _sums_before(pending, node) if node.summed else None
     # No name for the results: what a name holds too, a leaf would have to copy.
     _pass_on(pending, queue, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured)
+    if node.stands_for is not None:
+        _go_on_in_nodes(pending, queue, node, cotangents, sums or {}, relevant, captured or {})
 
 
 def _sums_before(pending, node):
@@ -158,8 +169,21 @@ def _sums_before(pending, node):
     return sums
 
 
+def _go_on_in_nodes(pending, queue, node, cotangents, sums, relevant, captured):
+    """A node has not run, because others have taken its place meanwhile."""
+    for k, arrived in sums.items():
+        _contribute(pending, queue, *node.ends[k], arrived)
+    if relevant is not None:
+        for made in sorted(_behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
+            if any(e is not None and (id(e[0]) in relevant or (id(e[0]), e[1]) in captured) for e in made.edges):
+                relevant.add(id(made))
+    for edge, cotangent in zip(node.stands_for, cotangents):
+        if cotangent is not None and (relevant is None or id(edge[0]) in relevant):
+            _contribute(pending, queue, *edge, cotangent)
+
+
 def _pass_on(pending, queue, node, cotangents, relevant, captured):
-    for edge, cotangent in zip(node.edges, cotangents):
+    for edge, cotangent in zip(node.edges, cotangents or ()):
         if edge is None or cotangent is None:
             continue
         if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
@@ -180,13 +204,11 @@ def _run(node, cotangents, sums, retain_graph, create_graph):
             ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph a "
             "second time or if you need to access saved tensors after calling backward."
         )
-    if sums:
-        results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph, sums=sums)
-    elif node.n_outputs == 1:
+    if node.n_outputs == 1 and not node.is_call:
         results = node.run(cotangents[0]) if cotangents[0] is not None else [None] * len(node.edges)
     else:
-        results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph)
-    if node.hooks:
+        results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph, sums=sums)
+    if node.hooks and results is not None:
         results = _after(node, results, cotangents)
     if not retain_graph:
         node.release()
@@ -224,6 +246,8 @@ def _with_hooks(node, cotangents, of_tensors):
 
 
 def _contribute(pending, queue, node, index, cotangent):
+    if node.stands_for is not None:
+        node, index = node.stands_for[index]
     slots = pending.get(node)
     if slots is None:
         slots = pending[node] = [None] * node.n_outputs
@@ -261,6 +285,7 @@ class Queue:
 
 def accumulating_into(roots, wanted):
     """ids of the nodes that run where gradients are added to the .grad of what these edges belong to, and no other."""
+    wanted = [node.inner_edge(index) for node, index in wanted]
     return _leading_to(roots, wanted) | {id(node) for node, _ in wanted}
 
 

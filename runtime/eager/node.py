@@ -35,7 +35,9 @@ class BaseNode:
 
     __slots__ = ("edges", "sequence", "hooks", "pre_hooks", "retained", "__weakref__")
     n_outputs = 1
+    is_call = False  # whether it stands for a compiled call
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
+    stands_for = None  # edges of the nodes that have taken its place (closed_nodes.py)
 
     def __init__(self, edges):
         self.edges = edges
@@ -48,6 +50,10 @@ class BaseNode:
     def next_functions(self):
         """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
         return tuple((None, 0) if e is None else shown(e) for e in self.edges)
+
+    def inner_edge(self, index):
+        """Where the gradient of an output arrives."""
+        return (self, index)
 
     def name(self):
         return type(self).__name__

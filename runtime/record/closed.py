@@ -7,13 +7,12 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 
 import weakref
 
-from ..eager import engine
-from ..eager.gate import apply_eagerly
 from ..eager.node import BaseNode, Node, Saved, _check_version, edge_of
 from ..programs.program import load_backward
-from ..state.modes import frame_hidden, grad_mode, state
+from ..state.modes import state
 from ..state.tensor import Tensor, register_reader, storage_of
 from . import closed_again, frame_autograd
+from .closed_nodes import leading_to, values_of_gradients, values_of_steps
 from .frame_changes import owner_of
 
 
@@ -30,10 +29,6 @@ def close_graph(frame, needed):
             tensors[vid]._call_node = node
 
 
-RUN_AGAIN = (
-    "a compiled call cannot be differentiated this way: it would have to run again, but {reason}. Call the undecorated "
-    "function instead."
-)
 SILENT_CHANGE = (
     "a tensor that the backward of a compiled call reads, {dtype}{shape}, was changed through .data after the call. "
     "Eager mode would go on with what it finds there; a compiled call cannot, since it computes again what it has not "
@@ -68,6 +63,7 @@ class CallNode(BaseNode):
     """One call: output k is needed.differentiable[k]; edges lead to the inputs that get gradients."""
 
     released = False
+    is_call = True
 
     __slots__ = (
         "frame",
@@ -77,15 +73,16 @@ class CallNode(BaseNode):
         "versions",
         "changes",
         "watched",
-        "settled",
         "kept",
         "written",
         "saved",
         "freed",
         "freed_steps",
         "present",
-        "rerun_values",
-        "has_left",
+        "ends",
+        "stands_for",
+        "values",
+        "again",
         "summed",
     )
 
@@ -101,7 +98,6 @@ class CallNode(BaseNode):
         self.changes = {v: n for v, t in read if (n := t.silent_changes())}
         roots = [frame.tensors[frame.roots[v]] for v in frame.versioned]
         self.watched = [t.watch() for t in roots if t is not None and t._data is not None]
-        self.settled = False
         register_reader(self)
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
@@ -109,8 +105,9 @@ class CallNode(BaseNode):
         self.freed = FreedNode(frame)
         self.freed_steps = set()
         self.present = ()
-        self.rerun_values = None
-        self.has_left = False  # whether a result has got a node of its own
+        self.ends = self.edges
+        self.stands_for = self.values = None  # edges of the results, and all values, once the call has nodes
+        self.again = None  # (node, cotangents, numbers of the gradients) if it has differentiated another call
         # Positions of the edges whose contributions the call adds up itself.
         self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
 
@@ -121,45 +118,47 @@ class CallNode(BaseNode):
         return frame_autograd.StepNode(self.frame, self.needed.differentiable[index])
 
     def edge_for(self, vid):
-        if self.has_left and self.rerun_values is not None and vid in self.needed.differentiable:
-            # It may be computed from the result that has left, whose node has to see what comes from here.
-            return edge_of(self.rerun_values[vid])
         if vid in self.needed.differentiable:
-            return (self, self.needed.differentiable.index(vid))
+            return self.edge_at(self.needed.differentiable.index(vid))
         # One for each use: cotangents of several results would be added up in one, and may have different shapes.
         return (FreedNode(self.frame), 0)
+
+    def edge_at(self, index):
+        return (self, index) if self.stands_for is None else self.stands_for[index]
+
+    def inner_edge(self, index):
+        """Where the whole gradient of a result arrives, with what other results contribute to it."""
+        differentiable = self.needed.differentiable
+        vid, others = differentiable[index], differentiable[:index] + differentiable[index + 1 :]
+        if any(self.frame.steps[k].first == vid for k in frame_autograd.reach(self.frame, others)[0]):
+            self.open("the gradient of a result that others were computed from")
+        return self.edge_at(index)
 
     def output_index(self, tensor):
         return self.needed.differentiable.index(tensor._vid)
 
-    def run(self, cotangent):
-        return self.run_all([cotangent])
-
-    def run_all(self, cotangents, create_graph=None, retain_graph=False, sums=None):
-        """Cotangents of the inputs, by the compiled program or, where it cannot, by running the steps again.
+    def run_all(self, cotangents, create_graph, retain_graph, sums=None):
+        """Cotangents of the inputs, by the compiled program; None if it cannot, and the call has gone over to nodes.
 
         sums: position of an edge -> what other nodes have contributed there. Its cotangent goes on from that, so that
         the order of additions is that of eager mode.
         """
-        if create_graph is None:
-            create_graph = state.grad_enabled
         self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
         self._check_freed()
-        if self.settled:
-            reason = "backward after a change through .data of what the call has read"
-            return self._through_nodes(cotangents, sums, create_graph, reason)
         self._check_unchanged()
         if create_graph:
-            return self._through_nodes(cotangents, sums, True, "backward with create_graph=True")
+            found = None if sums or not retain_graph else self._gradients_again(cotangents)
+            return self.open("backward with create_graph=True") if found is None else found
+        if self._meets_relatives():
+            return self.open("second derivatives that meet others of the same call")
         reached = self.frame.last_program.meta["reached"]
         sums_of = {reached[k]: s for k, s in (sums or {}).items()}
         program = self._program(tuple(sums_of))
         if program is None:
-            return self._through_nodes(cotangents, sums, False, "backward of some of several results")
+            return self.open("backward of some of several results")
         sources = program.meta["sources"]
         if self.saved is None and any(kind == "saved" for kind, _ in sources):
-            reason = "second backward of a result that had nothing to free"
-            return self._through_nodes(cotangents, sums, False, reason)
+            return self.open("second backward of a result that had nothing to free")
         arrays = [self._source(kind, k, cotangents, sums_of) for kind, k in sources]
         found = dict(zip(program.meta["reached"], program.call(arrays, self.frame.numbers)))
         return [Tensor(found[v]) if v in found else sums_of.get(v) for v in reached]
@@ -180,9 +179,9 @@ class CallNode(BaseNode):
         for vid, step in known[self.present].items():
             if vid in overwritten:
                 frame_autograd.raise_overwritten(self.frame, vid, step)
-            self._check(roots.get(vid, vid), vid not in self.frame.versioned)
+            self.check(roots.get(vid, vid), vid not in self.frame.versioned)
 
-    def _check(self, vid, has_version=True):
+    def check(self, vid, has_version=True):
         saved = self.kept.get(vid) or self.written.get(vid)
         if saved is None:
             tensor = self.externals.get(vid)
@@ -230,79 +229,66 @@ class CallNode(BaseNode):
 
     def release(self):
         """Free what the backward of the results that just ran has used, as the nodes of eager mode would."""
-        freed = self._frees(self.present) - self.freed_steps
-        self.freed_steps |= freed
-        if self.settled:
-            self._free(self.rerun_values, freed)
-        else:
-            self.rerun_values = None
+        if self.stands_for is not None:
+            return
+        self.freed_steps |= self._frees(self.present)
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
-            self.saved, self.kept, self.rerun_values = None, {}, None
+            self.saved, self.kept = None, {}
             self.frame.arrays = {}
 
-    # --- memory that changes through .data ------------------------------------------------------------------------
+    # --- nodes (closed_nodes.py) ----------------------------------------------------------------------------------
+    def open(self, reason=None):
+        """Go over to nodes."""
+        if self.stands_for is not None:
+            return
+        if reason is not None:
+            self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
+        values = values_of_steps(self) if self.again is None else values_of_gradients(self)
+        self.edges = tuple(edge_of(values[v]) for v in self.needed.differentiable)
+        self.values, self.stands_for = values, self.edges
+
+    def _gradients_again(self, cotangents):
+        """What goes to the inputs, with a history, by a compiled call; None if that must be found by nodes."""
+        if self.written or self._meets_relatives():
+            return None
+        steps = leading_to(self.frame, self.needed.differentiable, self.externals)
+        for vid in {k for step in steps for k in step.operands if k in self.externals}:
+            self.check(vid)
+        return closed_again.gradients(self, steps, cotangents)
+
+    @property
+    def family(self):
+        """The call that this one is a derivative of, of whatever order."""
+        return self if self.again is None else self.again[0].family
+
+    def _meets_relatives(self):
+        """Whether other derivatives of the same call, or that itself, take part in the backward pass: they have
+        computed the same values each for itself, and contributions to these would not meet."""
+        if self.again is None:
+            return False
+        return self.again[0].stands_for is not None or state.sweep.has_relatives(self)
+
     def before_silent_change(self, tensor):
         """The memory of a tensor is about to change without a version that tells. Eager nodes go on with what they find
         there, so from now on this call has such nodes: what they have saved is computed before the change."""
         owner = owner_of(tensor._data)
-        if self.settled or all(owner_of(array) != owner for array in self.frame.arrays.values()):
+        if all(owner_of(array) != owner for array in self.frame.arrays.values()):
             return
         try:
-            self._rerun()
+            self.open()
         except RuntimeError:
             # The check before a backward will tell what cannot be done.
             return
-        self.settled = True
-
-    # --- eager once more ------------------------------------------------------------------------------------------
-    def _through_nodes(self, cotangents, sums, create_graph, reason):
-        if create_graph and not (sums or self.written or self.settled):
-            steps = _leading_to(self.frame, self.needed.differentiable, self.externals)
-            for vid in {k for step in steps for k in step.operands if k in self.externals}:
-                self._check(vid)
-            found = closed_again.gradients(self, steps, cotangents)
-            if found is not None:
-                return found
-        self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
-        values = self._rerun()
-        roots = [(self.edges[k], before) for k, before in (sums or {}).items()]
-        roots += [(edge_of(values[v]), c) for v, c in zip(self.needed.differentiable, cotangents) if c is not None]
-        within = {id(x._node) for v, x in values.items() if v not in self.externals}
-        return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=self.edges, within=within)
-
-    def _rerun(self):
-        """The results and what they were computed from as eager tensors with their own nodes."""
-        if self.rerun_values is None:
-            if self.frame.rewritten:
-                raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
-            metas = self.frame.metas
-            written = {v: saved.tensor for v, saved in self.written.items() if not metas[v].history}
-            given = {**self.externals, **written}
-            steps = _leading_to(self.frame, self.needed.differentiable, given)
-            for vid in {k for step in steps for k in step.operands if k in given}:
-                self._check(vid)
-            with frame_hidden(self.frame.default_dtype), grad_mode(state.grad_enabled):
-                self.rerun_values = _run_again(self.frame, steps, given, self.kept)
-            self._free(self.rerun_values, self.freed_steps)
-        return self.rerun_values
-
-    def _free(self, values, indices):
-        for index in indices:
-            node = values[self.frame.steps[index].first]._node
-            # Leaves may have stopped requiring gradients since.
-            if node is not None:
-                node.release()
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""
         if tensor._vid not in self.needed.differentiable:
             self.freed.use_nodes(tensor)
-        values = self._rerun()
-        stand_in, values[tensor._vid] = values[tensor._vid], tensor
+        self.open()
+        stand_in, self.values[tensor._vid] = self.values[tensor._vid], tensor
         tensor._node, tensor._frame, tensor._call_node = stand_in._node, None, None
-        self.has_left = True
         # Eager nodes have saved the tensor itself, whose memory the user may replace.
-        for saved in [s for x in values.values() if isinstance(x._node, Node) for s in x._node.operands]:
+        for saved in [s for x in self.values.values() if isinstance(x._node, Node) for s in x._node.operands]:
             if saved.__class__ is Saved and saved.tensor is stand_in:
                 saved.tensor = tensor
 
@@ -327,47 +313,6 @@ def _written(frame, externals):
     """number -> tensor from outside that holds the value since the call has changed it, with the version it has now."""
     tensors = {new: externals[origin] for new, origin in frame.same.items() if origin in externals}
     return {v: Saved(tensor) for v, tensor in {**tensors, **frame.changed_leaves}.items() if v not in frame.overwritten}
-
-
-def _leading_to(frame, vids, given):
-    """The op steps that the values are computed by from the given ones, in order."""
-    wanted, steps = set(vids), []
-    for step in reversed(frame.steps):
-        if frame_autograd.is_op(step) and step.first in wanted and step.first not in given:
-            steps.append(step)
-            wanted.update(step.operands)
-    return steps[::-1]
-
-
-def _run_again(frame, steps, given, kept):
-    values = dict(given)
-    for step in steps:
-        numbers = iter(frame.numbers[step.first_number :])
-        operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
-        state.grad_enabled = step.grad_enabled
-        values[step.first] = apply_eagerly(step.op, operands, step.attributes)
-        if step.first in kept and values[step.first]._base is None:
-            _take_memory(values[step.first], kept[step.first].tensor)
-    return values
-
-
-def _take_memory(tensor, result):
-    """What is computed again takes the memory of the first result, which its user sees and may change."""
-    tensor._data, tensor._storage = result._data, result._storage
-    out = getattr(tensor._node, "out", None)
-    if out is not None:
-        out.tensor._data, out.tensor._storage, out.version = result._data, result._storage, result._version
-
-
-def _value(frame, values, vid):
-    """A value made by an op before, or by a backward or an update of the call if it was kept."""
-    if vid not in values:
-        if vid not in frame.arrays:
-            raise RuntimeError(
-                RUN_AGAIN.format(reason="a gradient or an updated tensor it computed on the way is gone")
-            )
-        values[vid] = Tensor(frame.arrays[vid])
-    return values[vid]
 
 
 def _contiguous(cotangent):

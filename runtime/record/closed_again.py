@@ -7,7 +7,7 @@ then inside a compiled call, whose results can be differentiated like those of a
 from ..eager import engine
 from ..eager.gate import apply
 from ..eager.node import edge_of
-from ..state.modes import state
+from ..state.modes import state, watching
 
 TIMES_BEFORE = 6
 _compile = None
@@ -22,7 +22,7 @@ def set_compile(function):
 def gradients(node, steps, cotangents):
     """Cotangents of a CallNode's edges, with a history; None if they must be found by its eager nodes."""
     frame = node.frame
-    if state.frame is not None or _compile is None or node.rerun_values is not None or node.freed_steps:
+    if state.frame is not None or _compile is None or watching or node.freed_steps:
         return None
     # Hooks of what the gradients are for are called by the pass around this.
     if frame.rewritten or any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in node.edges):
@@ -43,9 +43,25 @@ def gradients(node, steps, cotangents):
     before = state.grad_enabled, state.default_dtype
     state.grad_enabled, state.default_dtype = True, frame.default_dtype
     try:
-        return times([node.externals[v] for v in read], given, numbers)
+        found = times([node.externals[v] for v in read], given, numbers)
     finally:
         state.grad_enabled, state.default_dtype = before
+    return found if _is_told(node, cotangents, found) else None
+
+
+def _is_told(node, cotangents, found):
+    """Whether the call that has made these gradients knows whose they are, or they have no history."""
+    made = [x for x in found if x is not None and x._requires_grad]
+    if not made:
+        return True
+    frame = made[0]._frame
+    if frame is None or any(x._frame is not frame or x._node is not None for x in made):
+        return False
+    call = getattr(made[0], "_call_node", None) or frame
+    if not hasattr(call, "again"):
+        return False
+    call.again = node, cotangents, [None if x is None else x._vid for x in found]
+    return True
 
 
 def _again(steps, read, present, reached):

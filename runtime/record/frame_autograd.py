@@ -12,7 +12,7 @@ from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
 from ..eager import engine
 from ..eager.gate import apply_inplace
-from ..eager.node import BaseNode, Node, Saved, listed, named, needs_of, shown
+from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, needs_of, shown
 from ..eager.node import edge_of as edge_of_tensor
 from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from ..state.modes import state
@@ -178,10 +178,11 @@ def _closed_node(frame):
 
 def keep_history(frame, tensor):
     """A result is about to leave its finished call."""
-    node = _closed_node(frame).edge_for(tensor._vid)[0]
-    if not node.released:
+    closed = _closed_node(frame)
+    node = closed.edge_for(tensor._vid)[0]
+    if closed.stands_for is not None or not node.released:
         try:
-            node.use_nodes(tensor)
+            closed.use_nodes(tensor)
             return
         except RuntimeError:
             # What it was computed from has changed since. Its backward may need none of that.
@@ -217,9 +218,8 @@ class StepNode(BaseNode):
     def _shown(self, vid):
         if self.frame.metas[vid].history:
             return StepNode(self.frame, vid), 0
-        edge = self.frame.edge_out(vid)
-        # A leaf from which requires_grad was taken since then has none.
-        return (None, 0) if edge is None else shown(edge)
+        # A leaf from which requires_grad was taken since then keeps its edge, as nodes of eager mode do.
+        return shown(self.frame.edge_out(vid) or leaf_edge(self.frame.leaf(vid)))
 
     def register_hook(self, hook):
         raise NotImplementedError(

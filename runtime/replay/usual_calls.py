@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.ops.arithmetic import add
 from ..eager.gate import apply_inplace
-from ..eager.node import edge_of, next_sequence
+from ..eager.node import edge_of, leaf_edge, next_sequence
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record import frame_autograd
 from ..record.closed import CallNode
@@ -138,12 +138,12 @@ class ReplayedCall:
 
     __slots__ = (
         "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-        "__weakref__",
+        "again", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, outside, tensors):
         """Of a call whose program is about to run, and whose values are these tensors."""
-        self.outside, self.frame, self.node, self.freed = outside, None, None, False
+        self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
         self.inputs = [tensors[vid] for vid in outside.inside]
         self.arrays = [tensor._data for tensor in self.inputs]
         self.kept = [_storage(tensors[vid]) for vid in outside.kept]
@@ -235,7 +235,9 @@ class ReplayedCall:
         frame.entered = [
             (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=_first)
         ]
-        frame.outer_edges = {v: edge_of(outside.leaf(self, k)) for k, v in enumerate(outside.reached)}
+        leaves = {v: outside.leaf(self, k) for k, v in enumerate(outside.reached)}
+        # Gradients go to a leaf also if requires_grad has been taken from it since.
+        frame.outer_edges = {v: edge_of(leaf) or leaf_edge(leaf) for v, leaf in leaves.items()}
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
@@ -248,6 +250,7 @@ class ReplayedCall:
         versions = dict(zip(map(id, (*outside.watched, *self.inputs)), (*watched, *inside)))
         for saved in node.written.values():
             saved.version = versions[id(saved.tensor)]
+        node.again = self.again
         if self.freed:
             node.present = outside.needed.differentiable
             node.release()

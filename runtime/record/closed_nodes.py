@@ -1,0 +1,145 @@
+"""A finished compiled call that goes over to the nodes eager mode would have made: its steps are run once more.
+
+From then on the call's own node is no more than a name for them. What arrives at one of its outputs goes to the node of
+that value at once (engine.py), so all contributions meet where they meet in eager mode, in its order.
+"""
+
+import math
+
+from ..eager import engine
+from ..eager.gate import apply_eagerly
+from ..eager.node import edge_of, next_sequence
+from ..eager.saved_hooks import with_history
+from ..state.modes import frame_hidden, grad_mode, state
+from ..state.tensor import Tensor
+from . import frame_autograd
+
+RUN_AGAIN = (
+    "a compiled call cannot be differentiated this way: it would have to run again, but {reason}. Call the undecorated "
+    "function instead."
+)
+
+
+class Between(int):
+    """The place in the order of nodes of one that stands for a part of a call: after all that was made before the call,
+    before the call's own node, and by rank among those of the call."""
+
+    def __new__(cls, call, rank):
+        place = super().__new__(cls, call)
+        place.rank = rank
+        return place
+
+    def _key(self):
+        return int(self), self.rank
+
+    def __eq__(self, other):
+        return self._key() == _key(other)
+
+    def __lt__(self, other):
+        return self._key() < _key(other)
+
+    def __gt__(self, other):
+        return self._key() > _key(other)
+
+    __hash__ = int.__hash__
+
+
+def _key(sequence):
+    return sequence._key() if isinstance(sequence, Between) else (sequence, math.inf)
+
+
+# --- the steps once more ----------------------------------------------------------------------------------------------
+def values_of_steps(node):
+    """number -> eager tensor with a node of its own, of the results of a call and what they were computed from."""
+    frame, metas = node.frame, node.frame.metas
+    if frame.rewritten:
+        raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
+    written = {v: saved.tensor for v, saved in node.written.items() if not metas[v].history}
+    given = {**node.externals, **written}
+    steps = leading_to(frame, node.needed.differentiable, given)
+    for vid in {k for step in steps for k in step.operands if k in given}:
+        node.check(vid)
+    first = next_sequence()
+    with frame_hidden(frame.default_dtype), grad_mode(state.grad_enabled):
+        values = _run_again(frame, steps, _as_they_were(node, given), node.kept)
+    _stand_at(values.values(), first, node.sequence)
+    free(frame, values, node.freed_steps)
+    return values
+
+
+def values_of_gradients(node):
+    """The same of a call that has computed the gradients of another one (closed_again.py), which goes over too."""
+    first, cotangents, numbers = node.again
+    first.open()
+    within = {id(x._node) for v, x in first.values.items() if v not in first.externals}
+    roots = [(edge, c) for edge, c in zip(first.stands_for, cotangents) if c is not None]
+    before = next_sequence()
+    with frame_hidden(node.frame.default_dtype):
+        found = engine.run(roots, retain_graph=True, create_graph=True, wanted=first.ends, within=within)
+    _stand_at(found, before, node.sequence)
+    return {v: x for v, x in zip(numbers, found) if v is not None}
+
+
+def leading_to(frame, vids, given):
+    """The op steps that the values are computed by from the given ones, in order."""
+    wanted, steps = set(vids), []
+    for step in reversed(frame.steps):
+        if frame_autograd.is_op(step) and step.first in wanted and step.first not in given:
+            steps.append(step)
+            wanted.update(step.operands)
+    return steps[::-1]
+
+
+def free(frame, values, indices):
+    """Release the nodes of these steps."""
+    for index in indices:
+        made = values.get(frame.steps[index].first)
+        if made is not None and made._node is not None:
+            made._node.release()
+
+
+def _as_they_were(node, given):
+    """Gradients go where they went when the call was made, also if requires_grad has been set or taken away since."""
+    edges = dict(zip(node.frame.last_program.meta["reached"], node.ends))
+    return {v: t if edge_of(t) == edges.get(v) else with_history(t, edges.get(v)) for v, t in given.items()}
+
+
+def _run_again(frame, steps, given, kept):
+    values = dict(given)
+    for step in steps:
+        numbers = iter(frame.numbers[step.first_number :])
+        operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
+        state.grad_enabled = step.grad_enabled
+        values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+        if step.first in kept and values[step.first]._base is None:
+            _take_memory(values[step.first], kept[step.first].tensor)
+    return values
+
+
+def _take_memory(tensor, result):
+    """What is computed again takes the memory of the first result, which its user sees and may change."""
+    tensor._data, tensor._storage = result._data, result._storage
+    out = getattr(tensor._node, "out", None)
+    if out is not None:
+        out.tensor._data, out.tensor._storage, out.version = result._data, result._storage, result._version
+
+
+def _value(frame, values, vid):
+    """A value made by an op before, or by a backward or an update of the call if it was kept."""
+    if vid not in values:
+        if vid not in frame.arrays:
+            raise RuntimeError(
+                RUN_AGAIN.format(reason="a gradient or an updated tensor it computed on the way is gone")
+            )
+        values[vid] = Tensor(frame.arrays[vid])
+    return values[vid]
+
+
+def _stand_at(tensors, first, place):
+    """Nodes behind the tensors that were made since `first` was next stand at that place, in their order."""
+    stack = [x._node for x in tensors if x is not None and x._node is not None]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node.sequence, Between) and node.sequence > first:
+            node.sequence = Between(place, node.sequence - first)
+            stack += [edge[0] for edge in node.edges if edge is not None]

@@ -1,0 +1,175 @@
+"""Finished compiled calls that go over to nodes: gradients that meet in the middle of a call meet as in eager mode."""
+
+import pytest
+from compiled_twin import leaf, twin
+
+import weft
+from weft.autograd import grad
+from weft.runtime.record.frame_autograd import StepNode
+
+INNERS = {
+    "one use": lambda h: h.sin(),
+    "two uses": lambda h: h.tanh() * h,
+    "a chain": lambda h: (h.tanh() * h.sin()).exp().sigmoid() * h,
+    "views": lambda h: (h.view(5, 1) * h[1:4]).tanh().sum(1),
+}
+
+
+def second_outside(f, x, w):
+    (g,) = grad(f((x * w).exp()).square().sum(), w, create_graph=True)
+    g.sum().backward()
+
+
+def second_of_a_leaf(f, x, w):
+    (g,) = grad(f(w).square().sum(), w, create_graph=True)
+    g.sum().backward()
+
+
+def loss_and_penalty(f, x, w):
+    loss = f(w).sum()
+    (g,) = grad(loss, w, create_graph=True)
+    (loss + g.square().sum()).backward()
+
+
+def penalty_at_an_argument_with_a_history(f, x, w):
+    h = (x * w).exp()
+    y = f(h)
+    (g,) = grad(y.sum(), h, create_graph=True)
+    (y.mean() + (g.norm() - 1.0).square()).backward()
+
+
+def penalty_alone(f, x, w):
+    (g,) = grad(f(w).sum(), w, create_graph=True)
+    g.square().sum().backward()
+
+
+def two_gradients_of_one_call(f, x, w):
+    y = f(x * w)
+    (g,) = grad(y.sum(), w, create_graph=True)
+    (h,) = grad(y[1:].mean(), w, create_graph=True)
+    (g.sum() + h.square().sum()).backward()
+
+
+def third(f, x, w):
+    (g,) = grad(f((x * w).exp()).square().sum(), w, create_graph=True)
+    (h,) = grad((g * g).sum(), w, create_graph=True)
+    (h * h).sum().backward()
+
+
+def third_of_the_call_alone(f, x, w):
+    (g,) = grad(f(w).sum(), w, create_graph=True)
+    (h,) = grad(g.sum(), w, create_graph=True)
+    (h * h + g).sum().backward()
+
+
+def backward_with_a_graph(f, x, w):
+    f(w).square().sum().backward(create_graph=True)
+    g, w.grad = w.grad, None
+    g.square().sum().backward()
+
+
+def second_after_requires_grad_was_taken(f, x, w):
+    y = f(x * w).square().sum()
+    w.requires_grad_(False)
+    y.backward(create_graph=True)
+
+
+@pytest.mark.parametrize("inner", INNERS.values(), ids=INNERS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        second_outside,
+        second_of_a_leaf,
+        loss_and_penalty,
+        penalty_at_an_argument_with_a_history,
+        penalty_alone,
+        two_gradients_of_one_call,
+        third,
+        third_of_the_call_alone,
+        backward_with_a_graph,
+        second_after_requires_grad_was_taken,
+    ],
+)
+def test_second_derivatives_through_a_call_have_the_bits_of_eager_mode(use, inner):
+    """Contributions to a value inside the call come from the call itself and from the gradients taken before."""
+
+    def scenario(compile):
+        f, x, w = compile(inner), weft.randn(5), leaf(5)
+        for _ in range(9):
+            w.grad = None
+            use(f, x, w)
+            yield w.grad
+            w.requires_grad_()
+
+    twin(scenario)()
+
+
+@twin
+def test_the_gradient_of_a_result_that_another_result_was_computed_from(compile):
+    """It was that of what came after the call alone: a wrong number, or an error that it was not used."""
+
+    @compile
+    def f(w):
+        t = w * 2.0
+        return t, t.tanh()
+
+    w = leaf(3)
+    for _ in range(6):
+        t, y = f(w)
+        yield grad(y.sum() + t.sum(), t)
+        t, y = f(w)
+        yield grad(y.sum(), [t, w])
+        t, y = f(w)
+        z = y.sum()
+        t.register_hook(lambda g: g * 2.0)
+        z.backward()
+        yield w.grad
+        t, y = f(w)
+        y.sum().backward(inputs=[t, w])
+        yield t.grad, w.grad
+
+
+@twin
+def test_a_hook_that_comes_after_the_use(compile):
+    """What was computed from a result knows its call; a hook on the result is called all the same."""
+    f, w, seen = compile(lambda w: (w.sin(), w.cos())), leaf(3), []
+    for _ in range(6):
+        s, c = f(w)
+        z = (s * c).sum()
+        s.register_hook(lambda g: seen.append(g.sum().item()))
+        z.backward()
+    yield seen, w.grad
+
+
+@twin
+def test_edges_to_a_leaf_from_which_requires_grad_was_taken(compile):
+    f, w = compile(lambda w: w.exp() * 2.0), leaf(3)
+    for _ in range(6):
+        w.requires_grad_()
+        y = f(w)
+        w.requires_grad_(False)
+        yield y.grad_fn.next_functions[0][0].next_functions[0][0].name()
+        yield [node if node is None else node.name() for node, _ in y.grad_fn.next_functions]
+        y.sum().backward()
+        yield y.grad_fn.next_functions[0][0].next_functions[0][0].name(), w.grad
+
+
+@twin
+def test_gradients_of_some_inputs_alone(compile):
+    """Nodes that lead to no gradient that is asked for do not run, whatever has changed."""
+    f, w, v, s = compile(lambda w, v, s: w.tanh() * (v * s)), leaf(3), leaf(3), weft.ones(3)
+    for _ in range(9):
+        y = f(w, v, s).exp().sum()
+        (g,) = grad(y, w, create_graph=True)
+        yield g, grad(g.sum(), [v, w])
+
+
+def test_the_backward_of_second_derivatives_alone_stays_compiled():
+    """Only where they meet others of the same call the call has to go over to nodes."""
+    f, w = weft.compile(lambda w: (w.tanh() * w).sum()), leaf(3)
+    of_calls = []
+    for _ in range(12):
+        (g,) = grad(f(w), w, create_graph=True)
+        of_calls.append(isinstance(g.grad_fn, StepNode))
+        g.square().sum().backward()
+    assert not of_calls[0] and of_calls[-1]
