@@ -59,6 +59,14 @@ CALLS = {
     "columns": lambda x, y, v: weft.cat([x[:, 1:2].clone(), y[:, 2:3].clone()], 1),
     "stack": lambda x, y, v: weft.stack([x, y]),
     "mse_loss": lambda x, y, v: functional.mse_loss(x, y),
+    "batched": lambda x, y, v: weft.stack([x, y, x]) @ weft.stack([y, y, x]),
+    "broadcast batch": lambda x, y, v: weft.stack([x, y]) @ y,
+    "chunks": lambda x, y, v: [p * 2.0 for p in (x + y).chunk(3, 1)][1],
+    "unbind": lambda x, y, v: (x * y).unbind(0)[3] + v,
+    "fill": lambda x, y, v: weft.full_like(x, 2.5) * x,
+    "middle": lambda x, y, v: weft.stack([x, y]).transpose(0, 1).sum(1),
+    "reshaped": lambda x, y, v: weft.stack([x, y]).transpose(1, 2).reshape(10, 5) * v,
+    "four loops": lambda x, y, v: weft.stack([x, y]).reshape(2, 1, 5, 5).expand(2, 3, 5, 5).permute(3, 1, 0, 2) + v,
 }
 
 
@@ -117,6 +125,16 @@ def test_attributes_are_compared_by_value_and_kind():
         for axes in ((0,), (1,), (2,), (0, 1), (1, 2)):
             for keepdim in (False, True):
                 assert x.sum(axes, keepdim=keepdim).shape == x.numpy().sum(axes, keepdims=keepdim).shape
+
+
+def test_calls_that_only_attributes_tell_apart_have_places_of_their_own():
+    """A loop over the rows of a tensor asks for each of them in every step."""
+    x = numbers(64, 2)
+    rows = lambda: [x[k] for k in range(64)]  # noqa: E731
+    parts = lambda: [x[k : k + 3] for k in range(60)]  # noqa: E731
+    assert native_calls(rows) >= (48 if IS_NATIVE else 0)
+    assert native_calls(parts) >= (48 if IS_NATIVE else 0)
+    assert [r.tolist() for r in rows()] == x.tolist() and parts()[7].tolist() == x.tolist()[7:10]
 
 
 def test_modes_are_those_of_the_thread():

@@ -6,7 +6,7 @@ Everything else departs to Python, which can do all of it. The sources are of th
 """
 
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
-from ...compiler.translate.language import SLOT, address_of, cast, keep, load_at, native, require
+from ...compiler.translate.language import SLOT, address_of, cast, keep, load_at, local_array, native, require
 from ..code.native_kinds import TensorObject, as_double, compare, has_error
 from ..state.modes import watching
 from ..state.size import Size
@@ -25,7 +25,9 @@ from .eager_words import (
     Routine,
     Step,
     Words,
+    hash_of_integer,
     is_subtype,
+    next_item,
     thread_number,
     thread_state,
 )
@@ -64,7 +66,7 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
 # --- finding the routine ----------------------------------------------------------------------------------------------
 @native(inline=True)
 def routine_for(words: Words, op: Object, default_dtype: Object, operands: Tuple, attributes: Maybe(Dict)) -> Routine:
-    at = hash_of(op, operands) & (N_PLANS - 1)
+    at = hash_of(op, operands, attributes) & (N_PLANS - 1)
     if not matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes):
         at = at ^ 1
         require(matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes))
@@ -77,15 +79,40 @@ def is_tensor(x: Object) -> Bool:
 
 
 @native()
-def hash_of(op: Object, operands: Tuple) -> I64:
-    """The same as `hash_in_python` of eager_native.py."""
+def hash_of(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> I64:
+    """The same as `_hash` of eager_native.py."""
     h = id(op) >> 4
     for x in operands:
         if is_tensor(x):
             data = cast(TensorObject, x)._data
             if data is not None:
                 h = hash_with(h, cast(ArrayObject, data))
+    if attributes is not None:
+        h = hash_with_attributes(h, attributes)
     return h ^ (h >> 11)
+
+
+@native()
+def hash_with_attributes(h: I64, attributes: Dict) -> I64:
+    at = local_array(I64, 1)
+    key = local_array(Address, 1)
+    value = local_array(Address, 1)
+    found = h
+    while next_item(attributes, address_of(at), address_of(key), address_of(value)) != 0:
+        found = hash_with_value(found, cast(Object, value[0]))
+    return found
+
+
+@native()
+def hash_with_value(h: I64, x: Object) -> I64:
+    """Integers, and tuples of such, are what tells calls of one op apart."""
+    if type(x) is int:
+        return (h * 31 + (hash_of_integer(x) & HASH_MASK)) & HASH_MASK
+    found = h
+    if type(x) is tuple or type(x) is Size:
+        for item in cast(Tuple, x):
+            found = hash_with_value(found, item)
+    return found
 
 
 @native(inline=True)
@@ -242,23 +269,60 @@ def run_step(words: Words, step: Step):
 
 @native()
 def run_elementwise(words: Words, step: Step):
+    begin(words, step)
     n = len(step.places)
     for k in range(len(step.strides)):
         words.table[n + k] = step.strides[k]
-    for i in range(step.rounds):
-        for k in range(len(step.places)):
-            words.table[k] = place_of(words, step.places[k]) + i * step.places[k].stride
+    step.elementwise(address_of(words.table), step.size)
+    for _ in range(step.rounds - 1):
+        advance(words, step)
         step.elementwise(address_of(words.table), step.size)
 
 
-@native(inline=True)
+@native()
 def run_product(words: Words, step: Step):
+    begin(words, step)
+    multiply(words, step)
+    for _ in range(step.rounds - 1):
+        advance(words, step)
+        multiply(words, step)
+
+
+@native(inline=True)
+def multiply(words: Words, step: Step):
     """numbers: row and column strides of both, rows, columns and terms, scratch memory."""
-    x = place_of(words, step.places[0])
-    y = place_of(words, step.places[1])
-    out = place_of(words, step.places[2])
+    table = words.table
     at = step.numbers
-    step.product(x, at[0], at[1], y, at[2], at[3], out, at[5], at[4], at[5], at[6], at[7])
+    step.product(table[0], at[0], at[1], table[1], at[2], at[3], table[2], at[5], at[4], at[5], at[6], at[7])
+
+
+@native(inline=True)
+def begin(words: Words, step: Step):
+    """The addresses of the first round."""
+    for k in range(len(step.places)):
+        words.table[k] = place_of(words, step.places[k])
+    for d in range(len(step.extents)):
+        words.turns[d] = 0
+
+
+@native()
+def advance(words: Words, step: Step):
+    """The addresses of the next round: one turn of the innermost loop, of the next one where that has ended."""
+    d = len(step.extents) - 1
+    while d >= 0:
+        words.turns[d] += 1
+        if words.turns[d] < step.extents[d]:
+            move(words, step, d, 1)
+            return
+        move(words, step, d, 1 - step.extents[d])
+        words.turns[d] = 0
+        d -= 1
+
+
+@native(inline=True)
+def move(words: Words, step: Step, d: I64, turns: I64):
+    for k in range(len(step.places)):
+        words.table[k] += step.places[k].strides[d] * turns
 
 
 @native(inline=True)

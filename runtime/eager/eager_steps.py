@@ -1,7 +1,7 @@
 """From a plan to the steps that native code takes: kernels, and where in memory their operands and results are.
 
 Shapes, types and strides of every value are known, so all of this is found once. What has no such steps stays with
-Python: ops that NumPy computes in another way than the kernels do, conversions, operands of more loops than two.
+Python: ops that NumPy computes in another way than the kernels do, and conversions.
 """
 
 from math import prod
@@ -12,12 +12,13 @@ import numpy as np
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bool_, float32, float64
 from ...compiler.ops.comparison import cast
+from ...compiler.ops.source import full
 from ...compiler.ops.table import Meta
-from ...compiler.ops.view import cat
+from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import contiguous, runs
-from .eager_words import ELEMENTWISE, MOST_GIVEN, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
+from .eager_words import ELEMENTWISE, MOST_GIVEN, MOST_LOOPS, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
 
 SCRATCH_BYTES = 1 << 18
 MOST_ROUNDS_OF_FEW = 1 << 10  # of rounds of less than 16 elements, for which NumPy has better ways
@@ -56,6 +57,7 @@ class Builder:
         self.values = {k: _operand(k, m) for k, m in enumerate(metas)}
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
+        self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
 
     # --- memory -----------------------------------------------------------------------------------------------------
@@ -67,13 +69,13 @@ class Builder:
         return slot
 
     def constant(self, number, x):
-        array = np.asarray(x)
-        self.held.append(array)
+        self.constants[number] = array = np.asarray(x)
         dtype = next((d for d in _TYPES if d.numpy == array.dtype), None)
-        if dtype is None:
-            raise NoSteps(f"a constant of type {array.dtype}")
-        slot = self._fixed_slot(kernels.address_of(array))
-        self.values[number] = Value(dtype, array.shape, _row_major(array.shape), slot)
+        self.values[number] = None if dtype is None else self._held(array, dtype)
+
+    def _held(self, array, dtype):
+        self.held.append(array)
+        return Value(dtype, array.shape, _row_major(array.shape), self._fixed_slot(kernels.address_of(array)))
 
     def _reserve(self, n_bytes):
         start = self.used
@@ -97,7 +99,9 @@ class Builder:
             self.values[number] = value
             moved[value.slot] = self.n_given + k
         for step in self.steps:
-            step.places = [Place(slot=moved.get(p.slot, p.slot), offset=p.offset, stride=p.stride) for p in step.places]
+            step.places = [
+                Place(slot=moved.get(p.slot, p.slot), offset=p.offset, strides=p.strides) for p in step.places
+            ]
         return self.steps, list(self.fixed.values())
 
     def _is_new(self, value):
@@ -106,7 +110,7 @@ class Builder:
 
     def copied(self, value):
         out = self.new_value(value.shape, value.dtype)
-        self._elementwise(cast, {"dtype": value.dtype}, (value.dtype,), [value], out)
+        self._cast(value, out)
         return out
 
     def spread(self, meta):
@@ -115,16 +119,14 @@ class Builder:
         shape = tuple(meta.shape)
         steps, self.steps = self.steps, []
         given = Value(meta.dtype, shape, (0,) * len(shape), 0)
-        self._elementwise(
-            cast, {"dtype": meta.dtype}, (meta.dtype,), [given], Value(meta.dtype, shape, _row_major(shape), slot)
-        )
+        self._cast(given, Value(meta.dtype, shape, _row_major(shape), slot))
         steps, self.steps = self.steps, steps
         return steps, out
 
     def write(self, value, target):
         if value.dtype is not target.dtype or value.shape != target.shape:
             raise NoSteps("a new value of another type or shape than its target")
-        self._elementwise(cast, {"dtype": value.dtype}, (value.dtype,), [value], target)
+        self._cast(value, target)
 
     def reads(self, k):
         """Whether a step reads what is given in a slot."""
@@ -133,27 +135,55 @@ class Builder:
     # --- steps ------------------------------------------------------------------------------------------------------
     def add(self, op, attributes, types, meta, take, into):
         """The steps of one op. `take` are the numbers of its operands, `into` that of its result."""
+        if op is full and take[0] in self.constants:
+            self.values[into] = self._filled(self.constants[take[0]], meta)
+            return
         operands = [self.values[k] for k in take]
         if None in operands:
             raise NoSteps("an operand of another type than floats and bools")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
             raise NoSteps("no elements")
         if op.kind == "view" or "view" in op.extra:
-            self.values[into] = _view(op, attributes, operands[0], meta)
+            self.values[into] = self.view(op, attributes, operands[0], meta)
             return
         if meta.dtype not in _TYPES:
             raise NoSteps(f"a result of type {meta.dtype.name}")
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         if op.kind == "elementwise":
             self._elementwise(op, attributes, types, operands, out)
-        elif op is cat:
-            self._join(attributes["axis"], operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
             self._reduction(op, attributes, types[0], operands[0], out)
-        elif op.kind == "contraction" and meta.dtype.is_floating_point and len(meta.shape) == 2:
+        elif op.kind == "contraction" and meta.dtype.is_floating_point:
             self._product(operands, out)
         else:
+            self._move(op, attributes, operands, out)
+
+    def _filled(self, number, meta):
+        """One element that stands for all."""
+        if meta.dtype not in _TYPES or 0 in meta.shape:
+            raise NoSteps("a value of other types than floats and bools, or of no elements")
+        element = self._held(full.evaluate(number.item(), (), meta.dtype), meta.dtype)
+        return element._replace(shape=tuple(meta.shape), strides=(0,) * len(meta.shape))
+
+    def view(self, op, attributes, x, meta):
+        """Where the elements of a view are; of a copy, where no strides can say it."""
+        return _view(op, attributes, x, meta) or _view(op, attributes, self.copied(x), meta)
+
+    def _move(self, op, attributes, operands, out):
+        if op is cat:
+            self._join(attributes["axis"], operands, out)
+        elif op is clone:
+            self.write(operands[0], out)
+        elif op is slice_scatter:
+            self.write(operands[0], out)
+            self.write(operands[1], _view(slice_, attributes, out, Meta(operands[1].shape, out.dtype)))
+        elif op is full:
+            self._cast(operands[0], out)
+        else:
             raise NoSteps(f"{op.name} has no steps")
+
+    def _cast(self, x, out):
+        self._elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
 
     def _elementwise(self, op, attributes, types, operands, out):
         if op.lower is None or op.checks or "eager_only" in op.extra or op is cast and types != (out.dtype,):
@@ -161,25 +191,24 @@ class Builder:
         for x, dtype in zip(operands, types):
             if dtype not in _TYPES or not (x.is_number and dtype is not bool_ or x.dtype is dtype):
                 raise NoSteps(f"{op.name} converts its operands")
-        loops = _loops(operands, out)
-        rounds, steps_apart = (1, [0] * (len(operands) + 1)) if len(loops) == 1 else loops[0]
-        size, inner = loops[-1]
-        if len(loops) > 2 or inner[-1] != 1:
-            raise NoSteps(f"{op.name} of operands whose elements lie in more than two loops")
-        if size < 16 and rounds > MOST_ROUNDS_OF_FEW:
-            raise NoSteps(f"{op.name} of many short rows")
+        *outer, (size, inner) = _loops(operands, out)
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
         )
         strides = list(inner[:-1]) if STRIDED in single else []
         address = kernels.elementwise_address(op, types, attributes, single)
+        self._append(outer, [*operands, out], kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
+
+    def _append(self, loops, values, **facts):
+        """A step in loops, each an extent and strides of the values in elements."""
+        extents, rounds = [n for n, _ in loops], prod(n for n, _ in loops)
+        if facts.get("size", MOST_ROUNDS_OF_FEW) < 16 and rounds > MOST_ROUNDS_OF_FEW or len(loops) > MOST_LOOPS:
+            raise NoSteps("many short rows")
         places = [
-            Place(slot=x.slot, offset=x.offset, stride=0 if x.is_number else s * x.dtype.size_bytes)
-            for x, s in zip([*operands, out], steps_apart)
+            Place(slot=x.slot, offset=x.offset, strides=[steps[k] * x.dtype.size_bytes for _, steps in loops])
+            for k, x in enumerate(values)
         ]
-        self.steps.append(
-            Step(kind=ELEMENTWISE, elementwise=address, places=places, strides=strides, rounds=rounds, size=size)
-        )
+        self.steps.append(Step(places=places, extents=extents, rounds=rounds, **facts))
 
     def _join(self, axis, operands, out):
         start = 0
@@ -189,11 +218,12 @@ class Builder:
             start += x.shape[axis]
 
     def _reduction(self, op, attributes, dtype, x, out):
-        if x.dtype is not dtype or not x.is_whole:
-            raise NoSteps(f"{op.name} of an operand that is converted or copied before")
+        if x.dtype is not dtype:
+            raise NoSteps(f"{op.name} of an operand that is converted before")
         parts = list(reversed(runs(attributes["axes"])))
         if not parts:
-            raise NoSteps(f"{op.name} over no dimension")
+            self.write(x, out)
+        x = x if x.is_whole else self.copied(x)
         shape = x.shape
         for k, (first, count) in enumerate(parts):
             outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
@@ -207,13 +237,13 @@ class Builder:
 
     def _product(self, operands, out):
         x, y = operands
-        if x.dtype is not out.dtype or y.dtype is not out.dtype or len(x.shape) != 2 or len(y.shape) != 2:
-            raise NoSteps("a product of other operands than two matrices of one type")
-        (m, k), n = x.shape, y.shape[1]
+        if x.dtype is not out.dtype or y.dtype is not out.dtype:
+            raise NoSteps("a product of operands of two types")
+        *batch, m, k, n = *x.shape, out.shape[-1]
         address, n_bytes = kernels.product_address(out.dtype.numpy, out.shape, k)
-        numbers = [*x.strides, *y.strides, m, n, k, self._reserve(n_bytes), 0]
-        places = [Place(slot=v.slot, offset=v.offset) for v in (x, y, out)]
-        self.steps.append(Step(kind=PRODUCT, product=address, places=places, numbers=numbers))
+        numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, self._reserve(n_bytes), 0]
+        loops = list(zip(batch, zip(x.strides, y.strides, out.strides)))
+        self._append(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
 
 
 def _operand(slot, meta):
@@ -233,14 +263,14 @@ def _row_major(shape):
 
 
 def _view(op, attributes, x, meta):
-    """Where the elements of a view are."""
+    """Where the elements of a view are; None if it has to copy."""
     if x.is_number:
         raise NoSteps("a view of a number")
     if op.kind != "view":
         return _alias(op, attributes, x)
     found = op.lower(x.shape, x.strides, 0, **attributes)
     if found is None:
-        raise NoSteps(f"{op.name} that copies")
+        return None
     strides, offset = found
     strides = tuple(0 if n == 1 else s for s, n in zip(strides, meta.shape))
     return Value(x.dtype, tuple(meta.shape), strides, x.slot, x.offset + offset * x.dtype.size_bytes)
@@ -254,6 +284,8 @@ def _alias(op, attributes, x):
     for _, take, into in recorder.steps:
         inner, given, _, meta = recorder.notes[into]
         values[into] = _view(inner, given, values[take[0]], meta)
+        if values[into] is None:
+            return None
     return values[out.number]
 
 
@@ -268,7 +300,7 @@ def _loops(operands, out):
             loops[-1] = (loops[-1][0] * n, loops[-1][1])
         else:
             loops.append((n, steps))
-    if not loops or len(loops) == 1 and loops[0][1][-1] != 1:
+    if not loops or loops[0][1][-1] != 1:
         # Elements of the result that are not in a row are written one by one.
         loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
     return loops[::-1]
@@ -289,7 +321,7 @@ def steps_of(plan):
         add_program(builder, plan.program)
         (into,) = plan.program.results
     found = builder.finish([into])
-    if None in builder.values.values():
+    if any(builder.values[k] is None for k in range(builder.n_given)):
         raise NoSteps("an operand of another type than floats and bools")
     return builder, found
 
@@ -300,7 +332,7 @@ def view_of(plan):
     if len(plan.metas) > 1 or 0 in plan.meta.shape:
         raise NoSteps("a view of no elements, or at computed places")
     shown = np.empty(meta.shape, meta.dtype.numpy)
-    found = plan.op.evaluate(shown, **plan.attributes)
+    found = plan.run(shown)
     if not np.may_share_memory(found, shown) or found.shape != plan.meta.shape:
         raise NoSteps("a view that copies")
     offset = kernels.address_of(found) - kernels.address_of(shown)
@@ -343,13 +375,8 @@ def add_program(builder, program):
             builder.constant(builder.n_given + k, x)
     for function, take, into, _ in program.steps:
         if function is contiguous:
-            builder.values[into] = _whole(builder.values[take[0]])
+            x = builder.values[take[0]]
+            builder.values[into] = x if x.is_whole else builder.copied(x)
             continue
         op, attributes, types, meta = program.notes[into]
         builder.add(op, attributes, types, meta, take, into)
-
-
-def _whole(value):
-    if not value.is_whole:
-        raise NoSteps("a result that is copied to row-major order")
-    return value

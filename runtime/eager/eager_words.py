@@ -34,9 +34,10 @@ from ...compiler.translate.language import External
 from ..state.tensor import Storage
 from .node import AccumulateGrad, Node, Recording, Saved
 
-N_PLANS = 2048  # a power of 2
+N_PLANS = 4096  # a power of 2
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
+MOST_LOOPS = 8
 ELEMENTWISE, REDUCTION, PRODUCT = range(3)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
@@ -83,16 +84,16 @@ class Attribute(Struct):
 
 
 class Place(Struct):
-    """offset: bytes from where the slot points to; stride: bytes from one round of the step to the next."""
+    """offset: bytes from where the slot points to; strides: bytes from one turn of each of a step's loops to the next."""
 
     slot: I64
     offset: I64
-    stride: I64
+    strides: Rows(I64)
 
 
 class Step(Struct):
-    """A kernel that runs in `rounds`. The last place is the result's. strides: what the table says after the addresses.
-    numbers: what else the kernel is told."""
+    """A kernel that runs in loops of these extents, `rounds` times in all. The last place is the result's. strides:
+    what the table says after the addresses. numbers: what else the kernel is told."""
 
     kind: I64
     elementwise: Function((Address, I64))
@@ -100,6 +101,7 @@ class Step(Struct):
     product: Function((I64,) * 12)
     places: Rows(Place)
     strides: Rows(I64)
+    extents: Rows(I64)
     rounds: I64
     size: I64
     numbers: Inline(I64, 9)
@@ -210,6 +212,7 @@ class Words(Struct):
     numbers_at: I64
     slots: Inline(I64, MOST_SLOTS)
     table: Inline(I64, 2 * MOST_GIVEN + 2)
+    turns: Inline(I64, MOST_LOOPS)
     calls_taken: I64
     nodes_taken: I64
     plans: Inline(Address, N_PLANS)
@@ -232,6 +235,7 @@ delete_item = External("PyDict_DelItem", (Dict, Object), I32, fails="nonzero", q
 insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero", quiet=True)
 replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")
 next_item = External("PyDict_Next", (Dict, Address, Address, Address), I32, quiet=True)
+hash_of_integer = External("PyObject_Hash", (Object,), I64, quiet=True, python=hash)
 next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, python=next)
 weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()

@@ -139,7 +139,8 @@ def _make(op, arrays, attributes, default_dtype):
         if found is None:
             return None
         program, is_view = found
-        plan.run, plan.shows, plan.program = program.function(), "copy" if is_view else None, program
+        plan.run, plan.program = program.function(), program
+        plan.shows = "operand" if is_view_op(op) else "copy" if is_view else None
         return plan
     if op is data:
         return None

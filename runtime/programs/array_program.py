@@ -181,7 +181,7 @@ def _traced(metas, default_dtype, rules):
 def decomposition(op, metas, attributes, default_dtype):
     """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory."""
     found = _traced(metas, default_dtype, lambda inputs: op.decompose(*inputs, **attributes))
-    if found is None or "view" in op.extra:
+    if found is None:
         return None
     recorder, result = found
     if not isinstance(result, Traced) or result in recorder.inputs:

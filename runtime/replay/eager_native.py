@@ -39,6 +39,7 @@ from ..eager.eager_words import (
     this_thread,
 )
 from ..state.modes import state
+from ..state.size import Size
 from ..state.tensor import Storage
 from . import native, native_text
 
@@ -334,8 +335,13 @@ def _put_into_table(plan):
     at = _hash(plan) & (N_PLANS - 1)
     if plan.native in (_in_table.get(at), _in_table.get(at ^ 1)):
         return
-    _set_place(at ^ 1, _in_table.get(at))
-    _set_place(at, plan.native)
+    if _in_table.get(at) is None:
+        _set_place(at, plan.native)
+    elif _in_table.get(at ^ 1) is None:
+        _set_place(at ^ 1, plan.native)
+    else:
+        _set_place(at ^ 1, _in_table[at])
+        _set_place(at, plan.native)
 
 
 def _set_place(at, routine):
@@ -352,4 +358,15 @@ def _hash(plan):
         if not m.weak:
             for word in (id(m.dtype.numpy) >> 4, *m.shape):
                 h = (h * 31 + word) & HASH_MASK
+    for value in plan.attributes.values():
+        h = _hash_with_value(h, value)
     return h ^ (h >> 11)
+
+
+def _hash_with_value(h, x):
+    if type(x) is int:
+        return (h * 31 + (hash(x) & HASH_MASK)) & HASH_MASK
+    if type(x) is tuple or type(x) is Size:
+        for item in x:
+            h = _hash_with_value(h, item)
+    return h
