@@ -8,7 +8,7 @@ from weft.compiler.ops import TABLE
 from weft.runtime.eager import plan
 from weft.runtime.eager.gate import apply
 from weft.runtime.programs import fused
-from weft.runtime.programs.program import load_program
+from weft.runtime.programs.large import LargeProgram
 from weft.runtime.state.tensor import Tensor, is_same_memory
 
 TIMES = 4  # a plan is made in the second call, its derivative in the second backward; then native code has it
@@ -196,7 +196,7 @@ _FUSED = {
 def test_a_program_takes_the_place_of_steps_with_the_same_bits(monkeypatch, name):
     monkeypatch.setattr(fused, "FEWEST_ELEMENTS", 1)
     made = []
-    monkeypatch.setattr(fused, "load_program", lambda *args: made.append(name) or load_program(*args))
+    monkeypatch.setattr(fused, "LargeProgram", lambda *args: made.append(name) or LargeProgram(*args))
     found = []
     for before in (1 << 60, 0):
         monkeypatch.setattr(fused, "ELEMENTS_BEFORE", before)

@@ -37,6 +37,7 @@ CTYPES = {
     "runtime/code/kernels.py": "calls eager kernels through their address",
     "runtime/replay/native.py": "makes builtin functions and looks at the layout of objects",
     "runtime/code/packing.py": "asks for the address of a C function",
+    "runtime/programs/large.py": "calls programs of eager mode, and gives the interpreter's lock back meanwhile",
     "runtime/programs/program.py": "calls programs through their address",
     "runtime/code/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
     "runtime/code/translated.py": "fills in the table of addresses that native functions read",

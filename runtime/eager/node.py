@@ -13,7 +13,8 @@ from ...compiler.autodiff import has_rule, vjp
 from ...compiler.graph import Graph
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
-from ..programs.array_program import derivative
+from ..programs import fused
+from ..programs.array_program import derivative, is_large
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
 from ..state.tensor import Storage, Tensor, _apply, answering_for, show, storage_of, tensor_of
@@ -307,7 +308,8 @@ class Recording:
         """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
         if not self.asked:
             self.asked = True
-            return None
+            if not is_large((self.plan.meta, *self.plan.metas), fused.FEWEST_OF_ONE):
+                return None
         if self.derivative is None:
             self.derivative = self._make() or False
         if self.derivative and self.left:

@@ -18,6 +18,7 @@ from ..state.size import Size
 from ..state.tensor import dtype_of
 
 _MOST_PLANS = 4096
+_LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
 _plans = {}
 _asked = set()
@@ -81,7 +82,7 @@ def _token(value):
 
 def plan_for(key, op, arrays, attributes, default_dtype):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
-    if key not in _asked:
+    if key not in _asked and not _is_large(arrays):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
         _asked.add(key)
@@ -92,6 +93,11 @@ def plan_for(key, op, arrays, attributes, default_dtype):
             _plans.clear()
         _plans[key] = plan
     return plan
+
+
+def _is_large(arrays):
+    """Whether computing takes longer than finding out how."""
+    return any(getattr(x, "size", 0) >= _LARGE for x in arrays)
 
 
 find = _plans.get
@@ -146,6 +152,8 @@ def _make(op, arrays, attributes, default_dtype):
         return None
     types = op.compute_dtype(metas, default_dtype)[0] if op.compute_dtype else None
     plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
+    if plan.shows is None and (program := array_program.single(op, metas, meta, attributes, default_dtype)) is not None:
+        plan.run, plan.program = program.function(), program
     return plan
 
 

@@ -11,8 +11,8 @@ from math import prod
 from ...compiler.autodiff import vjp
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
+from . import fused
 from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
-from .fused import Fused
 from .steps import inner_step
 
 
@@ -66,7 +66,9 @@ class Recorder:
         function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
         self.may_warn |= may_warn
         if not is_view:
-            self.sizes.append(prod(meta.shape))
+            self.sizes.append(
+                prod(max((meta, *metas), key=_n_elements).shape if op.kind == "reduction" else meta.shape)
+            )
         out = self._append(function, take, meta, metas[0].root if is_view else None)
         self.notes[out.number] = op, dict(attributes), types, meta
         return out
@@ -94,8 +96,8 @@ class Recorder:
         self.rest.append(value)
         return self.n_inputs + len(self.rest) - 1
 
-    def program(self, results, rule):
-        return ArrayProgram(self, results, rule)
+    def program(self, results, rule, fewest=None):
+        return ArrayProgram(self, results, rule, fewest or fused.FEWEST_ELEMENTS)
 
 
 class ArrayProgram:
@@ -103,7 +105,7 @@ class ArrayProgram:
 
     __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes")
 
-    def __init__(self, recorder, results, rule):
+    def __init__(self, recorder, results, rule, fewest):
         kept, last = {r for r in results if r is not None}, {}
         needed = _needed(recorder.steps, kept)
         for _, take, into in needed:
@@ -119,8 +121,10 @@ class ArrayProgram:
         self.may_warn = recorder.may_warn
         self.fused = None
         if rule is not None:
-            fused = Fused(rule, tuple(r for r in results if r is not None), recorder.sizes)
-            self.fused = fused if fused.worth else None
+            new = tuple(r for r in results if r is not None and r >= recorder.n_inputs)
+            read = sorted({k for _, take, _ in needed for k in take if k < recorder.n_inputs})
+            found = fused.Fused(rule, new, read, recorder.sizes, fewest)
+            self.fused = found if found.worth else None
 
     def run(self, inputs):
         """All values, of which `results` are those that count."""
@@ -186,8 +190,31 @@ def decomposition(op, metas, attributes, default_dtype):
     recorder, result = found
     if not isinstance(result, Traced) or result in recorder.inputs:
         return None
-    rule = op, metas, None, attributes, default_dtype, None
+    rule = fused.Rule(op, metas, result, attributes, default_dtype, None)
     return recorder.program((result.number,), rule), result.root is not result
+
+
+def single(op, metas, meta, attributes, default_dtype):
+    """The program of a primitive on large operands; None for others."""
+    fewest = fused.FEWEST_OF_ONE if op.kind in fused.NATIVE_KINDS else fused.FEWEST_ELEMENTS
+    if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
+        return None
+    found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
+    if found is None:
+        return None
+    recorder, result = found
+    rule = fused.Rule(op, metas, meta, attributes, default_dtype, None)
+    program = recorder.program((result.number,), rule, fewest)
+    return program if program.fused is not None else None
+
+
+def is_large(metas, fewest):
+    """Whether one of these has so many elements."""
+    return any(_n_elements(m) >= fewest for m in metas)
+
+
+def _n_elements(meta):
+    return prod(meta.shape)
 
 
 def derivative(op, metas, meta, attributes, differentiated, default_dtype):
@@ -212,9 +239,13 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
     roots = [None if r is None or r.root is r else r.root.number for r in results]
     roots = tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
     numbers = tuple(None if r is None else r.number for r in results)
-    # A result that is or shows an input is no program's.
-    is_new = all(r is None or r >= recorder.n_inputs for r in numbers) and not any(r is not None for r in roots)
-    rule = (op, metas, meta, attributes, default_dtype, differentiated) if is_new else None
+    # A result that shows an input is no program's; one that is an input need not be computed.
+    rule = None
+    if not any(
+        root is not None and number >= recorder.n_inputs for root, number in zip(roots, numbers) if number is not None
+    ):
+        computed = tuple(r is not None and r >= recorder.n_inputs for r in numbers)
+        rule = fused.Rule(op, metas, meta, attributes, default_dtype, computed)
     return recorder.program(numbers, rule), roots
 
 

@@ -324,28 +324,33 @@ def _source(kind, k, joint, needed, present, continued):
 
 
 # --- what eager mode does to large operands (fused.py) ----------------------------------------------------------------
-def build_rules(op, metas, meta, attributes, default_dtype, differentiated):
-    """(meta, IR text) of an op's result, or of the cotangents of its differentiated operands if those are given; None
-    if a step has no kernel. Then cotangent and result come before the operands. Inputs have their positions as
+def build_rules(rule, strides):
+    """(meta, IR text) of a Rule's results: that of its op, or the cotangents of the differentiated operands; None if a
+    step has no kernel. `strides`: of what is not in row-major order, by position. Inputs have their positions as
     numbers; only those that are read count."""
-    graph = Graph(op.name, default_dtype)
-    operands = [graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype) for m in metas]
-    given = operands
-    if differentiated is None:
-        graph.outputs = [graph.apply(op, tuple(operands), attributes)]
+    op, attributes = rule.op, rule.attributes
+    graph = Graph(op.name, rule.default_dtype)
+    metas = rule.metas if rule.differentiated is None else (rule.meta, rule.meta, *rule.metas)
+    given = [
+        graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype, strides.get(k)) for k, m in enumerate(metas)
+    ]
+    if rule.differentiated is None:
+        graph.outputs = [graph.apply(op, tuple(given), attributes)]
     else:
-        cotangent, out = graph.input(meta.shape, meta.dtype), graph.input(meta.shape, meta.dtype)
-        given = [cotangent, out, *operands]
-        found = [vjp(op, k, cotangent, out, operands, attributes) for k, d in enumerate(differentiated) if d]
+        cotangent, out, *operands = given
+        found = [vjp(op, k, cotangent, out, operands, attributes) for k, d in enumerate(rule.differentiated) if d]
         graph.outputs = [v for v in found if v is not None]
     graph, kept = _pruned(graph)
     if not all(map(_has_kernel, decompose(graph)[0].values)):
         return None
     places = {v.number: k for k, v in enumerate(given)}
     inputs = [places[number] for number in kept if not given[places[number]].weak]
-    numbers = [(places[number], -3) for number in kept if given[places[number]].weak]
-    compiled = compile_graph(graph, watch=watcher(graph.name))
+    numbers = [(places[n], _CODES[given[places[n]].dtype]) for n in kept if given[places[n]].weak]
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(graph.outputs), compiled), compiled.text
+
+
+_CODES = {dtype: code for code, dtype in NUMBER_DTYPES.items()}
 
 
 def _pruned(graph):

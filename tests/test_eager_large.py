@@ -1,0 +1,210 @@
+"""Eager mode on large operands: programs in place of steps, with the same bits, on memory that nobody holds."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+from weft.runtime.eager import plan
+from weft.runtime.programs import fused, large
+
+F = weft.nn.functional
+
+
+def bits(x):
+    x = x.detach().numpy() if isinstance(x, weft.Tensor) else x
+    return x.shape, x.dtype, x.tobytes()
+
+
+@pytest.fixture
+def eagerly(monkeypatch):
+    """A function that says what a call gives step by step, and what it gives by programs: three times each."""
+    monkeypatch.setattr(fused, "FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(fused, "FEWEST_OF_ONE", 1)
+    monkeypatch.setattr(fused, "LargeProgram", lambda *args: made.append(args) or large.LargeProgram(*args))
+    plan.forget()
+    made = []
+
+    def both(function):
+        found = []
+        for takes_programs in (False, True):
+            monkeypatch.setattr(fused.Fused, "outputs", _OUTPUTS if takes_programs else lambda *_: None)
+            monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+            plan.forget()
+            found.append([function() for _ in range(3)])
+        assert made and all(one == found[0][0] for ways in found for one in ways)
+        return found[0][0]
+
+    yield both
+    plan.forget()
+    large.forget()
+
+
+_OUTPUTS = fused.Fused.outputs
+
+
+def array(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+_LAYOUTS = {
+    "rows": lambda: weft.tensor(array(12, 40)),
+    "transposed": lambda: weft.tensor(array(40, 12)).t(),
+    "every other column": lambda: weft.tensor(array(12, 80))[:, ::2],
+    "from the middle": lambda: weft.tensor(array(14, 44))[1:13, 3:43],
+    "one row": lambda: weft.tensor(array(40)).expand(12, 40),
+    "one number": lambda: weft.tensor(array(1)).expand(12, 40),
+}
+_CALLS = {
+    "a sum of two": lambda x, y: x + y,
+    "an integer": lambda x, y: x * 3,
+    "a bool": lambda x, y: x + True,
+    "a float": lambda x, y: 2.5 - x,
+    "where": lambda x, y: weft.where(x > 0, x, y),
+    "to double": lambda x, y: x.double() + y,
+    "exp": lambda x, y: x.exp(),
+    "columns": lambda x, y: x.sum(0),
+    "everything": lambda x, y: x.sum(),
+    "variance": lambda x, y: x.var(1),
+    "cumsum": lambda x, y: x.cumsum(1),
+    "greatest": lambda x, y: x.max(1).values,
+    "product": lambda x, y: x @ y.t(),
+    "contiguous": lambda x, y: x.contiguous() * 1.0,
+    "clone": lambda x, y: x.clone(),
+    "gather": lambda x, y: x[weft.tensor([3, 0, 3, 11])],
+    "cat": lambda x, y: weft.cat([x, y], 1),
+    "a row": lambda x, y: x + y[0],
+    "softmax": lambda x, y: x.softmax(0),
+    "silu": lambda x, y: F.silu(x),
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_operands_may_lie_in_memory_in_any_way(eagerly, name):
+    y = weft.tensor(array(12, 40, seed=1), requires_grad=True)
+
+    def run(make=None):
+        found = []
+        for make in _LAYOUTS.values():
+            x = make().requires_grad_()
+            y.grad = None
+            out = _CALLS[name](x, y)
+            out.backward(weft.tensor(array(*out.shape, seed=2)).to(out.dtype))
+            found += [bits(out), bits(x.grad), y.grad is not None and bits(y.grad)]
+            out = _CALLS[name](x, y)
+            out.sum().backward()
+            found.append(bits(x.grad))
+        return found
+
+    eagerly(run)
+
+
+def test_integers_that_are_no_floats_and_integer_tensors(eagerly):
+    x, whole = weft.tensor(array(40)), weft.arange(40)
+
+    def run():
+        found = [x * (2**53 + 1), x + 2**60, whole + 3, whole * 2**40, whole > 7, whole // 3, whole % 7, whole + 2.5]
+        return [bits(y) for y in found]
+
+    eagerly(run)
+
+
+def test_an_error_of_a_check_is_that_of_eager_mode(eagerly):
+    x = weft.tensor(array(12, 40))
+
+    def run():
+        with pytest.raises(IndexError) as error:
+            x.index_select(0, weft.tensor([3, 12]))
+        return str(error.value), bits(x.index_select(0, weft.tensor([3, 11])))
+
+    eagerly(run)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+def test_memory_of_results_is_used_again_when_nobody_holds_it():
+    x = weft.tensor(array(600, 500))
+    large.forget()
+    held = [x.exp() for _ in range(6)]
+    expected = bits(held[0])
+    assert len({y.data_ptr() for y in held}) == 6
+    shown = held[0].numpy()[::3]
+    part, kept = held[1][5:], held[2].data_ptr()
+    del held[:3]
+    later = [(x * k).exp_() for k in range(2, 6)]
+    assert kept in {y.data_ptr() for y in later} or large._results == {}
+    assert all(bits(y) == expected for y in held)
+    assert shown.tobytes() == held[0].numpy()[::3].tobytes()
+    assert bits(part) == bits(held[0][5:])
+
+
+def test_what_is_kept_for_results_has_a_limit(monkeypatch):
+    monkeypatch.setattr(large, "KEPT_BYTES", 1 << 20)
+    large.forget()
+    for n in range(5):
+        for _ in range(4):
+            large.new_result((100_000 + n,), np.dtype(np.float32))
+        assert sum(a.nbytes for kept in large._results.values() for a in kept) <= 1 << 20
+    assert large.new_result((1_000_000,), np.dtype(np.float32)).nbytes > large.KEPT_BYTES
+    large.forget()
+
+
+def test_what_is_saved_for_backward_is_not_written_over():
+    x = weft.tensor(array(600, 500), requires_grad=True)
+    y = x.exp()
+    z = (y * 2.0).tanh()
+    del y
+    for _ in range(5):
+        weft.tensor(array(600, 500)).exp().tanh()
+    z.sum().backward()
+    with weft.no_grad():
+        e = (2.0 * x.exp()).tanh()
+        expected = (1.0 - e * e) * 2.0 * x.exp()
+    assert np.allclose(x.grad.numpy(), expected.numpy())
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+def test_threads_of_python_compute_beside_each_other():
+    arrays = [array(700, 700, seed=k) for k in range(3)]
+    expected = [bits(F.gelu(weft.tensor(a)).softmax(1)) for a in arrays]
+    found = [[] for _ in arrays]
+
+    def work(k):
+        for _ in range(8):
+            found[k].append(bits(F.gelu(weft.tensor(arrays[k])).softmax(1)))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [set(f) for f in found] == [{e} for e in expected]
+
+
+def test_the_lock_is_free_while_a_long_op_runs(monkeypatch):
+    """A thread that waits for the lock only, with switches forced by nobody, goes on in the middle of one op."""
+    x = weft.tensor(array(2000, 2000))
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    plan.forget()
+    x.sin()
+    steps, ended = [], threading.Event()
+
+    def count():
+        while not ended.is_set():
+            steps.append(None)
+            ended.wait(0.0001)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)
+    thread = threading.Thread(target=count)
+    try:
+        thread.start()
+        counted = len(steps)
+        for _ in range(20):
+            x.sin()
+        assert len(steps) > counted
+    finally:
+        sys.setswitchinterval(before)
+        ended.set()
+        thread.join()
