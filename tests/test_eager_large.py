@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import weft
+from weft.runtime.code.cache import Cache
 from weft.runtime.eager import plan
-from weft.runtime.programs import fused, large
+from weft.runtime.programs import fused, large, program
+from weft.runtime.programs.rules import Rule
 
 F = weft.nn.functional
 
@@ -120,6 +122,31 @@ def test_an_error_of_a_check_is_that_of_eager_mode(eagerly):
         return str(error.value), bits(x.index_select(0, weft.tensor([3, 11])))
 
     eagerly(run)
+
+
+# --- many sizes -------------------------------------------------------------------------------------------------------
+def test_a_program_serves_many_sizes(monkeypatch):
+    """The first size is compiled for what it is, the second for all."""
+    monkeypatch.setattr(fused, "FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    plan.forget()
+    compiled, build = [], Rule.build
+    monkeypatch.setattr(Rule, "build", lambda rule, stretch: compiled.append(rule) or build(rule, stretch))
+    cache = Cache(None)
+    monkeypatch.setattr(program, "default_cache", lambda: cache)
+    for n in (50, 57, 64, 65, 99):
+        x = weft.tensor(array(n, 40), requires_grad=True)
+        monkeypatch.setattr(fused.Fused, "outputs", _OUTPUTS)
+        for _ in range(3):
+            out = F.layer_norm(F.silu(x), (40,)).softmax(0)
+            (gradient,) = weft.autograd.grad(out, x, weft.tensor(array(n, 40, seed=1)))
+        monkeypatch.setattr(fused.Fused, "outputs", lambda *_: None)
+        steps = F.layer_norm(F.silu(x), (40,)).softmax(0)
+        (expected,) = weft.autograd.grad(steps, x, weft.tensor(array(n, 40, seed=1)))
+        assert bits(out) == bits(steps) and bits(gradient) == bits(expected)
+    plan.forget()
+    # Three ops and their derivatives, for one size and for all.
+    assert len(compiled) <= 12
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..code import jit
-from ..programs import array_program
+from ..programs import array_program, fused
 from ..programs.steps import step
 from ..state.size import Size
 from ..state.tensor import dtype_of
@@ -107,6 +107,7 @@ def forget():
     """Drop all plans: each is made anew when it is asked for."""
     _plans.clear()
     _asked.clear()
+    fused.forget()
 
 
 def take_over(plan, requires):

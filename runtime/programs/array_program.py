@@ -13,7 +13,10 @@ from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from . import fused
 from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
+from .rules import Rule
 from .steps import inner_step
+
+_READING = ("reduction", "contraction")  # ops whose work is in what they read
 
 
 class Untraceable(Exception):
@@ -66,9 +69,7 @@ class Recorder:
         function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
         self.may_warn |= may_warn
         if not is_view:
-            self.sizes.append(
-                prod(max((meta, *metas), key=_n_elements).shape if op.kind == "reduction" else meta.shape)
-            )
+            self.sizes.append(max(map(_n_elements, (meta, *metas) if op.kind in _READING else (meta,))))
         out = self._append(function, take, meta, metas[0].root if is_view else None)
         self.notes[out.number] = op, dict(attributes), types, meta
         return out
@@ -190,7 +191,7 @@ def decomposition(op, metas, attributes, default_dtype):
     recorder, result = found
     if not isinstance(result, Traced) or result in recorder.inputs:
         return None
-    rule = fused.Rule(op, metas, result, attributes, default_dtype, None)
+    rule = Rule(op, metas, result, attributes, default_dtype, None)
     return recorder.program((result.number,), rule), result.root is not result
 
 
@@ -203,7 +204,7 @@ def single(op, metas, meta, attributes, default_dtype):
     if found is None:
         return None
     recorder, result = found
-    rule = fused.Rule(op, metas, meta, attributes, default_dtype, None)
+    rule = Rule(op, metas, meta, attributes, default_dtype, None)
     program = recorder.program((result.number,), rule, fewest)
     return program if program.fused is not None else None
 
@@ -245,7 +246,7 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
         root is not None and number >= recorder.n_inputs for root, number in zip(roots, numbers) if number is not None
     ):
         computed = tuple(r is not None and r >= recorder.n_inputs for r in numbers)
-        rule = fused.Rule(op, metas, meta, attributes, default_dtype, computed)
+        rule = Rule(op, metas, meta, attributes, default_dtype, computed)
     return recorder.program(numbers, rule), roots
 
 

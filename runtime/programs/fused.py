@@ -12,6 +12,7 @@ from ..code import jit
 from .evaluate import strides_in_elements
 from .large import LargeProgram
 from .program import linked, load_code
+from .sizes import Sizes
 
 # A step takes about half a nanosecond for each element.
 ELEMENTS_BEFORE = 1 << 26
@@ -21,18 +22,34 @@ FEWEST_OF_ONE = 1 << 18
 # Programs of one rule for operands that lie in memory in other ways.
 MOST_LAYOUTS = 8
 NATIVE_KINDS = ("elementwise", "reduction", "contraction")
-LARGEST_EXACT = 1 << 53  # integers up to it are floats
 _ROW_MAJOR = ()
+_accounts = {}  # Rule.kind -> _Account
+
+
+class _Account:
+    """What rules that differ in sizes only have in common: `left` is how many elements more they compute step by step
+    before programs are compiled, `sizes` knows of programs that serve many sizes."""
+
+    __slots__ = ("left", "sizes")
+
+    def __init__(self):
+        self.left, self.sizes = ELEMENTS_BEFORE, Sizes()
+
+
+def forget():
+    """Count anew what is computed step by step."""
+    _accounts.clear()
 
 
 class Fused:
     """A rule that may be run by a program. `worth` is how many elements its steps compute, 0 if a program would not
-    help; `left` how many more are computed step by step, `programs` what there is by the strides of the operands."""
+    help; `programs` is what there is by the strides of the operands."""
 
-    __slots__ = ("rule", "results", "read", "worth", "left", "programs")
+    __slots__ = ("rule", "results", "read", "worth", "account", "programs")
 
     def __init__(self, rule, results, read, sizes, fewest):
-        self.rule, self.results, self.left, self.programs = rule, results, ELEMENTS_BEFORE, {}
+        self.rule, self.results, self.programs = rule, results, {}
+        self.account = _account(rule.kind)
         self.read = [k for k in read if not rule.is_number(k)]
         self.worth = sum(sizes) if sizes and max(sizes) >= fewest else 0
 
@@ -40,7 +57,7 @@ class Fused:
         """The results for these inputs; None if the steps have to be taken."""
         if not self.worth or not self.rule.takes(inputs):
             return None
-        self.left -= self.worth
+        self.account.left -= self.worth
         layout = _layout([inputs[k] for k in self.read])
         program = self.programs.get(layout)
         if program is None:
@@ -50,18 +67,37 @@ class Fused:
         return program.call([inputs[k] for k in program.inputs], inputs)
 
     def _found(self, layout):
-        """A program for operands that lie so, if it is on disk or it is time to compile one."""
-        is_new = layout not in self.programs
-        if layout is None or jit.is_compiling() or (len(self.programs) >= MOST_LAYOUTS if is_new else self.left > 0):
+        """A program for operands that lie so, if it is there or it is time to compile one."""
+        is_new, is_time = layout not in self.programs, self.account.left <= 0
+        if layout is None or jit.is_compiling() or (len(self.programs) >= MOST_LAYOUTS if is_new else not is_time):
             return None
-        strides = dict(zip(self.read, layout)) if layout else {}
-        began = time.perf_counter()
+        stretch = self.rule.stretch(dict(zip(self.read, layout)) if layout else {})
         with jit.compiling:
-            found = load_code(self.rule.text(strides), lambda: None if self.left > 0 else self.rule.build(strides))
-        if found is None and self.left <= 0:
+            program = self._load(stretch, is_time)
+        if program is None and is_time:
             self.worth = 0
-        self.programs[layout] = found and LargeProgram(linked(*found, began), self.worth)
+        self.programs[layout] = program and LargeProgram(program, self.worth)
         return self.programs[layout]
+
+    def _load(self, stretch, is_time):
+        """That of these sizes or of many. A first one is compiled for its sizes, when others come one for all."""
+        sizes, rule, began = self.account.sizes, self.rule, time.perf_counter()
+        found = load_code(rule.text(stretch), lambda: None)
+        if found is None and (is_time or sizes.has_program(rule.text(stretch))):
+            program = sizes.load_open(stretch, rule.text, rule.build)
+            if program is not None:
+                return program
+            found = load_code(rule.text(stretch), lambda: rule.build(stretch))
+        elif found is not None:
+            sizes.remember(stretch, rule.text)
+        return found and linked(*found, began)
+
+
+def _account(kind):
+    found = _accounts.get(kind)
+    if found is None:
+        found = _accounts[kind] = _Account()
+    return found
 
 
 def _layout(arrays):
@@ -71,37 +107,3 @@ def _layout(arrays):
     if any(step % array.itemsize for array in arrays for step in array.strides):
         return None
     return tuple(map(strides_in_elements, arrays))
-
-
-class Rule:
-    """An op on operands of some shapes and types; or, if `differentiated` is not None, its derivative, whose operands
-    are cotangent and result and then those of the op."""
-
-    __slots__ = ("op", "metas", "meta", "attributes", "default_dtype", "differentiated", "n_before", "integers")
-
-    def __init__(self, op, metas, meta, attributes, default_dtype, differentiated):
-        self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
-        self.default_dtype, self.differentiated = default_dtype, differentiated
-        self.n_before = 0 if differentiated is None else 2
-        # Integers and bools that meet tensors.
-        self.integers = [k + self.n_before for k, m in enumerate(metas) if m.weak and m.dtype.category < 2]
-
-    def is_number(self, k):
-        return k >= self.n_before and self.metas[k - self.n_before].weak
-
-    def takes(self, inputs):
-        """Whether numbers are such as programs convert in the way that steps do."""
-        if not self.integers:
-            return True
-        return self.meta.dtype.is_floating_point and all(abs(inputs[k]) <= LARGEST_EXACT for k in self.integers)
-
-    def text(self, strides):
-        kinds = [(m.shape, m.dtype.name, m.weak) for m in self.metas]
-        lies = f" strides {strides}" if strides else ""
-        attributes = sorted(self.attributes.items())
-        return f"eager {self.op} {attributes} {kinds} {self.default_dtype} {self.differentiated}{lies}"
-
-    def build(self, strides):
-        from ..record.build import build_rules
-
-        return build_rules(self, strides)

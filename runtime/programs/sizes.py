@@ -66,10 +66,20 @@ class Sizes:
 
     def load_exact(self, stretch, describe, build):
         """That of these sizes alone."""
+        self.remember(stretch, describe)
+        return load_program(describe(stretch), lambda: build(stretch))
+
+    def remember(self, stretch, describe):
+        """A stretch that has a program of its own: another one may come that differs in numbers only."""
         with jit.compiling:
             text = describe(stretch)
             self._form(text).remember(stretch, text)
-        return load_program(text, lambda: build(stretch))
+
+    def has_program(self, text):
+        """Whether a program for several sizes is there already."""
+        with jit.compiling:
+            family, n = self._form(text).family_of(text)
+        return family is not None and any(hold(meta["guards"], n) for meta, _ in family.programs.get("", ()))
 
     def _form(self, text):
         key = hash(_NUMBER.sub("#", text))

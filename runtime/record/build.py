@@ -324,22 +324,18 @@ def _source(kind, k, joint, needed, present, continued):
 
 
 # --- what eager mode does to large operands (fused.py) ----------------------------------------------------------------
-def build_rules(rule, strides):
-    """(meta, IR text) of a Rule's results: that of its op, or the cotangents of the differentiated operands; None if a
-    step has no kernel. `strides`: of what is not in row-major order, by position. Inputs have their positions as
-    numbers; only those that are read count."""
-    op, attributes = rule.op, rule.attributes
-    graph = Graph(op.name, rule.default_dtype)
-    metas = rule.metas if rule.differentiated is None else (rule.meta, rule.meta, *rule.metas)
+def build_rules(rule, metas, attributes, strides):
+    """(meta, IR text) of a Rule on what is given, in its order: the result of its op, or the cotangents of the
+    differentiated operands; None if a step has no kernel. `strides`: of what is not in row-major order, by position.
+    Inputs have their positions as numbers; only those that are read count."""
+    graph = Graph(rule.op.name, rule.default_dtype)
     given = [
         graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype, strides.get(k)) for k, m in enumerate(metas)
     ]
     if rule.differentiated is None:
-        graph.outputs = [graph.apply(op, tuple(given), attributes)]
+        graph.outputs = [graph.apply(rule.op, tuple(given), attributes)]
     else:
-        cotangent, out, *operands = given
-        found = [vjp(op, k, cotangent, out, operands, attributes) for k, d in enumerate(rule.differentiated) if d]
-        graph.outputs = [v for v in found if v is not None]
+        graph.outputs = _cotangents(rule, attributes, *given)
     graph, kept = _pruned(graph)
     if not all(map(_has_kernel, decompose(graph)[0].values)):
         return None
@@ -351,6 +347,12 @@ def build_rules(rule, strides):
 
 
 _CODES = {dtype: code for code, dtype in NUMBER_DTYPES.items()}
+
+
+def _cotangents(rule, attributes, cotangent, out, *operands):
+    wanted = [k for k, differentiated in enumerate(rule.differentiated) if differentiated]
+    found = [vjp(rule.op, k, cotangent, out, operands, attributes) for k in wanted]
+    return [v for v in found if v is not None]
 
 
 def _pruned(graph):
