@@ -4,6 +4,7 @@ What asks answers as PyTorch does before a process group is made; what would nee
 """
 
 from .absent import attribute_of
+from .utils.samplers import DistributedSampler as DistributedSampler
 
 __getattr__ = attribute_of(__name__)
 
@@ -40,12 +41,8 @@ _NEEDING_OTHERS = str.split("""
 globals().update({name: _needing_others(name) for name in _NEEDING_OTHERS})
 
 
-class DistributedSampler:
-    """RuntimeError: a DataLoader with shuffle=True is what one process needs."""
+class DistributedDataParallel:
+    """RuntimeError: one process needs no wrapper."""
 
     def __init__(self, *arguments, **options):
         raise _refusal(type(self).__name__)
-
-
-class DistributedDataParallel(DistributedSampler):
-    """RuntimeError: one process needs no wrapper."""

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 
+from .absent import attribute_of
 from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
+from .compiler.ops import eigenvalues as general
 from .compiler.ops import linear_algebra as algebra
 from .compiler.ops.linear_algebra import LinAlgError
 from .compiler.ops.table import OpError
@@ -26,7 +28,10 @@ from .results import result_type
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
+__getattr__ = attribute_of(__name__)
+
 _Qr, _Eigh = result_type("linalg_qr", "Q", "R"), result_type("linalg_eigh", "eigenvalues", "eigenvectors")
+_Eig = result_type("linalg_eig", "eigenvalues", "eigenvectors")
 _Svd = result_type("linalg_svd", "U", "S", "Vh")
 _Slogdet = result_type("linalg_slogdet", "sign", "logabsdet")
 _Lu, _LuFactor = result_type("linalg_lu", "P", "L", "U"), result_type("linalg_lu_factor", "LU", "pivots")
@@ -196,6 +201,20 @@ def eigh(A, UPLO="L"):
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of symmetric matrices, rising."""
     return factors.eigenvalues(A, upper=_is_upper("linalg.eigvalsh", UPLO))
+
+
+def eig(A):
+    """(eigenvalues, eigenvectors) of square matrices: complex, in no order, the vectors columns of length 1.
+
+    A function that depends on the phase of the vectors, which is free, has no derivative.
+    """
+    n = A.shape[-1] if A.ndim else 0
+    return _Eig(*factors.unpack(general.eig(A), general.eig_shapes(n, n)))
+
+
+def eigvals(A):
+    """The eigenvalues of square matrices, complex, in no order."""
+    return general.eigvals(A)
 
 
 def svd(A, full_matrices=True, *, driver=None):

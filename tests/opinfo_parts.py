@@ -21,7 +21,13 @@ torch = pytest.importorskip("torch")
 sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase))
 
 FORWARD_DTYPES = ("float32", "float64", "int64", "int32", "bool")
-TOLERANCE = {"float32": (2e-5, 2e-5), "float64": (1e-7, 1e-7)}
+OTHER_DTYPES = ("uint8", "int8", "int16", "float16", "bfloat16", "complex64", "complex128")
+TOLERANCE = {
+    **dict.fromkeys(("float32", "complex64"), (2e-5, 2e-5)),
+    **dict.fromkeys(("float64", "complex128"), (1e-7, 1e-7)),
+    "float16": (2e-3, 2e-3),
+    "bfloat16": (2e-2, 2e-2),
+}
 
 
 @functools.cache
@@ -52,11 +58,8 @@ _OUTSIDE = (
     "nn.functional.scaled_dot",
 )
 _DUNDERS = ("__getitem__", "__radd__", "__rdiv__", "__rmul__", "__rmatmul__", "__rmod__", "__rpow__", "__rsub__")
-# Complex numbers, other element types and storage.
-_TYPES = str.split("""
-    bfloat16 byte char half short cdouble cfloat chalf complex polar view_as_real view_as_complex imag real conj
-    conj_physical resolve_conj resolve_neg angle linalg.eig linalg.eigvals isreal resize_ resize_as_
-""")
+# Types and storage that weft has not.
+_TYPES = str.split("chalf resize_ resize_as_")
 
 
 def _wanted(name):
@@ -87,15 +90,22 @@ def translated(x):
         return {k: translated(v) for k, v in x.items()}
     if isinstance(x, slice):
         return slice(*(translated(part) for part in (x.start, x.stop, x.step)))
-    if isinstance(x, complex):
-        raise Untranslatable("complex number")
     return rebound(x) if isinstance(x, types.FunctionType) else _namesake(x)
 
 
 def _tensor(x):
-    if x.layout is not torch.strided or x.is_meta or x.ndim > 64 or str(x.dtype)[6:] not in FORWARD_DTYPES:
+    if (
+        x.layout is not torch.strided
+        or x.is_meta
+        or x.ndim > 64
+        or str(x.dtype)[6:] not in FORWARD_DTYPES + OTHER_DTYPES
+    ):
         raise Untranslatable(f"{x.dtype} {x.layout}")
-    made = weft.from_numpy(_copied(x.detach()).numpy())
+    copy = _copied(x.detach())
+    if x.dtype is torch.bfloat16:
+        made = weft.from_numpy(copy.view(torch.int16).numpy()).view(weft.bfloat16)
+    else:
+        made = weft.from_numpy(copy.resolve_conj().resolve_neg().numpy())
     made.requires_grad = x.requires_grad
     return made
 
@@ -110,7 +120,7 @@ def _copied(x):
 
 def _dtype(x):
     name = str(x)[6:]
-    if name not in FORWARD_DTYPES:
+    if name not in FORWARD_DTYPES + OTHER_DTYPES:
         raise Untranslatable(name)
     return getattr(weft, name)
 
@@ -224,22 +234,28 @@ def same(ours, theirs, what, exact_dtype=True):
         if isinstance(b, torch.Tensor):
             assert isinstance(a, weft.Tensor), f"{what}: a {type(a).__name__}, PyTorch returns a tensor"
             _same_tensor(a, b, what, exact_dtype)
-        elif isinstance(b, (int, float)):
+        elif isinstance(b, (int, float, complex)):
             assert np.allclose(a, b, equal_nan=True), f"{what}: {a}, PyTorch has {b}"
 
 
 def _same_tensor(a, b, what, exact_dtype):
     name = str(b.dtype)[6:]
-    if name not in FORWARD_DTYPES:
+    if name not in FORWARD_DTYPES + OTHER_DTYPES:
         raise Untranslatable(name)
     assert tuple(a.shape) == tuple(b.shape), f"{what}: shape {a.shape}, PyTorch has {tuple(b.shape)}"
     assert not exact_dtype or a.dtype.name == name, f"{what}: {a.dtype.name}, PyTorch has {name}"
-    x, y = a.detach().numpy(), b.detach().numpy(force=True)
-    if x.dtype.kind == "f":
-        rtol, atol = TOLERANCE[x.dtype.name]
+    x, y = as_array(a), b.detach().to(torch.float32 if b.dtype is torch.bfloat16 else b.dtype).numpy(force=True)
+    if x.dtype.kind in "fc":
+        rtol, atol = TOLERANCE[name]
         np.testing.assert_allclose(x, y, rtol=rtol, atol=atol, err_msg=what, equal_nan=True)
     else:
         np.testing.assert_array_equal(x, y, err_msg=what)
+
+
+def as_array(tensor):
+    """The elements; those of bfloat16 as float32, which has them all."""
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype is weft.bfloat16 else tensor).numpy()
 
 
 def projected(outputs, module, kind):
@@ -250,6 +266,7 @@ def projected(outputs, module, kind):
             continue
         weights = np.random.default_rng(k).uniform(0.5, 1.5, tuple(out.shape))
         part = (out * module.tensor(weights, dtype=out.dtype)).sum()
+        part = part.real if part.is_complex() else part
         total = part if total is None else total + part
     return total
 
@@ -306,10 +323,10 @@ def check_compiled(call):
 
 
 def _bits(result):
-    return [x.detach().numpy().copy() if isinstance(x, weft.Tensor) else x for x in flat(result)]
+    return [as_array(x).copy() if isinstance(x, weft.Tensor) else x for x in flat(result)]
 
 
 def _equal_bits(a, b):
     if not isinstance(b, np.ndarray):
         return a == b or a != a
-    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")

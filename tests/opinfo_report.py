@@ -1,9 +1,11 @@
 """What share of PyTorch's OpInfo samples weft passes, per op.
 
-    python tests/opinfo_report.py [--all] [--json FILE] [--show N] [op ...]
+    python tests/opinfo_report.py [--all] [--kinds KIND ...] [--json FILE] [--show N] [op ...]
 
 Counts are (passed, tried) for forward (each element type weft has), gradients, second derivatives, compiled bits, and
-the types of errors.
+the types of errors; with `--kinds all` also for the element types of 8 and 16 bits and complex numbers, operands that
+are not contiguous, the samples of PyTorch's reference tests (extremal values, mixed types), in-place forms and `out=`.
+A refusal of a type by NotImplementedError, as differences.md announces, is counted apart and not as a failure.
 """
 
 import argparse
@@ -14,14 +16,18 @@ import warnings
 import opinfo_parts as parts
 import torch
 
+import weft
+
 KINDS = ("forward", "backward", "second", "compiled", "errors")
+FURTHER = ("types", "complex", "strided", "reference", "inplace", "out")
 
 
 class Tally:
     """Passed and tried per kind, and what failed."""
 
     def __init__(self):
-        self.passed, self.tried = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+        self.passed, self.tried = dict.fromkeys(KINDS + FURTHER, 0), dict.fromkeys(KINDS + FURTHER, 0)
+        self.refused = 0
         self.failures = []
 
     def count(self, kind, where, check):
@@ -29,6 +35,9 @@ class Tally:
         try:
             check()
         except parts.Untranslatable:
+            return
+        except NotImplementedError:
+            self.refused += 1
             return
         except Exception as error:
             self.failures.append(f"{kind} {where}: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
@@ -42,28 +51,120 @@ class Tally:
         return 1.0 if not tried else sum(self.passed.values()) / tried
 
 
-def samples_of(op, dtype, requires_grad, limit):
+def samples_of(op, dtype, requires_grad, limit, listing="sample_inputs"):
     """Spread over the list: the first are the plainest."""
     torch.manual_seed(0)
-    found = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), 300))
+    found = list(itertools.islice(getattr(op, listing)("cpu", dtype, requires_grad=requires_grad), 300))
     if limit is None or len(found) <= limit:
         return found
     return [found[k * (len(found) - 1) // (limit - 1)] for k in range(limit)]
 
 
-def tally(op, limit):
+def tally(op, limit, kinds=KINDS):
     found = Tally()
-    for name in parts.FORWARD_DTYPES:
-        dtype = getattr(torch, name)
-        if dtype in op.supported_dtypes("cpu"):
-            _forward(found, op, dtype, limit)
-    if op.supports_autograd and torch.float64 in op.supported_backward_dtypes("cpu"):
-        _derivatives(found, op, limit)
-    elif torch.float64 in op.supported_dtypes("cpu"):
+    for kind in kinds:
+        if kind in CHECKS:
+            CHECKS[kind](found, op, limit)
+    derived = op.supports_autograd and torch.float64 in op.supported_backward_dtypes("cpu")
+    if derived and {"backward", "second"} & set(kinds):
+        _derivatives(found, op, torch.float64, limit)
+    elif torch.float64 in op.supported_dtypes("cpu") and "compiled" in kinds:
         _compiled(found, op, limit)
-    if op.error_inputs_func is not None:
+    if op.error_inputs_func is not None and "errors" in kinds:
         _errors(found, op)
     return found
+
+
+def _main_types(found, op, limit):
+    _forward(found, op, "forward", parts.FORWARD_DTYPES, limit)
+
+
+def _other_types(found, op, limit):
+    _forward(found, op, "types", parts.OTHER_DTYPES, limit)
+
+
+def _complex(found, op, limit):
+    if op.supports_autograd and torch.complex128 in op.supported_backward_dtypes("cpu"):
+        _derivatives(found, op, torch.complex128, limit, kinds=("complex", "complex", "complex"))
+
+
+def _strided(found, op, limit):
+    if op.name not in RANDOM:
+        _forward(found, op, "strided", ("float32", "int64"), limit, lambda sample: sample.noncontiguous())
+
+
+def _reference(found, op, limit):
+    if op.reference_inputs_func is not None:
+        _forward(found, op, "reference", ("float32", "int64"), limit, listing="reference_inputs")
+
+
+def _inplace(found, op, limit):
+    """The form that changes its first operand: the result, or an error where PyTorch has one."""
+    form = op.inplace_variant
+    name = getattr(form, "__name__", "")
+    if form is None or op.name in RANDOM or not hasattr(torch.Tensor, name):
+        return
+    for kind in ("float32", "int64"):
+        for k, sample in enumerate(_samples(op, kind, limit)):
+
+            def check(sample=sample):
+                call = parts.Call(op, sample)
+                x, args, kwargs = call.theirs
+                theirs = _outcome(lambda: form(x.clone(), *args, **kwargs))
+                mine = _outcome(lambda: _changed(name, *call.ours))
+                assert isinstance(theirs, Exception) == isinstance(mine, Exception), f"{mine!r}, PyTorch: {theirs!r}"
+                if isinstance(mine, Exception):
+                    assert isinstance(mine, type(theirs)), f"{mine!r}, PyTorch raises {theirs!r}"
+                else:
+                    parts.same(mine, theirs, "result")
+
+            found.count("inplace", f"{kind} {k} {summary(sample)}", check)
+
+
+def _changed(name, x, args, kwargs):
+    x = x.clone()
+    result = getattr(x, name)(*args, **kwargs)
+    assert result is x, "the result is another tensor"
+    return result
+
+
+def _outcome(call):
+    try:
+        return call()
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return error
+
+
+def _out(found, op, limit):
+    if not op.supports_out or op.name in RANDOM:
+        return
+    for k, sample in enumerate(_samples(op, "float32", limit)):
+
+        def check(sample=sample):
+            call = parts.Call(op, sample)
+            expected = call.run_ours()
+            made = [weft.empty_like(x) for x in parts.flat(expected)]
+            x, args, kwargs = call.ours
+            into = made[0] if isinstance(expected, weft.Tensor) else tuple(made)
+            result = parts.function_of(op)(x, *args, **kwargs, out=into)
+            for returned, given, value in zip(parts.flat(result), made, parts.flat(expected)):
+                assert returned is given, "the result is another tensor"
+                assert parts.as_array(given).tobytes() == parts.as_array(value).tobytes()
+
+        found.count("out", f"{k} {summary(sample)}", check)
+
+
+CHECKS = {
+    "forward": _main_types,
+    "types": _other_types,
+    "complex": _complex,
+    "strided": _strided,
+    "reference": _reference,
+    "inplace": _inplace,
+    "out": _out,
+}
 
 
 # Their results are drawn: only their shapes and types can agree.
@@ -75,20 +176,29 @@ RANDOM = str.split("""
 """)
 
 
-def _forward(found, op, dtype, limit):
-    for k, sample in enumerate(samples_of(op, dtype, False, limit)):
+def _samples(op, name, limit):
+    dtype = getattr(torch, name)
+    return samples_of(op, dtype, False, limit) if dtype in op.supported_dtypes("cpu") else []
 
-        def check(sample=sample):
-            call = parts.Call(op, sample)
-            theirs = call.run_theirs()
-            if op.name in RANDOM:
-                theirs, mine = parts.flat(theirs), parts.flat(call.run_ours())
-                assert [(tuple(x.shape), str(x.dtype)[6:]) for x in theirs] == [(x.shape, x.dtype.name) for x in mine]
-            else:
-                mine = call.process_ours(call.run_ours())
-                parts.same(*_without_ties(op, sample, mine, call.process(theirs)), "result")
 
-        found.count("forward", f"{dtype} {k} {summary(sample)}", check)
+def _forward(found, op, kind, names, limit, change=lambda sample: sample, listing="sample_inputs"):
+    for name in names:
+        if getattr(torch, name) not in op.supported_dtypes("cpu"):
+            continue
+        for k, sample in enumerate(samples_of(op, getattr(torch, name), False, limit, listing)):
+            where = f"{name} {k} {summary(sample)}"
+            found.count(kind, where, lambda s=sample: _check_result(op, change(s)))
+
+
+def _check_result(op, sample):
+    call = parts.Call(op, sample)
+    theirs = call.run_theirs()
+    if op.name in RANDOM:
+        theirs, mine = parts.flat(theirs), parts.flat(call.run_ours())
+        assert [(tuple(x.shape), str(x.dtype)[6:]) for x in theirs] == [(x.shape, x.dtype.name) for x in mine]
+    else:
+        mine = call.process_ours(call.run_ours())
+        parts.same(*_without_ties(op, sample, mine, call.process(theirs)), "result")
 
 
 # Which of several equal elements is found is not defined, unless the sort is stable.
@@ -104,15 +214,16 @@ def _without_ties(op, sample, mine, theirs):
     return (mine[0], theirs[0]) if isinstance(theirs, tuple) else (mine, theirs)
 
 
-def _derivatives(found, op, limit):
+def _derivatives(found, op, dtype, limit, kinds=("backward", "second", "compiled")):
     if op.name in RANDOM:
         return
-    for k, sample in enumerate(samples_of(op, torch.float64, True, limit)):
+    first, second, compiled = kinds
+    for k, sample in enumerate(samples_of(op, dtype, True, limit)):
         where = f"{k} {summary(sample)}"
-        found.count("backward", where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 1))
+        found.count(first, where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 1))
         if op.supports_gradgrad:
-            found.count("second", where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 2))
-        found.count("compiled", where, lambda s=sample: parts.check_compiled(parts.Call(op, s)))
+            found.count(second, where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 2))
+        found.count(compiled, where, lambda s=sample: parts.check_compiled(parts.Call(op, s)))
 
 
 def _compiled(found, op, limit):
@@ -156,6 +267,8 @@ def main():
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("ops", nargs="*", help="names of ops; all by default")
     reader.add_argument("--all", action="store_true", help="every sample instead of five per op and type")
+    reader.add_argument("--samples", type=int, default=5, help="samples per op and type")
+    reader.add_argument("--kinds", nargs="*", default=list(KINDS), help=f"of {', '.join(KINDS + FURTHER)}; or all")
     reader.add_argument("--json", help="write the counts there")
     reader.add_argument("--show", type=int, default=0, help="failures to print per op")
     reader.add_argument("--part", default="0/1", help="k/n: every n-th op, from the k-th")
@@ -164,11 +277,13 @@ def main():
     database = parts.op_database()
     chosen = [n for n in database if not given.ops or n in given.ops or database[n].name in given.ops]
     first, step = map(int, given.part.split("/"))
+    kinds = KINDS + FURTHER if given.kinds == ["all"] else tuple(given.kinds)
     results = {}
+    chosen = chosen[int(__import__("os").environ.get("FROM", 0)):]
     for name in chosen[first::step]:
-        found = tally(database[name], None if given.all else 5)
-        counts = {kind: [found.passed[kind], found.tried[kind]] for kind in KINDS}
-        results[name] = {**counts, "share": round(found.share, 4), "failures": found.failures[:20]}
+        found = tally(database[name], None if given.all else given.samples, kinds)
+        counts = {kind: [found.passed[kind], found.tried[kind]] for kind in kinds}
+        results[name] = {**counts, "share": round(found.share, 4), "refused": found.refused, "failures": found.failures}
         print(f"{name:40} {found.share:7.1%}  " + "  ".join(f"{k} {a}/{b}" for k, (a, b) in counts.items()), flush=True)
         for failure in found.failures[: given.show]:
             print("      ", failure)

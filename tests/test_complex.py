@@ -282,3 +282,36 @@ def test_files_of_pytorch():
         buffer.seek(0)
         loaded = weft.load(buffer)["x"]
         assert loaded.dtype.name == name and loaded.tolist() == [1.5 - 2j]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_eigenvalues_have_pytorchs_derivatives(kind):
+    torch, rng = pytest.importorskip("torch"), np.random.default_rng(0)
+    values = rng.normal(size=(2, 3, 3)) + (1j * rng.normal(size=(2, 3, 3)) if kind == "complex" else 0)
+
+    def run(m):
+        x = m.tensor(values, requires_grad=True)
+        found, vectors = m.linalg.eig(x)
+        loss = (found.abs() * m.tensor([1.0, 2.0, 3.0], dtype=m.float64)).sum() + (vectors.abs() ** 3).sum()
+        (first,) = m.autograd.grad(loss, [x], create_graph=True)
+        (second,) = m.autograd.grad((first.abs() ** 2).sum(), [x])
+        (alone,) = m.autograd.grad((m.linalg.eigvals(x).abs() ** 2).sum(), [x])
+        return [found, vectors, first, second, alone]
+
+    for mine, theirs in zip(run(weft), run(torch)):
+        assert str(mine.dtype)[5:] == str(theirs.dtype)[6:]
+        np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), 1e-8, 1e-8)
+
+
+def test_eigenvalues_of_real_matrices_are_complex():
+    turn = weft.tensor([[0.0, -1.0], [1.0, 0.0]])
+    values, vectors = weft.linalg.eig(turn)
+    assert sorted(values.imag.tolist()) == [-1, 1] and values.dtype is vectors.dtype is weft.complex64
+    assert weft.linalg.eigvals(weft.eye(2)).dtype is weft.complex64
+    assert weft.compile(weft.linalg.eigvals)(turn).tolist() == weft.linalg.eigvals(turn).tolist()
+    assert weft.linalg.eig(weft.ones(0, 0)).eigenvectors.shape == (0, 0)
+    with pytest.raises(RuntimeError, match="linalg.eig: A must be batches of square matrices, but they are 2 by 3"):
+        weft.linalg.eig(weft.ones(2, 3))
+    with pytest.raises(RuntimeError, match="at least 2 dimensions"):
+        weft.linalg.eig(weft.ones(()))

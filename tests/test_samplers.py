@@ -258,3 +258,24 @@ def test_errors_are_pytorchs(name):
     kind, words, function = ERRORS[name]
     with pytest.raises(kind, match=words):
         function(pytest.importorskip("torch.utils.data"))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_distributed_samplers_part_a_dataset(drop_last):
+    shares = [weft.utils.data.DistributedSampler(range(10), 3, k, drop_last=drop_last) for k in range(3)]
+    found = [list(share) for share in shares]
+    assert [*map(len, found)] == [*map(len, shares)] == ([3] * 3 if drop_last else [4] * 3)
+    assert len({k for share in found for k in share}) == (9 if drop_last else 10)
+    shares[0].set_epoch(1)
+    assert list(shares[0]) != found[0] and list(shares[1]) == found[1]
+    plain = weft.utils.data.DistributedSampler(range(10), 3, 1, shuffle=False, drop_last=drop_last)
+    assert list(plain) == [1, 4, 7] + ([] if drop_last else [0])
+    loader = weft.utils.data.DataLoader(weft.arange(10), batch_size=2, sampler=plain)
+    assert next(iter(loader)).tolist() == [1, 4]
+
+
+def test_distributed_samplers_say_what_they_need():
+    with pytest.raises(RuntimeError, match="weft trains in one process.*pass num_replicas and rank"):
+        weft.utils.data.distributed.DistributedSampler(range(10))
+    with pytest.raises(ValueError, match=r"Invalid rank 3, rank should be in the interval \[0, 2\]"):
+        weft.utils.data.DistributedSampler(range(10), num_replicas=3, rank=3)

@@ -151,6 +151,43 @@ class BatchSampler(Sampler):
         return whole + (rest > 0 and not self.drop_last)
 
 
+class DistributedSampler(Sampler):
+    """The share of process `rank` of `num_replicas`: every num_replicas-th position of an order that all of them know.
+
+    The order is that of `seed` and the epoch, which `set_epoch` tells before every pass; with shuffle=False it is
+    0, 1, .... So that all shares are equal, the first positions come again at the end, or with drop_last the last are
+    left out. RuntimeError without the two numbers: weft trains in one process and knows of no others.
+    """
+
+    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+        if num_replicas is None or rank is None:
+            raise RuntimeError(
+                "DistributedSampler: weft trains in one process and has no process group to ask; pass num_replicas and "
+                "rank, or use a DataLoader with shuffle=True"
+            )
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+        whole, rest = divmod(len(dataset), num_replicas)
+        self.num_samples = whole + (rest > 0 and not drop_last)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self):
+        size = len(self.dataset)
+        order = np.arange(size)
+        if self.shuffle:
+            order = random.permutation(size, random.Generator().manual_seed(self.seed + self.epoch))
+        return iter(np.resize(order, self.total_size)[self.rank :: self.num_replicas].tolist())
+
+    def __len__(self):
+        return self.num_samples
+
+    def set_epoch(self, epoch):
+        """The pass that comes next: another order for every epoch."""
+        self.epoch = epoch
+
+
 def _require_positive(name, value):
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
