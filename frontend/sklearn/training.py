@@ -1,0 +1,126 @@
+"""One module in training: its optimizer, its step, its random numbers, and what was best so far."""
+
+import copy
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..autograd import no_grad
+from ..compiled import compile
+from ..creation import tensor
+from ..nn.module import Module
+from ..runtime.state.random import default_generator
+from ..runtime.state.tensor import Tensor
+
+# Compiling pays after some steps; before and after, the bits are the same.
+COMPILED_AFTER_STEPS = 100
+PREDICTED_ROWS = 4096
+
+
+class Training:
+    """A module and all that training it needs to go on later, in another process too.
+
+    loss: a function of (outputs, targets). seed: of everything that is drawn: first values, the order of samples,
+    dropout. The program's own random numbers are not touched.
+    """
+
+    def __init__(self, make_module, make_optimizer, loss, seed):
+        self.loss = loss
+        self.order = np.random.RandomState(seed)
+        self._random = None
+        self.steps = 0
+        with self._own_random(seed):
+            self.module = make_module()
+        self.optimizer = make_optimizer(self.module.parameters())
+        self._compiled = None
+
+    def __getstate__(self):
+        return {**self.__dict__, "_compiled": None}
+
+    @contextmanager
+    def _own_random(self, seed=None):
+        """weft's default generator goes on in the block where it was at the end of the last one."""
+        before = default_generator.get_state()
+        try:
+            if seed is None:
+                default_generator.set_state(self._random)
+            else:
+                default_generator.manual_seed(seed)
+            yield
+            self._random = default_generator.get_state()
+        finally:
+            default_generator.set_state(before)
+
+    def epoch(self, inputs, targets, batch_size):
+        """One pass over the samples in a new order. The mean of the loss over them."""
+        self.module.train()
+        rows = self.order.permutation(len(inputs))
+        total = 0.0
+        with self._own_random():
+            for start in range(0, len(rows), batch_size):
+                batch = rows[start : start + batch_size]
+                total += len(batch) * self._step(tensor(inputs[batch]), tensor(targets[batch])).item()
+        return total / len(rows)
+
+    def _step(self, x, y):
+        self.steps += 1
+        if self._compiled is None and self.steps > COMPILED_AFTER_STEPS:
+            self._compiled = compile(self._train)
+        return (self._compiled or self._train)(x, y)
+
+    def _train(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.outputs(x), y)
+        _check_loss(loss)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def outputs(self, x):
+        outputs = self.module(x)
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(x):
+            raise ValueError(
+                f"weft.sklearn: the module must return a tensor of shape (samples, outputs); for an input of shape "
+                f"{tuple(x.shape)} it returned {_description(outputs)}"
+            )
+        return outputs
+
+    def predict(self, inputs):
+        """The outputs of the module in evaluation, as an array."""
+        self.module.eval()
+        parts = [inputs[k : k + PREDICTED_ROWS] for k in range(0, len(inputs), PREDICTED_ROWS)]
+        with no_grad(), self._own_random():
+            return np.concatenate([self.outputs(tensor(part)).numpy() for part in parts])
+
+    def loss_of(self, inputs, targets):
+        """The loss of samples, with nothing learnt from them."""
+        with no_grad():
+            return self.loss(tensor(self.predict(inputs)), tensor(targets)).item()
+
+    def state(self):
+        return copy.deepcopy(self.module.state_dict())
+
+    def restore(self, state):
+        self.module.load_state_dict(state)
+
+
+def make_module(module, n_inputs, n_outputs, options, dtype):
+    """A new module: from a factory, or a copy of the one that was given."""
+    if isinstance(module, Module):
+        if options:
+            raise ValueError("module_options: they are handed to a factory; the module that was given is already made")
+        made = copy.deepcopy(module)
+    else:
+        made = module(n_inputs, n_outputs, **(options or {}))
+        if not isinstance(made, Module):
+            raise TypeError(f"module: the factory must return a weft.nn.Module, got {type(made).__name__}")
+    return made.to(dtype)
+
+
+def _check_loss(loss):
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ValueError(f"loss: it must return a tensor of one element, got {_description(loss)}")
+
+
+def _description(x):
+    return f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

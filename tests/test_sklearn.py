@@ -1,0 +1,200 @@
+"""weft.sklearn with scikit-learn at the other end."""
+
+import doctest
+import importlib
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import weft
+from weft import nn
+from weft.sklearn import ModuleClassifier, ModuleRegressor
+
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
+
+
+def network(n_inputs, n_outputs, hidden=16, dropout=0.0):
+    return nn.Sequential(nn.Linear(n_inputs, hidden), nn.Tanh(), nn.Dropout(dropout), nn.Linear(hidden, n_outputs))
+
+
+def parameters_of(estimator):
+    return np.concatenate([p.detach().numpy().ravel() for p in estimator.module_.parameters()])
+
+
+@pytest.mark.parametrize("estimator", [ModuleClassifier(max_epochs=30), ModuleRegressor(max_epochs=50)], ids=repr)
+def test_the_checks_of_scikit_learn(estimator):
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert len(found) > 40
+    problems = {r["check_name"]: r["exception"] for r in found if r["status"] not in ("passed", "skipped")}
+    assert problems == {}
+
+
+def test_the_examples():
+    failed, tried = doctest.testmod(importlib.import_module("weft.sklearn.estimators"))
+    assert tried >= 6 and not failed
+
+
+def test_a_classifier_of_named_classes_in_a_pipeline():
+    model = make_pipeline(StandardScaler(), ModuleClassifier(network, max_epochs=60, random_state=0))
+    assert cross_val_score(model, X, NAMES, cv=3).mean() > 0.9
+    model.fit(X, NAMES)
+    probabilities = model.predict_proba(X)
+    assert probabilities.shape == (150, 3) and np.allclose(probabilities.sum(1), 1)
+    assert np.array_equal(model.predict(X), model.classes_[probabilities.argmax(1)])
+    assert np.allclose(np.exp(model.predict_log_proba(X)), probabilities)
+
+
+def test_a_search_in_two_processes():
+    search = GridSearchCV(
+        ModuleClassifier(network, max_epochs=15, random_state=0),
+        {"module_options": [{"hidden": 2}, {"hidden": 16, "dropout": 0.1}], "lr": [0.03]},
+        cv=2,
+        n_jobs=2,
+    )
+    alone = clone(search).set_params(n_jobs=1).fit(X, Y)
+    search.fit(X, Y)
+    assert search.best_score_ > 0.8
+    assert np.array_equal(search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"])
+
+
+def test_a_regressor_of_several_numbers():
+    inputs, targets = make_regression(200, 5, n_targets=2, random_state=0)
+    targets = targets / targets.std(0)
+    model = ModuleRegressor(optimizer=weft.optim.AdamW, optimizer_options={"weight_decay": 0.0}, random_state=0)
+    assert model.fit(inputs, targets).score(inputs, targets) > 0.98
+    assert model.predict(inputs).shape == (200, 2)
+    assert model.fit(inputs, targets[:, 0]).predict(inputs).shape == (200,)
+
+
+def test_equal_seeds_are_equal_and_the_programs_random_numbers_stay():
+    weft.manual_seed(5)
+    expected = weft.rand(3).tolist()
+    weft.manual_seed(5)
+    first, second = (
+        ModuleClassifier(network, module_options={"dropout": 0.5}, max_epochs=4, random_state=3) for _ in "12"
+    )
+    first.fit(X, Y)
+    second.fit(X, Y)
+    assert weft.rand(3).tolist() == expected
+    assert first.loss_curve_ == second.loss_curve_
+    assert parameters_of(first).tobytes() == parameters_of(second).tobytes()
+    assert parameters_of(clone(first).set_params(random_state=4).fit(X, Y)).tobytes() != parameters_of(first).tobytes()
+
+
+def test_compiled_steps_change_no_bit(monkeypatch):
+    training = importlib.import_module("weft.sklearn.training")
+    compiled = ModuleClassifier(network, batch_size=32, max_epochs=30, random_state=0).fit(X, Y)
+    assert compiled.training_._compiled is not None
+    monkeypatch.setattr(training, "COMPILED_AFTER_STEPS", 10**9)
+    eager = clone(compiled).fit(X, Y)
+    assert eager.training_._compiled is None
+    assert compiled.loss_curve_ == eager.loss_curve_
+    assert parameters_of(compiled).tobytes() == parameters_of(eager).tobytes()
+
+
+def test_partial_fit_goes_on_where_it_was_after_pickling_too():
+    model = ModuleClassifier(network, module_options={"dropout": 0.2}, batch_size=16, random_state=0)
+    model.partial_fit(X[:60], Y[:60], classes=[0, 1, 2])
+    assert model.n_iter_ == 1 and model.predict_proba(X).shape == (150, 3)
+    for _ in range(14):
+        model.partial_fit(X, Y)
+    other = pickle.loads(pickle.dumps(model))
+    for estimator in (model, other):
+        estimator.partial_fit(X, Y)
+    assert model.n_iter_ == other.n_iter_ == 16 and model.loss_curve_ == other.loss_curve_
+    assert parameters_of(model).tobytes() == parameters_of(other).tobytes()
+    with pytest.raises(ValueError, match=r"classes \[7\].*first call, \[0, 1, 2\]; give partial_fit all"):
+        model.partial_fit(X, np.full(150, 7))
+
+
+def test_early_stopping_keeps_the_best_state():
+    model = ModuleClassifier(
+        network,
+        lr=0.05,
+        max_epochs=200,
+        early_stopping=True,
+        validation_fraction=0.3,
+        n_iter_no_change=3,
+        random_state=1,
+    ).fit(X, Y)
+    assert model.n_iter_ == len(model.validation_curve_) == len(model.loss_curve_) < 200
+    best = min(model.validation_curve_)
+    assert model.validation_curve_[-1] >= best
+    again = clone(model).set_params(max_epochs=1 + model.validation_curve_.index(best)).fit(X, Y)
+    assert parameters_of(again).tobytes() == parameters_of(model).tobytes()
+
+
+def test_warm_start_goes_on():
+    model = ModuleRegressor(max_epochs=3, warm_start=True, random_state=0, dtype="float64")
+    model.fit(X, Y).fit(X, Y)
+    assert model.n_iter_ == 6 and model.loss_curve_[-1] < model.loss_curve_[0]
+    assert model.module_[0].weight.dtype == weft.float64
+
+
+def test_a_module_that_is_given_is_copied():
+    module = network(4, 3)
+    before = [p.detach().numpy().copy() for p in module.parameters()]
+    model = ModuleClassifier(module, max_epochs=2).fit(X, Y)
+    assert all(np.array_equal(p.detach().numpy(), b) for p, b in zip(module.parameters(), before))
+    assert model.module_ is not module and type(model.optimizer_) is weft.optim.Adam
+
+
+def test_tables_with_names():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    model = ModuleClassifier(max_epochs=2).fit(table, pandas.Series(NAMES))
+    assert model.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table.rename(columns={"a": "z"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "ModuleClassifier: batch_size must be an integer of at least 1, got 0"),
+        ({"max_epochs": 1.5}, "max_epochs must be an integer of at least 1, got 1.5"),
+        ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
+        ({"dtype": "float16"}, r"dtype must be one of \['float32', 'float64'\], got 'float16'"),
+        (
+            {"module": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Flatten(0))},
+            r"\(samples, outputs\); for an input of shape \(64, 4\) it returned a tensor of shape \(192,\)",
+        ),
+        ({"module": network(4, 3), "module_options": {"hidden": 2}}, "module_options: they are handed to a factory"),
+        ({"loss": lambda outputs, y: outputs}, "loss: it must return a tensor of one element, got a tensor of shape"),
+    ],
+)
+def test_what_is_wrong_is_said(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModuleClassifier(**options).fit(X, Y)
+
+
+def test_other_mistakes_are_said():
+    with pytest.raises(TypeError, match="the factory must return a weft.nn.Module, got int"):
+        ModuleRegressor(lambda i, o: 3).fit(X, Y)
+    with pytest.raises(NotFittedError):
+        _ = ModuleRegressor().module_
+    model = ModuleRegressor().partial_fit(X, Y)
+    with pytest.raises(ValueError, match="y has 2 columns, but the first call had 1"):
+        model.partial_fit(X, np.stack([Y, Y], 1))
+
+
+def test_without_scikit_learn_the_import_says_what_to_install():
+    program = (
+        "import sys\nsys.modules['sklearn'] = None\nimport weft\nassert 'weft.sklearn' not in sys.modules\n"
+        "try:\n    import weft.sklearn\nexcept ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "needs scikit-learn, which is not installed: pip install 'weft[sklearn]'" in finished.stdout
