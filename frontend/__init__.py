@@ -57,7 +57,7 @@ from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
 from .importing import as_torch  # noqa: E402
-from .on_arrays import grad, hessian, hvp, value_and_grad  # noqa: E402
+from .on_arrays import for_numpy, grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 from .runtime.code.cache import clear_cache  # noqa: E402

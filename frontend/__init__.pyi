@@ -1282,6 +1282,9 @@ def fmin(input: Tensor, other: _TensorLike) -> Tensor:
 def fmod(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'fmod, element by element. Operands broadcast.'
     ...
+def for_numpy(function: Any) -> Tensor:
+    'A compiled function of NumPy arrays, from one of tensors: for the log density of a sampler, or predictions.'
+    ...
 def fork_rng(devices: Any = ..., enabled: Any = ..., device_type: Any = ..., **options: Any) -> Any:
     'What is drawn in the block leaves the default generator as it was.'
     ...

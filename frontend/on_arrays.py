@@ -1,6 +1,6 @@
 """Derivatives for code that thinks in NumPy arrays: `scipy.optimize`, samplers, fits.
 
-`value_and_grad`, `grad`, `hessian` and `hvp` take a function of tensors and give a function of arrays, compiled. Arrays
+`value_and_grad`, `grad`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of arrays, compiled. Arrays
 are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is shared with the
 caller: the results are his, and what he does to his arrays afterwards changes nothing.
 
@@ -58,7 +58,6 @@ class OnArrays:
         def program(*tensors):
             n_args = len(tensors) - len(names)
             value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
-            _check_value(self._name, value)
             return self._derive(value, [tensors[place] for place in places])
 
         program.__name__ = getattr(self._function, "__name__", type(self._function).__name__)
@@ -111,6 +110,11 @@ class Grad(OnArrays):
         return arrays if isinstance(self._argnums, tuple) else arrays[0]
 
 
+class ForNumpy(OnArrays):
+    def __call__(self, *args, **kwargs):
+        return _as_arrays(self._results(args, kwargs, ()))
+
+
 class HessianTimesVector(OnArrays):
     def __call__(self, x, vector, *args, **kwargs):
         vector = _as_floats(self._name, vector)
@@ -120,6 +124,20 @@ class HessianTimesVector(OnArrays):
             )
         (product,) = self._results((vector, x, *args), kwargs, (1,))
         return _handed_out(product)
+
+
+def for_numpy(function):
+    """A compiled function of NumPy arrays, from one of tensors: for the log density of a sampler, or predictions.
+
+    function: whatever weft.compile takes, the same for the same arguments. Arrays are copied into tensors of their
+    type, in positions and keywords; all else arrives as it is. Returns a function that gives arrays, which are the
+    caller's, in place of tensors, also in tuples, lists and dicts, without their history.
+
+    >>> softplus = for_numpy(lambda x: (1 + x.exp()).log())
+    >>> softplus(np.array([0.0, 1.0]))
+    array([0.69314718, 1.31326169])
+    """
+    return ForNumpy("for_numpy", function, (), lambda value, leaves: value)
 
 
 def value_and_grad(function, argnums=0):
@@ -140,6 +158,7 @@ def value_and_grad(function, argnums=0):
     """
 
     def derive(value, leaves):
+        _check_value("value_and_grad", value)
         gradients = _gradients(value, leaves)
         with no_grad():
             return (value.clone(), *gradients)
@@ -153,7 +172,12 @@ def grad(function, argnums=0):
     >>> grad(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
     array([ 3., 12.])
     """
-    return Grad("grad", function, argnums, _gradients)
+
+    def derive(value, leaves):
+        _check_value("grad", value)
+        return _gradients(value, leaves)
+
+    return Grad("grad", function, argnums, derive)
 
 
 def hessian(function, argnums=0):
@@ -170,6 +194,7 @@ def hessian(function, argnums=0):
         raise TypeError(f"hessian: argnums must be one position, got {argnums}")
 
     def derive(value, leaves):
+        _check_value("hessian", value)
         (x,) = leaves
         (gradient,) = _gradients(value, leaves, create_graph=True)
         rows = [_gradients(element, leaves, retain_graph=True)[0] for element in gradient.reshape(-1).unbind()]
@@ -232,4 +257,16 @@ def _handed_out(result):
     return array.copy() if array.nbytes <= COPIED_BYTES else result.numpy()
 
 
-PUBLIC = ["value_and_grad", "grad", "hessian", "hvp"]
+def _as_arrays(value):
+    """Nested results with arrays in place of tensors."""
+    if isinstance(value, Tensor):
+        return value.array.copy()  # it may be a view of an argument
+    if isinstance(value, dict):
+        return {key: _as_arrays(v) for key, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        parts = map(_as_arrays, value)
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+PUBLIC = ["for_numpy", "value_and_grad", "grad", "hessian", "hvp"]
