@@ -11,7 +11,7 @@ import numpy as np
 
 import weft
 
-STRIKE, BARRIER, YEARS, N_STEPS, N_PATHS = 100.0, 85.0, 1.0, 16, 40_000
+STRIKE, BARRIER, YEARS, N_STEPS, N_PATHS = 100.0, 85.0, 1.0, 16, 200_000
 draws = weft.tensor(np.random.default_rng(0).normal(size=(N_STEPS, N_PATHS // 2)))
 draws = weft.cat([draws, -draws], 1)
 draws = draws / draws.std(1, keepdim=True)  # their first two moments are exact

@@ -81,7 +81,7 @@ def test_sensitivities_by_monte_carlo(example):
     printed = example("greeks_monte_carlo.py")
     for name in ("price", "delta", "vega", "rho"):
         found, exact = numbers(printed, name)
-        assert found == pytest.approx(exact, rel=0.03)
+        assert found == pytest.approx(exact, rel=0.02)
 
 
 # --- columns and arrays -----------------------------------------------------------------------------------------------
