@@ -18,6 +18,16 @@ elements at a time, the last vector masked. Statements outside sweeps compute on
 vector, so that both kinds mix freely. A sweep's reductions may be used after it. A short sweep is unrolled, and then
 what it computes stays in registers for later sweeps of the same loop body.
 
+Where threads share sums (blocks.py), a loop around does one block after the other:
+
+    for b < 489 {
+      sweep j < 1000000 block b of 2048 {
+        %0 = load p0[j] : f32
+        %1 = sum over j of %0 : f32
+      }
+      store p1[32*b] = lanes of %1
+    }
+
 A loop may sum columns: what its sweeps `accumulate` is added up over the iterations, lane by lane. The sums are kept in
 registers where the sweep is unrolled, else in `storage`, scratch memory.
 
@@ -116,6 +126,15 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreLanes:
+    """After a sweep over one block: what its Reduce `value` has in each of the 32 lanes, side by side."""
+
+    parameter: str
+    at: At
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce:
     """In a sweep: the reduction over j of `value`; usable after the sweep."""
 
@@ -174,24 +193,39 @@ class Extreme:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Of a loop or sweep only the iterations of one block: `size` of them from `size` * `index`."""
+
+    index: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
-    """`rotated`: accumulators take turns from vector to vector, instead of one copy of the body for each."""
+    """`rotated`: accumulators take turns from vector to vector, instead of one copy of the body for each. `block`: the
+    sweep is over one Block, and its reductions are for StoreLanes; `closing`: after how many elements sums of floats
+    close a block, if not after as many as the order of sums says."""
 
     extent: int
     body: tuple
     unrolled: bool = False
     rotated: bool = False
+    block: Block | None = None
+    closing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for index < extent. `split`: (name, stride, size) of indices derived from this one: index // stride % size."""
+    """for index < extent. `split`: (name, stride, size) of indices derived from this one: index // stride % size.
+    `block` and `closing` are those of a Sweep, of rows."""
 
     index: str
     extent: int
     body: tuple
     columns: tuple = ()
     split: tuple = ()
+    block: Block | None = None
+    closing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +243,8 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A function of pointers. With a cut, one call of it does some of the units. `scalars`: the first slot of every
-    stretch of run-time scalars, each of which has a pointer of its own."""
+    stretch of run-time scalars, each of which has a pointer of its own. `by_vectors`: everything is done for one vector
+    of columns, then for the next; its sweeps are all unrolled, of one extent."""
 
     parameters: tuple
     lanes: int
@@ -217,11 +252,17 @@ class Kernel:
     checks: bool = False
     cut: Cut | None = None
     scalars: tuple = (0,)
+    by_vectors: bool = False
 
     @property
     def sweeps(self):
         """All its sweeps, from the first to the last."""
         return [s for s in statements(self.body) if isinstance(s, Sweep)]
+
+    @property
+    def has_blocks(self):
+        """Whether every iteration of its outermost loop does one Block."""
+        return any(isinstance(s, (Loop, Sweep)) and s.block for s in statements(self.body))
 
     def __str__(self):
         head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
@@ -230,7 +271,8 @@ class Kernel:
             cut = f" {self.cut.units} units of {self.cut.unit} {self.cut.along}"
             cut += f" of {self.cut.rows} rows" if self.cut.rows > 1 else ""
         scalars = f" scalars from {', '.join(map(str, self.scalars))}" if len(self.scalars) > 1 else ""
-        lines = [f"kernel ({head}){scalars} lanes {self.lanes}{' checked' if self.checks else ''}{cut} {{"]
+        by = " by vectors" if self.by_vectors else ""
+        lines = [f"kernel ({head}){scalars} lanes {self.lanes}{' checked' if self.checks else ''}{cut}{by} {{"]
         lines += _block(self.body, "  ")
         return "\n".join([*lines, "}", ""])
 
@@ -257,13 +299,18 @@ def _block(body, indent):
 
 def _head(s):
     if isinstance(s, Sweep):
-        return f"sweep j < {s.extent}{' unrolled' if s.unrolled else ''}{' rotated' if s.rotated else ''}"
-    text = f"for {s.index} < {s.extent}"
+        return f"sweep j < {s.extent}{_part(s)}{' unrolled' if s.unrolled else ''}{' rotated' if s.rotated else ''}"
+    text = f"for {s.index} < {s.extent}{_part(s)}"
     text += "".join(f", {n} = {s.index} / {stride} % {size}" for n, stride, size in s.split)
     for c in s.columns:
         place = f" in {', '.join(c.storage)}" if c.storage else ""
         text += f", %{c.name} = {c.op.name} over {s.index} : {c.element}[{c.extent}]{place}"
     return text
+
+
+def _part(s):
+    block = f" block {s.block.index} of {s.block.size}" if s.block else ""
+    return block + (f" closing after {s.closing}" if s.closing else "")
 
 
 def _apply_text(s):
@@ -284,6 +331,7 @@ _STATEMENTS = {
     Position: lambda s: f"%{s.name} = position {s.at}",
     Apply: _apply_text,
     Store: lambda s: f"store {s.parameter}[{s.at}] = %{s.value}",
+    StoreLanes: lambda s: f"store {s.parameter}[{s.at}] = lanes of %{s.value}",
     Update: lambda s: (
         f"{s.parameter}[{s.at} + {s.index.stride}*%{s.index.name}(<{s.index.size})] = "
         + (f"{s.op.name}(itself, %{s.value})" if s.op else f"%{s.value}")

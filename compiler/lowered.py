@@ -6,19 +6,23 @@ writes           numbers of the values they write
 cost_ns          how long they take, roughly
 cuts, touches    how threads may share them, and what memory each thread then touches (parallel.py, regions.py)
 with_cut         the same, shared
+in_blocks        the same in pieces, so that threads can share its sums (blocks.py)
 emit             their call in a program (emit/program.py); the function's name
 """
 
 from dataclasses import dataclass, replace
 from math import prod
 
-from .dtypes import element_of
+from .blocks import in_blocks
+from .dtypes import bool_, element_of, float32, float64, int32, int64, memory_element
 from .emit.gemm import scratch_bytes
 from .extent import estimated
-from .loopnest import SIZES, Cut, Kernel, Store, Update, statements
+from .loopnest import SIZES, Cut, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
+
+_DTYPES = {memory_element(d): d for d in (bool_, int32, int64, float32, float64)}
 
 
 def touch(value, memory, writes, owner):
@@ -26,9 +30,18 @@ def touch(value, memory, writes, owner):
 
 
 @dataclass(frozen=True, slots=True)
+class Partial:
+    """Memory between the pieces of a kernel: like a value, with a number below 0."""
+
+    number: int
+    shape: tuple
+    dtype: object
+
+
+@dataclass(frozen=True, slots=True)
 class Loops:
-    """A kernel, and per parameter what it points to: ("value", number) or ("scratch", bytes). `first_scalars`: the slot
-    in the program where each stretch of its run-time scalars begins."""
+    """A kernel, and per parameter what it points to: ("value", number), ("partial", Partial) or ("scratch", bytes).
+    `first_scalars`: the slot in the program where each stretch of its run-time scalars begins."""
 
     kernel: Kernel
     bindings: tuple
@@ -55,11 +68,50 @@ class Loops:
         return [number for name, number in self._values() if name in stored]
 
     def _stored(self):
-        return {s.parameter for s in statements(self.kernel.body) if isinstance(s, (Store, Update))}
+        return {s.parameter for s in statements(self.kernel.body) if isinstance(s, (Store, StoreLanes, Update))}
 
     def _values(self):
-        """(parameter's name, number of the value in it), without scratch."""
-        return [(p.name, what) for p, (kind, what) in zip(self.kernel.parameters, self.bindings) if kind == "value"]
+        """(parameter's name, number of the value or Partial in it), without scratch."""
+        bound = zip(self.kernel.parameters, self.bindings)
+        return [(p.name, what.number if kind == "partial" else what) for p, (kind, what) in bound if kind != "scratch"]
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+    def in_blocks(self, known, taken, target):
+        """The Loops of its pieces, if threads can share its sums then and that pays; else of itself alone. `known`:
+        kernel -> its Pieces, for equal ones; `taken`: numbers of Partials there are."""
+        if self.cost_ns(target) < target.large_ns:
+            return [self]
+        key = id(self.kernel)
+        if key not in known:
+            bound = zip(self.kernel.parameters, self.bindings)
+            scratch = {p.name: what for p, (kind, what) in bound if kind == "scratch"}
+            known[key] = self.kernel, in_blocks(self.kernel, scratch, target)
+        _, found = known[key]
+        if found is None:
+            return [self]
+        partials = [Partial(-1 - taken - k, (n,), _DTYPES[e]) for k, (n, e) in enumerate(found.partials)]
+        pieces = [
+            replace(self, kernel=piece.kernel, bindings=tuple(self._source(s, partials) for s in piece.sources))
+            for piece in found.pieces
+        ]
+        shared = sum(p.cost_ns(target) for p in pieces if p.kernel.has_blocks)
+        alone = sum(p.cost_ns(target) for p in pieces) - shared + 2 * len(pieces) * target.wait_ns
+        return pieces if alone < shared / 2 else [self]
+
+    def _source(self, source, partials):
+        kind, what = source
+        return self.bindings[what] if kind == "given" else ("partial", partials[what]) if kind == "partial" else source
+
+    def traffic(self, graph):
+        """(values it writes, values it reads), Partials among them."""
+        partials = {what.number: what for kind, what in self.bindings if kind == "partial"}
+        loaded = {s.parameter for s in statements(self.kernel.body) if isinstance(s, Load)}
+        stored = self._stored()
+
+        def values(names):
+            return [partials.get(n) or graph.values[n] for name, n in self._values() if name in names]
+
+        return values(stored), values(loaded)
 
     # --- threads ------------------------------------------------------------------------------------------------------
     def cost_ns(self, target):
@@ -76,13 +128,14 @@ class Loops:
 
     def touches(self, graph, memory, cut):
         numbers = dict(self._values())
+        partials = {what.number: what for kind, what in self.bindings if kind == "partial"}
         if cut is None:
             stored = self._stored()
             owners = {(name, name in stored): CALLER for name in numbers}
         else:
             owners = kernel_parts(self.kernel, cut)
         return [
-            touch(graph.values[numbers[name]], memory, writes, owner)
+            touch(partials.get(numbers[name]) or graph.values[numbers[name]], memory, writes, owner)
             for (name, writes), owner in owners.items()
             if name in numbers
         ]
@@ -102,7 +155,7 @@ class Loops:
                 places.append(next(scratch))
                 own[position] = what
             else:
-                places.append(memory.place[what])
+                places.append(memory.place[what.number if kind == "partial" else what])
         return program.call_kernel(self.kernel, places, own, self.first_scalars)
 
 
@@ -152,6 +205,9 @@ class Product:
 
     def with_cut(self, cut, known):
         return replace(self, cut=cut)
+
+    def in_blocks(self, known, taken, target):
+        return [self]
 
     def emit(self, program, memory, scratch):
         left, right = ((memory.place[a.base.number], a) for a in (self.left, self.right))

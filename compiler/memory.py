@@ -129,7 +129,10 @@ def plan_memory(schedule, steps):
         for which, size in enumerate(sizes):
             scratch[k, which] = Place("arena", at)
             at += _round_up(size)
-        over = {v.number: v for v in read if last_use[v.number] == k and v.number in ending.get(k, {})}
+        # What lies between the pieces of a group has negative numbers, and is no value that another may replace.
+        over = {
+            v.number: v for v in read if last_use[v.number] == k and v.number >= 0 and v.number in ending.get(k, {})
+        }
         for value in written:
             if value.number in place:
                 continue

@@ -1,10 +1,10 @@
 """Which kernels and products threads share, how they are cut, and where threads wait for each other.
 
-Only work that no two threads can disagree about is cut: elements that depend on nothing but the inputs, and elements of
-a product, each of which is a sum of its own. No sum is ever cut, so results have the same bits for any number of
-threads. Kernels that check something are not cut.
+Only work that no two threads can disagree about is cut: elements that depend on nothing but the inputs, blocks of sums
+that blocks.py has made kernels of, and elements of a product, each of which is a sum of its own. So results have the
+same bits for any number of threads. Kernels that check something are not cut.
 
-    rows         the outermost loop of a kernel; rows of a product
+    rows         the outermost loop of a kernel, which may be one over blocks; rows of a product
     columns      the elements of the rows, whatever loops are around them; columns of a product
     matrices     of a batch of products
 
@@ -35,6 +35,7 @@ from .loopnest import (
     Reduce,
     Scalar,
     Store,
+    StoreLanes,
     Sweep,
     Update,
     statements,
@@ -137,6 +138,8 @@ def kernel_cuts(kernel, aliases, wished, target):
     """The Cuts of a kernel, best first. `aliases`: for parameters that point to the memory of another one, that other;
     `wished`: (element bytes, Part) of what it touches and other steps have cut."""
     every = list(statements(kernel.body))
+    if kernel.has_blocks:
+        return _rows(kernel.body, target)[:1] if _is_in_step(every, aliases) else []
     if kernel.checks or any(isinstance(s, Update) for s in every):
         return []
     if not _is_in_step(every, aliases):
@@ -256,7 +259,7 @@ def _cost_ns(body, lanes, target):
 
 
 def _statement_ns(s, target):
-    if isinstance(s, (Load, Store)):
+    if isinstance(s, (Load, Store, StoreLanes)):
         return target.gather_ns if s.at.lane > 1 or getattr(s, "indices", ()) else target.memory_ns
     if isinstance(s, Accumulate):
         return 2 * target.memory_ns

@@ -1,7 +1,7 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> join parts -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> plan memory
-    -> share -> emit
+    graph -> decompose -> join parts -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> sums in blocks
+    -> plan memory -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
@@ -15,11 +15,12 @@ from math import prod
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
-from .extent import scope_of, upper
+from .extent import estimated, scope_of, upper
 from .fuse import fuse
 from .join_parts import join_parts
 from .legalize import legalize, settle
 from .likeness import likeness
+from .loopnest import Apply, Reduce, statements
 from .lower import lower
 from .lowered import Loops, Product, RoutineCall
 from .memory import plan_memory, worker_bytes
@@ -125,10 +126,12 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     fusion = fuse(settled)
     show("fusion", fusion)
     order = schedule(fusion)
-    steps = _lower_all(order, target)
-    memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
-    work = works(order, steps, memory, target)
-    team = share(work, target)
+    whole = _lower_all(order, target)
+    steps = _in_blocks(whole, settled, target)
+    memory, work, team = _shared(order, steps, target)
+    if team is None and len(steps) > len(whole):
+        steps = whole
+        memory, work, team = _shared(order, steps, target)
     if (scope := scope_of(settled.inputs())) is not None:
         note_large(work, scope, target)
     steps = _cut_all(steps, team)
@@ -140,13 +143,15 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A step of the program: its group (None for the copy of a commit), what it is lowered to, its traffic."""
+    """A step of the program: its group (None for the copy of a commit), what it is lowered to, its traffic. `piece`:
+    which of its group's, if threads share its sums (blocks.py)."""
 
     title: str
     group: object
     lowered: object
     written: list
     read: list
+    piece: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,6 +183,27 @@ def _lower_all(order, target):
         lowered = lower_copy(source, base, target)
         steps.append(_Step(f"copy %{source.number} to %{base.number}", None, lowered, [], [source]))
     return steps
+
+
+def _in_blocks(steps, graph, target):
+    """The steps with those kernels in pieces whose sums threads share."""
+    result, known, taken = [], {}, 0
+    for step in steps:
+        pieces = step.lowered.in_blocks(known, taken, target)
+        if len(pieces) == 1:
+            result.append(step)
+            continue
+        for k, lowered in enumerate(pieces):
+            result.append(_Step(step.title, step.group, lowered, *lowered.traffic(graph), k))
+            taken += sum(kind == "partial" for kind, _ in lowered.bindings)
+    return result
+
+
+def _shared(order, steps, target):
+    """(where everything lies, the steps as threads may share them, how they do)."""
+    memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
+    work = works(order, steps, memory, target)
+    return memory, work, share(work, target)
 
 
 class _Lowering:
@@ -248,7 +274,7 @@ def _emit(trace, order, steps, memory, team, target, in_one):
         scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
         kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
     program.finish(in_one)
-    numbers = {v.number: k for k, s in enumerate(steps) if s.group for v in s.group.values}
+    numbers = {v.number: k for k, s in enumerate(steps) if s.group and not s.piece for v in s.group.values}
     accesses = fusion.reads.accesses
     groups = {}
     for old, new in enumerate(trace):
@@ -275,12 +301,23 @@ def _info(name, step):
     if step.group is None:
         (base,) = step.read
         return KernelInfo(name, "copy", ("copy",), base.shape, 2 * _n_bytes(base), 0)
+    if step.piece:
+        return _piece_info(name, step)
     values = step.group.values
     n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
     flops = sum(v.op.kernel.flops(v) for v in values)
     shapes = [v.operands[0].shape if v.op.kind == "reduction" else v.shape for v in values]
     domain = max(shapes, key=prod)
     return KernelInfo(name, step.group.kind, tuple(v.op.name for v in values), domain, n_bytes, flops)
+
+
+def _piece_info(name, step):
+    """Of what goes on with a kernel that threads share: the flops are told of its first piece."""
+    body = list(statements(step.lowered.kernel.body))
+    ops = tuple(s.op.name for s in body if isinstance(s, (Apply, Reduce)))
+    domain = max((v.shape for v in [*step.read, *step.written]), key=lambda shape: estimated(prod(shape)))
+    n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
+    return KernelInfo(name, "loop", ops or ("sum",), domain, n_bytes, 0)
 
 
 def _n_bytes(value):

@@ -13,12 +13,13 @@ the same as a vector cut in pieces of whole rows.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from .access import collapse
+from .emit.reduce import VIRTUAL_LANES
 from .extent import is_open, may_be_less
-from .loopnest import SIZES, Extreme, Load, Loop, Store, Sweep
+from .loopnest import SIZES, Extreme, Load, Loop, Store, StoreLanes, Sweep
 
 CALLER, ALL = "caller", "all"
 
@@ -181,6 +182,8 @@ def _uses(s):
         yield s.parameter, False, s.at, None if s.indices else ()
     elif isinstance(s, Store):
         yield s.parameter, True, s.at, ()
+    elif isinstance(s, StoreLanes):
+        yield s.parameter, True, s.at, ((1, VIRTUAL_LANES),)
     elif isinstance(s, Extreme):
         yield s.parameter, False, s.at, ((s.stride, s.count),)
 
@@ -188,6 +191,9 @@ def _uses(s):
 def _owner(cut, at, loops, sweep, extra, size):
     if extra is None:
         return ALL
+    blocked = [x for x in (*loops, sweep) if x and x.block]
+    if blocked:
+        return _owner_of_blocks(cut, at, loops, sweep, blocked[0], extra, size)
     extents = {loop.index: loop.extent for loop in loops}
     extents |= {name: count for loop in loops for name, _, count in loop.split}
     others = [(c, extents[name]) for name, c in at.terms] + list(extra)
@@ -203,3 +209,17 @@ def _owner(cut, at, loops, sweep, extra, size):
         extent = outermost.extent
         others = [(c, extents[name]) for name, c in at.terms if name != outermost.index] + [lanes, *extra]
     return _owned(at.constant, step, cut, extent, others, size)
+
+
+def _owner_of_blocks(cut, at, loops, sweep, blocked, extra, size):
+    """Whose an element is where every iteration of the outermost loop does one block of another loop, or of a sweep."""
+    unit = cut.unit * blocked.block.size
+    others = [(c, loop.extent) for name, c in at.terms for loop in loops if loop.index == name and loop is not blocked]
+    if any(loop.split for loop in loops) or any(name == blocked.block.index for name, _ in at.terms):
+        return ALL
+    if blocked is sweep:
+        step = at.lane
+    else:
+        step = sum(c for name, c in at.terms if name == blocked.index)
+        others.append((at.lane, sweep.extent if sweep else 1))
+    return _owned(at.constant, step, replace(cut, unit=unit), blocked.extent, others + list(extra), size)

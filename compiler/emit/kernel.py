@@ -20,17 +20,21 @@ from ..loopnest import (
     Reduce,
     Scalar,
     Store,
+    StoreLanes,
     Sweep,
     Update,
 )
 from .builder import F64, I8, I64, PTR, Builder, Reg, Type
 from .reduce import (
+    BLOCK_ELEMENTS,
     BLOCK_ROWS,
     better_extreme,
     first_extreme,
     fold,
     identity,
     is_compensated,
+    reduce_block,
+    reduce_block_of_columns,
     reduce_columns,
     reduce_row,
     unrolled_row,
@@ -48,7 +52,7 @@ def emit_kernel(module, kernel, name):
     emission = _Emission(b, kernel)
     if kernel.cut and kernel.cut.along == "rows":
         emission.some_rows(kernel.body)
-    elif kernel.cut and kernel.sweeps[0].unrolled:
+    elif kernel.by_vectors or (kernel.cut and kernel.sweeps[0].unrolled):
         emission.some_vectors(kernel.body, kernel.sweeps[0].extent)
     else:
         emission.block(kernel.body)
@@ -114,9 +118,11 @@ class _Emission:
     def some_vectors(self, body, extent):
         """The units of a kernel of unrolled sweeps, cut in columns."""
         b, lanes = self.b, self.lanes
-        first, stop = self.span
-        with b.loop(first, b.intrinsic("smin", stop, b.i64(extent)), lanes) as j:
-            self.vector = (j, b.lane_mask(j, extent, lanes) if extent % lanes else None)
+        first, stop = (0, extent) if self.span is None else self.span
+        if self.span is not None:
+            stop = b.intrinsic("smin", stop, b.i64(extent))
+        with b.loop(first, stop, lanes) as j:
+            self.vector = (j, b.lane_mask(j, extent, lanes) if is_open(extent) or extent % lanes else None)
             self.block(body)
 
     def number(self, s):
@@ -126,10 +132,19 @@ class _Emission:
             scalar = b.extract(self.registers[s.value], 0)
             b.store(b.convert(scalar, element), self.address(s.parameter, s.at))
             return
+        if isinstance(s, StoreLanes):
+            self.store_lanes(s)
+            return
         if isinstance(s, Update):
             self.update(s)
             return
         self.registers[s.name] = _NUMBERS[type(s)](self, s)
+
+    def store_lanes(self, s):
+        b, element = self.b, self.elements[s.parameter]
+        place = self.address(s.parameter, s.at)
+        for k, x in enumerate(self.registers[s.value]):
+            b.store(b.convert(x, element), b.offset(place, k * self.lanes, SIZES[element]))
 
     def update(self, s):
         b, element = self.b, self.elements[s.parameter]
@@ -263,8 +278,18 @@ class _Emission:
             return [self.accumulators[k] for k in slots]
 
         self.columns.update((c.name, c) for c in s.columns)
-        for (name, v), result in zip(slots, reduce_columns(self.b, s.extent, columns, body)):
+        if s.block:
+            results = reduce_block_of_columns(self.b, *self.block_of(s), columns, body)
+        else:
+            results = reduce_columns(self.b, s.extent, columns, body, s.closing or BLOCK_ROWS)
+        for (name, v), result in zip(slots, results):
             self.vectors.setdefault(name, {})[v] = result
+
+    def block_of(self, s):
+        """The first iteration of a loop or sweep over one block, and the one after the last."""
+        b = self.b
+        first = b.mul(self.indices[s.block.index], b.i64(s.block.size))
+        return first, b.intrinsic("smin", b.add(first, b.i64(s.block.size)), b.i64(s.extent))
 
     def set_index(self, s, row):
         b = self.b
@@ -274,9 +299,14 @@ class _Emission:
             self.indices[name] = b.rem(part, b.i64(size))
 
     def loop_in_memory(self, s):
-        """Column sums in scratch memory: storage is (sum or result, total, error)."""
+        """Column sums in scratch memory: storage is (sum or result, total, error), the first alone for one block."""
         b = self.b
         self.columns.update((c.name, c) for c in s.columns)
+        if s.block:
+            for c in s.columns:
+                self.fill(c, 0)
+            self.rows(s, *self.block_of(s))
+            return
         blocks = (is_open(s.extent) or s.extent > BLOCK_ROWS) and any(
             is_compensated(c.op, self.type(c.element)) for c in s.columns
         )
@@ -317,7 +347,7 @@ class _Emission:
         """storage[written] = compute(storage[read]) for every column."""
 
         def body(j, mask):
-            places = [self.column_place(c, k, j) for k in range(3)]
+            places = [self.column_place(c, k, j) for k in range(len(c.storage))]
             element = self.elements[c.storage[0]]
             loaded = [self.b.load(places[k], self.type(element), mask) for k in read]
             for k, x in zip(written, compute(*[self.b.convert(x, c.element) for x in loaded])):
@@ -354,15 +384,19 @@ class _Emission:
             return
         if s.unrolled:
             results = unrolled_row(self.b, s.extent, self.lanes, reductions, body)
+        elif s.block:
+            first, _ = self.block_of(s)
+            block = s.extent, s.block.size, first, self.lanes
+            results = reduce_block(self.b, *block, reductions, body, rotated=s.rotated)
         else:
-            results = self.walk(s.extent, reductions, body, rotated=s.rotated)
+            results = self.walk(s.extent, reductions, body, rotated=s.rotated, closing=s.closing or BLOCK_ELEMENTS)
         for x, result in zip(reduces, results):
             self.registers[x.name] = result
 
-    def walk(self, extent, reductions, body, rotated=False):
+    def walk(self, extent, reductions, body, rotated=False, closing=BLOCK_ELEMENTS):
         """A row in vectors: all of it, or this call's columns."""
         if self.span is None:
-            return reduce_row(self.b, extent, self.lanes, reductions, body, rotated=rotated)
+            return reduce_row(self.b, extent, self.lanes, reductions, body, rotated=rotated, closing=closing)
         if self.cut.rows == 1:
             self.some_columns(extent, body)
             return []

@@ -100,6 +100,10 @@ class _Sums:
             vectors = [b.add(self.state[n + k], self.state[2 * n + k]) for k in range(n)]
         return self.combine(b, vectors)
 
+    def lanes(self, b):
+        """Of one block, what every lane holds: the elements of a reduction over blocks."""
+        return self.state[: self.count]
+
     def combine(self, b, vectors, count=None):
         return combine_lanes(b, self.op.lower.step, vectors, count)
 
@@ -119,6 +123,9 @@ class _Extremes(_Sums):
         self.state[vector] = self.better(b, self.state[vector], x)
         self.state[-1] = b.or_(self.state[-1], b.cmp("uno", x, x))
 
+    def lanes(self, b):
+        return [b.select(self.state[-1], b.const(float("nan"), self.type), x) for x in self.state[: self.count]]
+
     def better(self, b, best, x):
         return b.select(b.cmp(self.predicate, best, x), best, x)
 
@@ -133,7 +140,7 @@ def _accumulators(b, op, type, count, blocks):
     return kind(b, op, type, count, blocks and is_compensated(op, type))
 
 
-def reduce_row(b, extent, lanes, reductions, body, *, rotated=False):
+def reduce_row(b, extent, lanes, reductions, body, *, rotated=False, closing=BLOCK_ELEMENTS):
     """Walk a row of `extent` elements (an int or an i64 register) in vectors of `lanes`.
 
     body(j, mask) emits one vector's work at element j (an int or a register) and returns one register per reduction,
@@ -142,23 +149,26 @@ def reduce_row(b, extent, lanes, reductions, body, *, rotated=False):
 
     `rotated` (extent known): the loop's body is one vector, and the accumulators take turns from iteration to
     iteration; else the body is one vector per accumulator. The first is shorter, the second faster for short bodies.
+
+    `closing`: after how many elements sums of floats close a block. Of the lanes of blocks, side by side, it is 32:
+    they then give what the elements themselves give.
     """
     extent = b.i64(extent) if is_open(extent) else extent
     slots = VIRTUAL_LANES // lanes if reductions else 1
     unroll = 1 if rotated else slots
     static = not isinstance(extent, Reg)
-    blocks = not static or extent > BLOCK_ELEMENTS
+    blocks = not static or extent > closing
     sums = [_accumulators(b, op, t, slots, blocks) for op, t in reductions]
     step = unroll * lanes
     whole = extent // step * step if static else b.sub(extent, b.and_(extent, b.i64(step - 1)))
     if blocks and any(s.blocks for s in sums):
-        with _carrying(b, sums, 0, whole, BLOCK_ELEMENTS) as start:
+        with _carrying(b, sums, 0, whole, closing) as start:
             for s in sums:
                 s.close_block(b)
-            stop = b.intrinsic("smin", b.add(start, b.i64(BLOCK_ELEMENTS)), b.i64(whole))
+            stop = b.intrinsic("smin", b.add(start, b.i64(closing)), b.i64(whole))
             _walk(b, sums, start, stop, lanes, unroll, body)
-        if not static or whole % BLOCK_ELEMENTS == 0:
-            _close_before_tail(b, sums, whole)
+        if not static or whole % closing == 0:
+            _close_before_tail(b, sums, whole, closing)
     elif not static or whole:
         _walk(b, sums, 0, whole, lanes, unroll, body)
     if rotated:
@@ -169,13 +179,32 @@ def reduce_row(b, extent, lanes, reductions, body, *, rotated=False):
     return [s.result(b) for s in sums]
 
 
-def _close_before_tail(b, sums, whole):
+def reduce_block(b, extent, block, start, lanes, reductions, body, *, rotated=False):
+    """As reduce_row for the elements from `start`, a register, on: a block of that size, or what is left of the row.
+    Returns for each reduction what every lane holds, as a list of vectors."""
+    slots = VIRTUAL_LANES // lanes if reductions else 1
+    sums = [_accumulators(b, op, t, slots, False) for op, t in reductions]
+    stop = b.intrinsic("smin", b.add(start, b.i64(block)), b.i64(extent))
+    step = slots * lanes
+    whole = b.sub(stop, b.and_(stop, b.i64(step - 1)))
+    _walk(b, sums, start, whole, lanes, 1 if rotated else slots, body)
+    if is_open(extent) or extent % step:
+        # As many vectors as there are accumulators, or none, so that all are in their places again.
+        end = b.select(b.cmp("lt", whole, stop), b.add(whole, b.i64(step)), whole)
+        with _carrying(b, sums, whole, end, lanes) as j:
+            _vector(b, sums, j, b.lane_mask(j, extent, lanes), 0, body)
+            for s in sums:
+                s.rotate(1)
+    return [s.lanes(b) for s in sums]
+
+
+def _close_before_tail(b, sums, whole, closing):
     """The tail begins a block of its own where the whole vectors end with one."""
     if not isinstance(whole, Reg):
         for s in sums:
             s.close_block(b)
         return
-    ends = b.cmp("eq", b.and_(whole, b.i64(BLOCK_ELEMENTS - 1)), b.i64(0))
+    ends = b.cmp("eq", b.and_(whole, b.i64(closing - 1)), b.i64(0))
     for s in sums:
         before = list(s.state)
         s.close_block(b)
@@ -258,28 +287,37 @@ def unrolled_row(b, extent, lanes, reductions, body):
     return [s.combine(b, [s.state[k] if k < count else None for k in vectors], used) for s in sums]
 
 
-def reduce_columns(b, extent, columns, body):
+def reduce_columns(b, extent, columns, body, closing=BLOCK_ROWS):
     """Take `extent` rows (an int or a register) into accumulators: columns are (op, type) pairs.
 
-    body(row, state) returns the new accumulators. Returns the results.
+    body(row, state) returns the new accumulators. Returns the results. `closing`: after how many rows sums of floats
+    close a block; of the sums of blocks, as rows, it is 1.
     """
     extent = b.i64(extent) if is_open(extent) else extent
     starts = [identity(b, op, t) for op, t in columns]
-    if not isinstance(extent, Reg) and extent <= BLOCK_ROWS:
+    if not isinstance(extent, Reg) and extent <= closing:
         return _rows(b, 0, extent, starts, body)
     compensated = [is_compensated(op, t) for op, t in columns]
     if not any(compensated):
         return _rows(b, 0, extent, starts, body)
     zeros = [b.const(0, t) for _, t in columns]
-    with b.loop(0, extent, BLOCK_ROWS, [*starts, *zeros]) as (first, loop):
+    with b.loop(0, extent, closing, [*starts, *zeros]) as (first, loop):
         totals, errors = loop.values[: len(columns)], loop.values[len(columns) :]
-        stop = b.intrinsic("smin", b.add(first, b.i64(BLOCK_ROWS)), b.i64(extent))
         begin = [s if c else t for s, t, c in zip(starts, totals, compensated)]
-        sums = _rows(b, first, stop, begin, body)
+        if closing == 1:
+            sums = body(first, begin)
+        else:
+            stop = b.intrinsic("smin", b.add(first, b.i64(closing)), b.i64(extent))
+            sums = _rows(b, first, stop, begin, body)
         folded = [fold(b, *x) if c else (x[2], x[1]) for x, c in zip(zip(totals, errors, sums), compensated)]
         loop.next([f[0] for f in folded] + [f[1] for f in folded])
     totals, errors = loop.results[: len(columns)], loop.results[len(columns) :]
     return [b.add(t, e) if c else t for t, e, c in zip(totals, errors, compensated)]
+
+
+def reduce_block_of_columns(b, first, stop, columns, body):
+    """As reduce_columns for the rows of one block, given by registers."""
+    return _rows(b, first, stop, [identity(b, op, t) for op, t in columns], body)
 
 
 def _rows(b, first, stop, starts, body):

@@ -38,11 +38,17 @@ class Combine:
     """How two partial results are combined: the identity and the step (builder, accumulator, x) -> accumulator.
 
     `compensated` totals of floats keep the rounding error of every block (TwoSum: Knuth, TAOCP 2, 4.2.2 theorem B).
+    `rounds`: whether steps on floats round, so that one after the other is another result than block by block.
     """
 
     identity: object
     step: object
     compensated: bool = False
+    rounds: bool = False
+
+    def goes_by_blocks(self, element):
+        """Whether the results of blocks, combined in order, are the result of the whole."""
+        return self.compensated or not self.rounds or not element.startswith("f")
 
 
 def _axes_samples(low=-2.0, high=2.0, make=None, empty=True):
@@ -160,7 +166,7 @@ def _prod_vjp(g, out, x, axes, keepdim):
 prod = _reduction(
     "prod",
     _widened,
-    Combine(1, lambda b, acc, x: b.mul(acc, x)),
+    Combine(1, lambda b, acc, x: b.mul(acc, x), rounds=True),
     _prod_vjp,
     operand_dtype=_widened,
     node_name=_numbered("Prod"),
