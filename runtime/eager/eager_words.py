@@ -84,7 +84,7 @@ class Attribute(Struct):
 
 
 class Place(Struct):
-    """offset: bytes from where the slot points to; strides: bytes from one turn of each of a step's loops to the next."""
+    """offset: bytes from where the slot points to; strides: bytes between two turns of each of a step's loops."""
 
     slot: I64
     offset: I64
