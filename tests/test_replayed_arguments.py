@@ -272,3 +272,19 @@ def test_a_backward_inside_that_goes_on_behind_an_argument(compile):
     for _ in range(N_CALLS):
         seen += [f((w * 2).exp()), w.grad, v.grad]
     return seen
+
+
+def test_tensors_made_anew_are_not_taken_for_one_whose_id_they_got():
+    box = {}
+
+    def call(x):
+        return (x * box["t"]).sum()
+
+    f, x = weft.compile(call), weft.ones(3)
+    for k in range(12):
+        # The id of what is gone goes to what comes in its place, and so does that of its array.
+        box["t"] = None
+        box["t"] = weft.full((3,), float(k))
+        assert f(x) == 3.0 * k
+    (replay,) = f.recordings[0].replays
+    assert not replay.expectation.tensors

@@ -79,7 +79,7 @@ def _input_names(function, recording, tensors):
         shapes = {step.first: step.metas[0].shape for step in _steps(recording) if step.op is INPUT}
         names = {vid: name for vid, (name, shape) in enumerate(given) if shapes.get(vid) == shape}
     named = {id(t): name for name, t in (tensors or {}).items()}
-    entered = {vid: tensor for vid, (tensor, _) in recording.last_entered.items()}
+    entered = {vid: id(met.tensor()) for vid, met in recording.last_entered.items()}
     return names | {vid: named[tensor] for vid, tensor in entered.items() if tensor in named}
 
 

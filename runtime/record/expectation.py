@@ -7,6 +7,7 @@ are skipped over. A call that turns out differently forgets the expectation and 
 
 from collections import Counter
 from operator import attrgetter, is_
+from weakref import ref
 
 from ..programs.recording import INPUT
 from ..state.exposure import is_exposed
@@ -88,6 +89,23 @@ class Expectation:
         ]
 
 
+class Met:
+    """A tensor on its array, as a call has met them; equal to what another call has met if both are the very same. (An
+    id says less: Python gives that of an object which is gone to the next one.)"""
+
+    __slots__ = ("tensor", "array")
+    __hash__ = None
+
+    def __init__(self, tensor):
+        self.tensor, self.array = ref(tensor), ref(tensor._data)
+
+    def __eq__(self, other):
+        tensor, array = self.tensor(), self.array()
+        if other is None or tensor is None or array is None:
+            return False
+        return tensor is other.tensor() and array is other.array()
+
+
 def lasting(frame):
     """(number, tensor) of the tensors that a call met from outside, its arguments aside, in order: of leaves that still
     are what they were when they came in. The call is about to end."""
@@ -157,11 +175,11 @@ def learn(frame, start):
     before = recording.last_entered
     frame.forget_expected()
     entered = [e for e in frame.entered if e[0] >= start.metas_count()]
-    recording.last_entered = {vid: (id(t), id(t._data)) for vid, t, _ in entered}
+    recording.last_entered = {vid: Met(t) for vid, t, _ in entered}
     times = Counter(id(t) for _, t, _ in frame.entered)
 
     def is_stable(vid, tensor):
-        same = before.get(vid) == (id(tensor), id(tensor._data)) and times[id(tensor)] == 1
+        same = Met(tensor) == before.get(vid) and times[id(tensor)] == 1
         # Flags and memory may have changed since the tensor came in.
         unchanged = tensor._requires_grad is frame.metas[vid].requires_grad and tensor._data is frame.arrays[vid]
         return same and unchanged and not tensor.has_history

@@ -5,7 +5,7 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 """
 
 from ..programs.recording import BACKWARD, GRADIENTS
-from ..record.expectation import Expectation
+from ..record.expectation import Expectation, Met
 from ..state.tensor import Tensor
 from . import frame_usual
 from .usual_arguments import arguments_of
@@ -36,7 +36,7 @@ def usual_frame(frame, args, kwargs):
             recording.not_replayed = reason, frame.step.line
         return None
     recording.n_unlike = 0
-    key = end, [(vid, id(t), id(t._data)) for vid, t in stable]
+    key = end, [(vid, Met(t)) for vid, t in stable]
     found = recording.refusals.get(frame.step) if recording.refusals.get(frame.step, (None,))[0] == key else None
     if found is not None:
         recording.not_replayed = found[1]
@@ -49,7 +49,7 @@ def usual_frame(frame, args, kwargs):
 
 def _stable(recording, end, lasting):
     """Those of the tensors that a call met from outside that calls like it meet too; None if that is not known yet."""
-    met = {vid: (id(t), id(t._data)) for vid, t in lasting}
+    met = {vid: Met(t) for vid, t in lasting}
     matches = [{v for v in met if before.get(v) == met[v]} for other, before in recording.memories if other == end]
     recording.memories.append((end, met))
     del recording.memories[:-_MAX_MEMORIES]
