@@ -4,6 +4,8 @@
 class NothingAgain:
     """The answers of a frame that expects nothing. A UsualFrame has others, most of them in native code."""
 
+    walked = None  # what a backward pass that is noted has met (frame_walks.py)
+
     def call_again(self, function, args):
         """function(*args), which may be taken as a whole (frame_spans.py)."""
         return function(*args)

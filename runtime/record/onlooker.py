@@ -99,8 +99,6 @@ class Onlooker(NothingAgain):
     def homes(self):
         return self.frame.homes
 
-    walked = None  # no backward pass is noted
-
     # Nobody takes back what an onlooker changes.
     @property
     def changed_gradients(self):

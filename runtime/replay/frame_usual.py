@@ -15,6 +15,7 @@ from itertools import count
 from operator import is_, itemgetter
 
 from ..eager.gate import meta_of
+from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from ..record import frame_inputs, frame_through
@@ -348,8 +349,8 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
         if found is None:
             return False
         for leaf, gradient in found:
-            # The frame is another one from the first that is not like last time.
-            accumulate(state.frame, leaf, gradient)
+            # The frame is another one from the first that is not like last time. Hooks of leaves may be called.
+            accumulate(state.frame, leaf, gradient, None if leaf._accumulator is None else edge_of(leaf))
         return True
 
     @at_work
@@ -373,8 +374,6 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
             if x is not (tensors[number] if number >= 0 else None):
                 return None
         leaves = [tensors[vid] for vid in entry.step.detail.wanted]
-        if any(leaf._accumulator is not None and leaf._accumulator() is not None for leaf in leaves):
-            return None
         self.position.value += 1
         return [(leaf, tensors[vid]) for leaf, vid in zip(leaves, entry.numbers)]
 
