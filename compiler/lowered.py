@@ -271,6 +271,9 @@ class RoutineCall:
     def with_cut(self, cut, known):
         return replace(self, cut=cut)
 
+    def in_blocks(self, known, taken, target):
+        return [self]
+
     def emit(self, program, memory, scratch):
         arrays = [(memory.place[base.number], n * value.dtype.size_bytes) for base, value, n in self.arrays]
         sizes = self.kernel.sizes(self.shape, self.value.attributes)

@@ -1,8 +1,8 @@
 """Derivatives for code that thinks in NumPy arrays: `scipy.optimize`, samplers, fits.
 
 `value_and_grad`, `grad`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of arrays,
-compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is shared with the
-caller: the results are his, and what he does to his arrays afterwards changes nothing.
+compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is
+shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing.
 
 >>> import numpy as np
 >>> def rosenbrock(x):

@@ -21,7 +21,8 @@ def _kernels(model, **options):
 @pytest.mark.parametrize("model", [softmax, layer_norm, gelu_chain])
 @pytest.mark.parametrize("backward", [False, True])
 def test_row_wise_chains_are_one_kernel(model, shape, backward):
-    assert len(_kernels(model(*shape, backward=backward))) == 1
+    """And where threads share a sum of columns, one that adds its blocks."""
+    assert sum(k.n_flops > 0 for k in _kernels(model(*shape, backward=backward))) == 1
 
 
 @pytest.mark.parametrize("shape", [(64, 10), (256, 1000), (7, 130)])

@@ -22,6 +22,7 @@ from weft.compiler.ops.kinds import number_meta
 WITHOUT_SAMPLES = {
     "constant",
     *("real", "imag", "view_as_real", "view_as_complex", "complex", "angle", "sgn", "fft_c2c", "fft_r2c", "fft_c2r"),
+    *("linalg_eig", "linalg_eigvals"),
 }
 NAMES = [op.name for op in sampled_ops()]
 

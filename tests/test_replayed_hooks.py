@@ -1,7 +1,7 @@
 """Hooks in replayed calls: on parameters, on values of the call, and gradients kept there. As without the decorator."""
 
 import pytest
-from compiled_twin import assert_same, error_of, leaf, twin
+from compiled_twin import assert_same, error_of, leaf
 
 import weft
 
@@ -73,7 +73,7 @@ def test_hooks_of_parameters_do_what_they_do(make, when):
 
         for k in range(11):
             hook = make(k, w, seen)
-            post = lambda t: hook(t.grad) and None  # noqa: E731
+            post = lambda t, hook=hook: hook(t.grad) and None  # noqa: E731
             handle = w.register_hook(hook) if when == "before" else w.register_post_accumulate_grad_hook(post)
             seen += [error_of(step, x), w.grad, v.grad]
             handle.remove()
