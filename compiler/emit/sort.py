@@ -30,7 +30,7 @@ def emit_argsort(module, element):
     b = Builder(module, f"weft_argsort_{element}", parameters)
     source, out, rows, n, descending, scratch = b.arguments
     records = _Records(b, element)
-    keys = _Keys(b, element, descending)
+    keys = Keys(b, element, descending)
     second = b.offset(scratch, b.mul(n, b.i64(records.size)), 1)
     with b.loop(0, rows, 1) as row:
         start = b.mul(row, n)
@@ -48,7 +48,7 @@ def emit_top(module, element):
     parameters = [("source", PTR), ("out", PTR), ("rows", I64), ("n", I64), ("descending", I64), ("k", I64)]
     b = Builder(module, f"weft_top_{element}", [*parameters, ("scratch", PTR)])
     source, out, rows, n, descending, k, scratch = b.arguments
-    buffer = _Buffer(b, element, _Keys(b, element, descending), scratch, k, sort)
+    buffer = _Buffer(b, element, Keys(b, element, descending), scratch, k, sort)
     lanes = module.target.lanes({element})
     with b.loop(0, rows, 1) as row:
         elements = b.offset(source, b.mul(row, n), buffer.keys.size)
@@ -73,27 +73,44 @@ def top_scratch(element, shape, attributes):
     return 2 * buffer_length(attributes["k"]) * 4 * Type(element).element_bytes
 
 
-class _Keys:
+class Keys:
     """Unsigned integers in the order that is asked for: of elements, or of vectors of them."""
 
     def __init__(self, b, element, descending):
         self.b, self.element, self.size = b, Type(element), Type(element).element_bytes
         self.integer = "i32" if self.size == 4 else "i64"
-        flips = b.sub(b.i64(0), descending)
-        self.flips = b.emit(Type("i32"), f"trunc {flips} to i32") if self.size == 4 else flips
+        self.flips = self._flips(descending)
 
     def of(self, x):
         b, t = self.b, x.type.of(self.integer)
         flips = b.splat(self.flips, t.lanes) if t.lanes else self.flips
         return b.xor(self._ascending(x, t), flips)
 
+    def with_nan_last(self, x):
+        """The same, but for NaN, whose key is the largest in either order."""
+        b, t = self.b, x.type.of(self.integer)
+        key = b.xor(self._bits(x, t), self.flips)
+        return b.select(b.cmp("uno", x, x), b.const(-1, t), key) if x.type.is_float else key
+
     def _ascending(self, x, t):
+        key = self._bits(x, t)
+        return self.b.select(self.b.cmp("uno", x, x), self.b.const(-1, t), key) if x.type.is_float else key
+
+    def _bits(self, x, t):
+        """The order of numbers; a NaN is anywhere."""
         b, sign = self.b, self.b.const(-(2 ** (8 * self.size - 1)), t)
         if not x.type.is_float:
             return b.xor(x, sign)
         bits = b.bitcast(b.add(x, b.const(0.0, x.type)), self.integer)
         below = b.ashr(bits, b.const(8 * self.size - 1, t))
-        return b.select(b.cmp("uno", x, x), b.const(-1, t), b.xor(bits, b.or_(below, sign)))
+        return b.xor(bits, b.or_(below, sign))
+
+    def _flips(self, descending):
+        """All bits if the order is the other one, which is known here or in a register."""
+        if isinstance(descending, bool):
+            return self.b.const(-descending, Type(self.integer))
+        flips = self.b.sub(self.b.i64(0), descending)
+        return self.b.emit(Type("i32"), f"trunc {flips} to i32") if self.size == 4 else flips
 
     def load(self, elements, k):
         return self.of(self.b.load(self.b.offset(elements, k, self.size), self.element))

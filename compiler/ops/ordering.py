@@ -20,7 +20,7 @@ from .reduction import sum_
 from .samples import Sample
 from .source import zeros_like
 from .table import Meta, Op, OpError, register
-from .view import permute, reshape, slice_
+from .view import along_rows, reshape, slice_
 
 _CASES = (((5,), 0), ((2, 5), 1), ((5, 2), 0), ((2, 4, 3), 1))
 
@@ -80,20 +80,10 @@ top_rows = _rows(
 )
 
 
-def _along(x, axis, positions_of):
-    """positions_of rows that lie along the axis."""
-    if not x.shape:
-        return reshape(positions_of(reshape(x, shape=(1,))), shape=())
-    if axis == len(x.shape) - 1:
-        return positions_of(x)
-    axes = (*(k for k in range(len(x.shape)) if k != axis), axis)
-    return permute(positions_of(permute(x, axes=axes)), axes=tuple(np.argsort(axes).tolist()))
-
-
 # Of every element along the axis, where it was; in order, equal ones as they were. NaN is the largest.
 argsort = alias(
     "argsort",
-    lambda x, axis, descending: _along(x, axis, lambda rows: sort_rows(rows, descending=descending)),
+    lambda x, axis, descending: along_rows(x, axis, lambda rows: sort_rows(rows, descending=descending)),
     vjp=(None,),
     samples=lambda: _axis_samples(descending=False)() + _axis_samples(descending=True)(),
     oracle=lambda torch, x, axis, descending: torch.sort(x, dim=axis, descending=descending, stable=True).indices,
@@ -103,7 +93,7 @@ argsort = alias(
 def _first_along(x, axis, descending, k):
     size = x.shape[axis] if x.shape else 1
     if k > 0 and 2 * buffer_length(k) <= size:
-        return _along(x, axis, lambda rows: top_rows(rows, descending=descending, k=k))
+        return along_rows(x, axis, lambda rows: top_rows(rows, descending=descending, k=k))
     found = argsort(x, axis=axis, descending=descending)
     kept = tuple((0, 1, k if a == axis else d) for a, d in enumerate(x.shape))
     return slice_(found, spec=kept) if x.shape else found

@@ -9,17 +9,20 @@ import math
 import numpy as np
 
 from .. import dtypes
+from ..emit.scan import emit_extremes, emit_running, no_scratch
+from ..kernels.library import Routine
 from ..kernels.nest import Nest
 from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add, mul, sub
 from .comparison import eq, where
-from .kinds import library, like_first, require_floating
+from .kinds import composite, library, like_first, require_floating
 from .reduction import shift
 from .samples import Sample
 from .spelling import flip
 from .table import Meta, Op, OpError, register
 from .transcendental import exp
+from .view import along_rows
 
 _CASES = (((4,), 0), ((2, 3), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 0))
 
@@ -102,21 +105,77 @@ def _line(writer, lines, step, scratch, dtype, names):
     return [*begun, writer.loop("k", lines.extent - 1, *writer.row(lines.width, *statements))]
 
 
-def _scan(name, infer, evaluate, step, **facts):
+def _scan(name, infer, evaluate, step, row_step, n_operands=1, **facts):
+    """Along rows a routine runs, along other axes a loop nest: entries of their own, and one for both in front.
+
+    `step` is the loop nest's, `row_step` the routine's (emit/scan.py).
+    """
+
     def refused(kinds, attributes):
         return "bools are scanned by NumPy" if dtypes.bool_ in kinds else None
 
-    return register(
+    columns = register(
         Op(
-            name,
+            f"{name}_columns",
             "scan",
             lambda operands, attributes, default_float: infer(operands, attributes),
             evaluate,
+            vjp=facts["vjp"],
             kernel=_running(step),
             extra={"eager_only": refused},
-            **facts,
+            samples=facts["samples"],
+            on_complex=True,
+            oracle=facts["oracle"],
         )
     )
+    rows = register(
+        Op(
+            f"{name}_rows",
+            "routine",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
+            vjp=tuple(_of_rows(rule) for rule in facts["vjp"]),
+            kernel=Routine(name, emit_running(name, n_operands, row_step), _length, no_scratch, _cost_ns),
+            samples=lambda: [Sample(tuple(samples.numbers(k, (5, 4)) for k in range(n_operands)))],
+            oracle=lambda torch, *operands: _torch_rows(torch, facts["oracle"], operands),
+        )
+    )
+
+    def decompose(*operands, axis):
+        return rows(*operands) if _is_row(operands[-1], axis) else columns(*operands, axis=axis)
+
+    return composite(
+        name,
+        lambda operands, attributes, default_float: infer(operands, attributes),
+        decompose,
+        extra={"eager_only": refused},
+        **facts,
+    )
+
+
+_ROW_TYPES = ("f32", "f64", "i32", "i64")
+
+
+def _is_row(x, axis):
+    """Whether the routines can scan it: along the last axis, elements of a type they know."""
+    return axis == len(x.shape) - 1 and 0 not in x.shape and x.dtype.element in _ROW_TYPES
+
+
+def _of_rows(rule):
+    return lambda g, out, *operands: rule(g, out, *operands, axis=len(out.shape) - 1)
+
+
+def _length(shape, attributes):
+    return (shape[-1],)
+
+
+def _cost_ns(shape):
+    return 1.0 * math.prod(shape)
+
+
+def _torch_rows(torch, oracle, operands):
+    function = getattr(torch, oracle) if isinstance(oracle, str) else lambda *x: oracle(torch, *x)
+    return function(*operands, 1)
 
 
 cumsum = _scan(
@@ -124,6 +183,7 @@ cumsum = _scan(
     like_first,
     _accumulated(np.cumsum),
     lambda writer, running, x: [writer.apply(add, [running, x])],
+    lambda b, running, x: b.add(running, x),
     vjp=(lambda g, out, x, axis: _reversed(cumsum(_reversed(g, axis), axis=axis), axis),),
     samples=_axis_samples(),
     on_complex=True,
@@ -170,6 +230,8 @@ recurrence = _scan(
     _recurrence_infer,
     _evaluate_typed,
     _recurrence_step,
+    lambda b, running, a, x: b.add(x, b.mul(a, running)),
+    n_operands=2,
     vjp=(
         lambda g, out, a, b, axis: mul(_suffix(a, g, axis), shift(out, axis, 1, 0)),
         lambda g, out, a, b, axis: _suffix(a, g, axis),
@@ -195,6 +257,7 @@ cumprod = _scan(
     like_first,
     _accumulated(np.cumprod),
     lambda writer, running, x: [writer.apply(mul, [running, x])],
+    lambda b, running, x: b.mul(running, x),
     vjp=(lambda g, out, x, axis: mul(shift(out, axis, 1), _suffix(x, g, axis)),),
     samples=_axis_samples(0.5, 1.5),
     on_complex=True,
@@ -244,13 +307,42 @@ def _positions(accumulate, reaches):
     return evaluate
 
 
-def _position_scan(name, accumulate, reaches, oracle):
-    return library(
+def _position_scan(name, accumulate, reaches, smallest, oracle):
+    """Along rows a routine; for types that it does not know NumPy."""
+
+    def infer(operands, attributes):
+        return Meta(operands[0].shape, dtypes.int64)
+
+    def refused(kinds, attributes):
+        missing = [d.name for d in kinds if d.element not in _ROW_TYPES]
+        return f"running extremes of {missing[0]} are computed by NumPy" if missing else None
+
+    by_numpy = library(
+        f"{name}_by_numpy", infer, _positions(accumulate, reaches), samples=_axis_samples(), vjp=(None,), oracle=oracle
+    )
+    rows = register(
+        Op(
+            f"{name}_rows",
+            "routine",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
+            vjp=(None,),
+            kernel=Routine(name, emit_extremes(name, smallest), _length, no_scratch, _cost_ns),
+            samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
+            oracle=lambda torch, x: oracle(torch, x, 1),
+        )
+    )
+
+    def decompose(x, axis):
+        return along_rows(x, axis, rows) if x.dtype.element in _ROW_TYPES else by_numpy(x, axis=axis)
+
+    return composite(
         name,
-        lambda operands, attributes: Meta(operands[0].shape, dtypes.int64),
-        _positions(accumulate, reaches),
+        lambda operands, attributes, default_float: infer(operands, attributes),
+        decompose,
         samples=_axis_samples(),
         vjp=(None,),
+        extra={"eager_only": refused},
         oracle=oracle,
     )
 
@@ -259,8 +351,13 @@ cummax_index = _position_scan(
     "cummax_index",
     np.maximum.accumulate,
     np.greater_equal,
+    False,
     lambda torch, x, axis: torch.cummax(x, axis).indices,
 )
 cummin_index = _position_scan(
-    "cummin_index", np.minimum.accumulate, np.less_equal, lambda torch, x, axis: torch.cummin(x, axis).indices
+    "cummin_index",
+    np.minimum.accumulate,
+    np.less_equal,
+    True,
+    lambda torch, x, axis: torch.cummin(x, axis).indices,
 )

@@ -307,6 +307,16 @@ def _matrix(seed):
     return lambda: [Sample((samples.numbers(seed, (2, 3)),))]
 
 
+def along_rows(x, axis, function):
+    """function of x whose rows lie along the axis, and its result turned back; a single number is a row of one."""
+    if not x.shape:
+        return reshape(function(reshape(x, shape=(1,))), shape=())
+    if axis == len(x.shape) - 1:
+        return function(x)
+    axes = (*(k for k in range(len(x.shape)) if k != axis), axis)
+    return permute(function(permute(x, axes=axes)), axes=tuple(np.argsort(axes).tolist()))
+
+
 transpose = alias(
     "transpose",
     _transpose,
