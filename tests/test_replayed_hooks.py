@@ -16,7 +16,7 @@ def reason(function, *arguments, n=8):
 
 def departures(function, monkeypatch):
     """How often calls depart in 10 calls, once they are replayed."""
-    from weft.runtime.frame_usual import UsualFrame
+    from weft.runtime.replay.frame_usual import UsualFrame
 
     count, depart = [0], UsualFrame.depart
 
