@@ -13,6 +13,9 @@ import numpy as np
 
 from ..workload import Gradient, Program
 
+# Arrays keep the type they have: without it float64 would become float32.
+jax.config.update("jax_enable_x64", True)
+
 
 def forms(workload, compiled):
     build = gradient if isinstance(workload, Gradient) else training
