@@ -10,7 +10,7 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import absent, inplace, methods
+from . import absent, inplace, methods, public, reference
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import (
     bfloat16,
@@ -73,7 +73,7 @@ newaxis = None
 absent.mark_absent(Tensor, "Tensor")
 absent.mark_absent(nn.Module, "nn.Module")
 absent.mark_absent(optim.Optimizer, "optim.Optimizer")
-__getattr__ = absent.attribute_of(__name__)
+__getattr__, __dir__ = public.of_module(__name__)
 
 
 def get_default_dtype():
@@ -86,3 +86,6 @@ def set_default_dtype(d):
     if not d.is_floating_point:
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
     _set_default_dtype(d)
+
+
+reference.attach_to_loaded()

@@ -8,10 +8,10 @@ import warnings
 from functools import wraps
 from types import ModuleType
 
-from .absent import attribute_of
+from .public import of_module
 from .runtime.state.device import device
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
 

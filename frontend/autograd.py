@@ -1,10 +1,10 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
-from .absent import attribute_of
 from .compiler.ops import view
 from .creation import ones_like, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
+from .public import of_module
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.eager.function import Function, FunctionContext, once_differentiable
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 FunctionCtx = FunctionContext
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 
 class set_multithreading_enabled:

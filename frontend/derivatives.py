@@ -14,14 +14,15 @@ tensor([[2., 0.],
         [0., 4.]])
 """
 
-from .absent import attribute_of
 from .autograd import grad
 from .creation import zeros_like
+from .public import of_module
+from .reference import document
 from .runtime.state.modes import enable_grad, set_grad_enabled, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
 
-__getattr__ = attribute_of(f"{__name__.partition('.')[0]}.autograd.functional")
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.autograd.functional")
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -288,3 +289,6 @@ def _filled(gradients, like, strict, create_graph, message, what):
 def _result(tensors, several, create_graph):
     found = tuple(x if create_graph else x.detach() for x in tensors)
     return found if several else found[0]
+
+
+document("autograd.functional", __name__)

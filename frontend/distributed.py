@@ -3,10 +3,10 @@
 What asks answers as PyTorch does before a process group is made; what would need others is a RuntimeError.
 """
 
-from .absent import attribute_of
+from .public import of_module
 from .utils.samplers import DistributedSampler as DistributedSampler
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 
 def is_available():

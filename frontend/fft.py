@@ -9,17 +9,17 @@ import math
 
 import numpy as np
 
-from .absent import attribute_of
 from .compiler.ops import fourier
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .functions import to_dtype
 from .placement import check_placement
+from .public import of_module
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import cat, narrow, roll
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ tensor(6.)
 import threading
 from collections import namedtuple
 
-from .absent import attribute_of
 from .autograd import grad
 from .creation import zeros_like
+from .public import of_module
+from .reference import document
 from .runtime.state.modes import enable_grad, no_grad
 from .runtime.state.tensor import Tensor
 
-__getattr__ = attribute_of(f"{__name__.partition('.')[0]}.autograd.forward_ad")
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.autograd.forward_ad")
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
@@ -110,3 +111,6 @@ def _tangent(tensor):
             return zeros_like(tensor)
         found = grad([g for g, _ in pairs], cotangent, [t for _, t in pairs], retain_graph=True, allow_unused=True)[0]
     return zeros_like(tensor) if found is None else found
+
+
+document("autograd.forward_ad", __name__)

@@ -19,16 +19,16 @@ import weakref
 from functools import wraps
 
 from . import autograd
-from .absent import attribute_of
 from .creation import zeros_like
 from .nn.module import Module
+from .public import of_module
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
 from .utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .vmapping import vmap
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",

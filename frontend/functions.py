@@ -21,6 +21,7 @@ from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .creation import as_tensor, full
 from .out import write
+from .reference import text_of_entry
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import reshape
@@ -84,7 +85,7 @@ def _generate():
         for name in names:
             made[name] = make(TABLE[name], name)
             made[name].__name__ = made[name].__qualname__ = name
-            made[name].__doc__ = f"{name}, element by element." + (" Operands broadcast." if make is _binary else "")
+            made[name].__doc__ = text_of_entry(TABLE[name], 2 if make is _binary else 1)
     return made
 
 

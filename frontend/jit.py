@@ -3,10 +3,11 @@
 from contextlib import contextmanager
 from typing import Final
 
-from .absent import attribute_of
 from .nn.module import Module
+from .public import of_module
+from .reference import document
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 __all__ = [
     "Final", "ScriptModule", "annotate", "export", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
     "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",
@@ -66,3 +67,5 @@ def optimized_execution(should_optimize):
 
 
 fuser = optimized_execution
+
+document("jit", __name__)

@@ -103,7 +103,8 @@ class PathModule(ModuleType):
         return getattr(found, name)
 
     def __dir__(self):
-        return sorted({*vars(self), *vars(self._sources[0])})
+        first = vars(self._sources[0])
+        return first["__dir__"]() if "__dir__" in first else sorted({*vars(self), *first})
 
     @property
     def __all__(self):

@@ -8,6 +8,7 @@ from .compiler.ops.table import OpError
 from .creation import as_tensor, full_like
 from .functions import GENERATED, operand, pow, sub, to_dtype, where
 from .half_floats import both_in_float32
+from .reference import text_of_entry
 from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -21,7 +22,7 @@ def _unary(op, name):
         return op(input)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name}, element by element."
+    function.__doc__ = text_of_entry(op, 1)
     return function
 
 
@@ -73,7 +74,7 @@ def _binary(op, name, floating):
         return op(*alike(*tensors(name, input, other), floating))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name}, element by element. Operands broadcast."
+    function.__doc__ = text_of_entry(op, 2)
     return function
 
 

@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
-from .absent import attribute_of
+from .public import of_module
 from .runtime.state.random import Generator, default_generator, manual_seed
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 __all__ = ["Generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
 
 

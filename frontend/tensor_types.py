@@ -33,8 +33,6 @@ _WORDS = {
 class TensorType:
     """FloatTensor(2, 3), FloatTensor([1, 2]), FloatTensor(array), isinstance(x, FloatTensor)."""
 
-    __slots__ = ("dtype", "__name__")
-
     def __init__(self, dtype):
         self.dtype = dtype
         self.__name__ = _WORDS[dtype.name][0] + "Tensor"

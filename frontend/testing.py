@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .absent import attribute_of
 from .compiler import dtypes
 from .compiler.storage import readable
 from .creation import as_tensor, bernoulli, full, rand, randint
+from .public import of_module
+from .reference import document
 from .runtime.state.tensor import Tensor
 
 __all__ = ["assert_allclose", "assert_close", "make_tensor"]
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 # (rtol, atol) by type; other types are equal or they differ.
 _TOLERANCES = {
@@ -231,3 +232,6 @@ def make_tensor(*shape, dtype, device=None, low=None, high=None, requires_grad=F
         return randint(int(low), int(10 if high is None else high), shape, dtype=dtype, device=device)
     result = rand(shape, dtype=dtype, device=device) * ((9 if high is None else high) - low) + low
     return result.requires_grad_(requires_grad)
+
+
+document("testing", __name__)

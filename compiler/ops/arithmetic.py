@@ -46,6 +46,7 @@ mul = elementwise(
     on_complex=True,
     oracle="mul",
     traits=frozenset(["wide-number"]),
+    doc="input * other.",
 )
 div = elementwise(
     "div",
@@ -70,6 +71,7 @@ neg = elementwise(
     samples=samples.unary(),
     on_complex=True,
     oracle="neg",
+    doc="-x.",
 )
 abs_ = elementwise(
     "abs",
@@ -82,6 +84,7 @@ abs_ = elementwise(
     on_complex=True,
     traits=frozenset(["conjugate"]),
     oracle="abs",
+    doc="|x|; of a complex number its modulus.",
 )
 
 
@@ -114,6 +117,7 @@ sqrt = elementwise(
     on_complex=True,
     oracle="sqrt",
     cost="divide",
+    doc="The square root; nan below 0.",
 )
 rsqrt = elementwise(
     "rsqrt",
@@ -126,6 +130,7 @@ rsqrt = elementwise(
     on_complex=True,
     oracle="rsqrt",
     cost="divide",
+    doc="1 / sqrt(x).",
 )
 reciprocal = elementwise(
     "reciprocal",
@@ -138,10 +143,11 @@ reciprocal = elementwise(
     on_complex=True,
     oracle="reciprocal",
     cost="divide",
+    doc="1 / x.",
 )
 
 
-def _rounding(name, evaluate, lower):
+def _rounding(name, evaluate, lower, **facts):
     return elementwise(
         name,
         1,
@@ -151,12 +157,13 @@ def _rounding(name, evaluate, lower):
         lower=lambda b, x: lower(b)(x) if x.type.is_float else x,
         samples=samples.unary(0.1, 0.4),
         oracle=name,
+        **facts,
     )
 
 
-floor = _rounding("floor", np.floor, lambda b: b.floor)
-ceil = _rounding("ceil", np.ceil, lambda b: b.ceil)
-trunc = _rounding("trunc", np.trunc, lambda b: b.trunc)
+floor = _rounding("floor", np.floor, lambda b: b.floor, doc="The greatest integer not above x.")
+ceil = _rounding("ceil", np.ceil, lambda b: b.ceil, doc="The least integer not below x.")
+trunc = _rounding("trunc", np.trunc, lambda b: b.trunc, doc="x without its fraction: towards zero.")
 # Halves go to the even neighbour, in PyTorch as in IEEE 754.
 round_ = _rounding("round", np.rint, lambda b: b.round_even)
 
@@ -183,6 +190,7 @@ maximum = elementwise(
     lower=lambda b, x, y: _extreme(b, "gt", x, y),
     samples=samples.binary(),
     oracle="maximum",
+    doc="The larger of the two; nan if either is.",
 )
 minimum = elementwise(
     "minimum",
@@ -196,6 +204,7 @@ minimum = elementwise(
     lower=lambda b, x, y: _extreme(b, "lt", x, y),
     samples=samples.binary(),
     oracle="minimum",
+    doc="The smaller of the two; nan if either is.",
 )
 relu = elementwise(
     "relu",
@@ -206,6 +215,7 @@ relu = elementwise(
     lower=lambda b, x: b.select(b.cmp("le", x, b.const(0, x.type)), b.const(0, x.type), x),
     samples=samples.unary(),
     oracle="relu",
+    doc="max(x, 0).",
 )
 
 
@@ -331,6 +341,7 @@ fmod = elementwise(
     oracle="fmod",
     extra={"eager_only": _integers_only_eager},
     cost="remainder",
+    doc="The remainder of input / other with the sign of input.",
 )
 remainder = elementwise(
     "remainder",
@@ -343,6 +354,7 @@ remainder = elementwise(
     oracle="remainder",
     extra={"eager_only": _integers_only_eager},
     cost="remainder",
+    doc="The remainder of input / other with the sign of other.",
 )
 floor_divide = elementwise(
     "floor_divide",
@@ -356,6 +368,7 @@ floor_divide = elementwise(
     oracle="floor_divide",
     extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
     cost="divide",
+    doc="input / other, rounded down.",
 )
 integer_pow = elementwise(
     "integer_pow",
@@ -369,17 +382,29 @@ integer_pow = elementwise(
 
 
 # --- bits of integers; on bools these are the logical operations ----------------------------------------------------
-def _bitwise(name, arity, evaluate, lower):
+def _bitwise(name, arity, evaluate, lower, **facts):
     def make_samples():
         numbers = [samples.Sample(tuple(samples.integers(k, (2, 3)) for k in range(arity)))]
         return numbers + [samples.Sample(tuple(samples.bools(k, (4,)) for k in range(arity)))]
 
     return elementwise(
-        name, arity, integers_only(name), evaluate=evaluate, lower=lower, samples=make_samples, oracle=name
+        name, arity, integers_only(name), evaluate=evaluate, lower=lower, samples=make_samples, oracle=name, **facts
     )
 
 
-bitwise_and = _bitwise("bitwise_and", 2, np.bitwise_and, lambda b, x, y: b.and_(x, y))
-bitwise_or = _bitwise("bitwise_or", 2, np.bitwise_or, lambda b, x, y: b.or_(x, y))
-bitwise_xor = _bitwise("bitwise_xor", 2, np.bitwise_xor, lambda b, x, y: b.xor(x, y))
-bitwise_not = _bitwise("bitwise_not", 1, np.bitwise_not, lambda b, x: b.not_(x))
+bitwise_and = _bitwise(
+    "bitwise_and", 2, np.bitwise_and, lambda b, x, y: b.and_(x, y), doc="The bits set in both; of bools: both."
+)
+bitwise_or = _bitwise(
+    "bitwise_or", 2, np.bitwise_or, lambda b, x, y: b.or_(x, y), doc="The bits set in either; of bools: either."
+)
+bitwise_xor = _bitwise(
+    "bitwise_xor",
+    2,
+    np.bitwise_xor,
+    lambda b, x, y: b.xor(x, y),
+    doc="The bits set in exactly one; of bools: exactly one.",
+)
+bitwise_not = _bitwise(
+    "bitwise_not", 1, np.bitwise_not, lambda b, x: b.not_(x), doc="All bits turned over; of a bool its opposite."
+)

@@ -150,7 +150,19 @@ def _over(value, x):
     return where(zero, 0.5, div(value, where(zero, 1.0, x)))
 
 
-i0 = _special("i0", lambda x: mul(exp(abs_(x)), _i0e(x)), lambda g, out, x: mul(g, i1(x)))
-i1 = _special("i1", lambda x: mul(exp(abs_(x)), _i1e(x)), lambda g, out, x: mul(g, sub(i0(x), _over(out, x))))
-i0e = _special("i0e", _i0e, lambda g, out, x: mul(g, sub(i1e(x), mul(out, sign(x)))))
-i1e = _special("i1e", _i1e, lambda g, out, x: mul(g, sub(sub(i0e(x), mul(out, sign(x))), _over(out, x))))
+i0 = _special(
+    "i0",
+    lambda x: mul(exp(abs_(x)), _i0e(x)),
+    lambda g, out, x: mul(g, i1(x)),
+    doc="The modified Bessel function of the first kind, of order 0.",
+)
+i1 = _special(
+    "i1",
+    lambda x: mul(exp(abs_(x)), _i1e(x)),
+    lambda g, out, x: mul(g, sub(i0(x), _over(out, x))),
+    doc="The modified Bessel function of the first kind, of order 1.",
+)
+i0e = _special("i0e", _i0e, lambda g, out, x: mul(g, sub(i1e(x), mul(out, sign(x)))), doc="exp(-|x|) * i0(x).")
+i1e = _special(
+    "i1e", _i1e, lambda g, out, x: mul(g, sub(sub(i0e(x), mul(out, sign(x))), _over(out, x))), doc="exp(-|x|) * i1(x)."
+)

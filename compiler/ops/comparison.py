@@ -27,28 +27,37 @@ def _comparison(name, evaluate, **facts):
 
 
 _PAIRS = list(enumerate(samples.PAIRS))
-eq = _comparison("eq", np.equal, on_complex=True)
-ne = _comparison("ne", np.not_equal, on_complex=True)
-lt = _comparison("lt", np.less)
-le = _comparison("le", np.less_equal)
-gt = _comparison("gt", np.greater)
-ge = _comparison("ge", np.greater_equal)
+eq = _comparison("eq", np.equal, on_complex=True, doc="Whether input == other.")
+ne = _comparison("ne", np.not_equal, on_complex=True, doc="Whether input != other.")
+lt = _comparison("lt", np.less, doc="Whether input < other.")
+le = _comparison("le", np.less_equal, doc="Whether input <= other.")
+gt = _comparison("gt", np.greater, doc="Whether input > other.")
+ge = _comparison("ge", np.greater_equal, doc="Whether input >= other.")
 
 
-def _logic(name, arity, evaluate, lower):
+def _logic(name, arity, evaluate, lower, **facts):
     make = samples.bool_unary if arity == 1 else samples.bool_binary
     return elementwise(
-        name, arity, logical, evaluate=evaluate, vjp=(), lower=lower, samples=make, oracle=name, on_complex=True
+        name,
+        arity,
+        logical,
+        evaluate=evaluate,
+        vjp=(),
+        lower=lower,
+        samples=make,
+        oracle=name,
+        on_complex=True,
+        **facts,
     )
 
 
-logical_and = _logic("logical_and", 2, np.logical_and, lambda b, x, y: b.and_(x, y))
-logical_or = _logic("logical_or", 2, np.logical_or, lambda b, x, y: b.or_(x, y))
-logical_xor = _logic("logical_xor", 2, np.logical_xor, lambda b, x, y: b.xor(x, y))
-logical_not = _logic("logical_not", 1, np.logical_not, lambda b, x: b.not_(x))
+logical_and = _logic("logical_and", 2, np.logical_and, lambda b, x, y: b.and_(x, y), doc="Whether neither is zero.")
+logical_or = _logic("logical_or", 2, np.logical_or, lambda b, x, y: b.or_(x, y), doc="Whether not both are zero.")
+logical_xor = _logic("logical_xor", 2, np.logical_xor, lambda b, x, y: b.xor(x, y), doc="Whether exactly one is zero.")
+logical_not = _logic("logical_not", 1, np.logical_not, lambda b, x: b.not_(x), doc="Whether x is zero.")
 
 
-def _test(name, evaluate, lower):
+def _test(name, evaluate, lower, **facts):
     def lower_any(b, x):
         return lower(b, x) if x.type.is_float else b.const(name == "isfinite", x.type.of("i1"))
 
@@ -62,12 +71,23 @@ def _test(name, evaluate, lower):
         samples=samples.unary(),
         oracle=name,
         on_complex=True,
+        **facts,
     )
 
 
-isnan = _test("isnan", np.isnan, lambda b, x: b.cmp("uno", x, x))
-isinf = _test("isinf", np.isinf, lambda b, x: b.cmp("eq", b.abs(x), b.const(float("inf"), x.type)))
-isfinite = _test("isfinite", np.isfinite, lambda b, x: b.cmp("lt", b.abs(x), b.const(float("inf"), x.type)))
+isnan = _test("isnan", np.isnan, lambda b, x: b.cmp("uno", x, x), doc="Whether x is not a number.")
+isinf = _test(
+    "isinf",
+    np.isinf,
+    lambda b, x: b.cmp("eq", b.abs(x), b.const(float("inf"), x.type)),
+    doc="Whether x is plus or minus infinity.",
+)
+isfinite = _test(
+    "isfinite",
+    np.isfinite,
+    lambda b, x: b.cmp("lt", b.abs(x), b.const(float("inf"), x.type)),
+    doc="Whether x is neither infinite nor nan.",
+)
 
 
 def _where_samples():

@@ -10,13 +10,15 @@ _ELEMENTWISE = Elementwise()
 
 
 # --- dtype rules: (operands, default_float) -> (the type each operand is converted to, the result's type) -----------
+# A rule's docstring is what the documentation of its functions says of dtypes.
 def arithmetic(operands, default_float):
+    """any; the result has the type that its operands promote to."""
     common = result_type(operands, default_float)
     return (common,) * len(operands), common
 
 
 def floating(operands, default_float):
-    """Integers and bools are converted to the default floating type first, as in PyTorch."""
+    """floating; integers and bools are converted to the default floating type first, as in PyTorch."""
     common = result_type(operands, default_float)
     if not common.is_differentiable:
         common = default_float
@@ -27,6 +29,7 @@ def magnitude(name):
     """The arithmetic rule of functions whose result is real for complex operands."""
 
     def checked(operands, default_float):
+        """any but bool; of complex numbers the result is real."""
         types, common = no_bool(name)(operands, default_float)
         return types, common.to_real()
 
@@ -34,15 +37,17 @@ def magnitude(name):
 
 
 def comparison(operands, default_float):
+    """any; the result is bool."""
     return (result_type(operands, default_float),) * len(operands), bool_
 
 
 def logical(operands, default_float):
+    """any, taken as \"is it not zero\"; the result is bool."""
     return (bool_,) * len(operands), bool_
 
 
 def selection(operands, default_float):
-    """where(condition, x, y)."""
+    """a bool condition, and any two types; the result has the one they promote to."""
     common = result_type(operands[1:], default_float)
     return (bool_, *(common,) * (len(operands) - 1)), common
 
@@ -51,6 +56,7 @@ def no_bool(name):
     """The arithmetic rule, refusing bool operands (PyTorch refuses - and most unary functions on them)."""
 
     def checked(operands, default_float):
+        """any but bool; the result has the type that its operands promote to."""
         if any(o.dtype is bool_ for o in operands) and (name == "sub" or result_type(operands, default_float) is bool_):
             raise OpError(f"{name}: bool tensors are not supported; use ~ or ^ for logic, or convert with .int() first")
         return arithmetic(operands, default_float)
@@ -62,6 +68,7 @@ def integers_only(name):
     """The arithmetic rule for integers and bools."""
 
     def checked(operands, default_float):
+        """integers and bools; the result has the type that its operands promote to."""
         common = result_type(operands, default_float)
         if common.is_differentiable:
             given = " and ".join(o.dtype.name for o in operands)

@@ -127,6 +127,7 @@ silu = composite(
     lambda x: mul(x, sigmoid(x)),
     samples=samples.unary(),
     oracle="nn.functional.silu",
+    doc="x * sigmoid(x).",
 )
 
 

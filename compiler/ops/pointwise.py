@@ -44,10 +44,11 @@ copysign = alias(
     ),
     samples=samples.binary(0.25, 2.0, -2.0, -0.5, number=False),
     oracle="copysign",
+    doc="The magnitude of input with the sign of other.",
 )
 
 
-def _ignoring_nan(name, extreme, wins):
+def _ignoring_nan(name, extreme, wins, **facts):
     """The extreme of two numbers, of a number and a NaN the number; the first of equal ones has the derivative."""
 
     def first(x, y):
@@ -62,11 +63,12 @@ def _ignoring_nan(name, extreme, wins):
         ),
         samples=samples.binary(number=False),
         oracle=name,
+        **facts,
     )
 
 
-fmax = _ignoring_nan("fmax", maximum, ge)
-fmin = _ignoring_nan("fmin", minimum, le)
+fmax = _ignoring_nan("fmax", maximum, ge, doc="The larger of the two; a nan loses to a number.")
+fmin = _ignoring_nan("fmin", minimum, le, doc="The smaller of the two; a nan loses to a number.")
 
 
 # --- logarithms that are multiplied -----------------------------------------------------------------------------------
@@ -85,6 +87,7 @@ xlogy = alias(
     ),
     samples=samples.binary(0.25, 2.0, number=False),
     oracle="xlogy",
+    doc="input * log(other), 0 where input is 0.",
 )
 xlog1py = alias(
     "xlog1py",
@@ -95,6 +98,7 @@ xlog1py = alias(
     ),
     samples=samples.binary(0.25, 2.0, number=False),
     oracle="special.xlog1py",
+    doc="input * log1p(other), 0 where input is 0.",
 )
 
 
@@ -112,6 +116,7 @@ entr = alias(
     vjp=(lambda g, out, x: mul(g, sub(-1.0, log(x))),),
     samples=samples.unary(0.25, 2.0),
     oracle="special.entr",
+    doc="-x log(x), 0 at 0, -inf below.",
 )
 
 
@@ -128,11 +133,13 @@ def _sinc_vjp(g, out, x):
     return where(zero, 0.0, mul(g, slope))
 
 
-sinc = alias("sinc", _sinc, vjp=(_sinc_vjp,), samples=samples.unary(0.25, 2.0), oracle="sinc")
+sinc = alias(
+    "sinc", _sinc, vjp=(_sinc_vjp,), samples=samples.unary(0.25, 2.0), oracle="sinc", doc="sin(pi x) / (pi x), 1 at 0."
+)
 
 
 # --- bits -------------------------------------------------------------------------------------------------------------
-def _shift(name, evaluate, lower):
+def _shift(name, evaluate, lower, **facts):
     """Shifts by 64 places or more leave nothing but the sign, as in PyTorch."""
     return elementwise(
         name,
@@ -142,6 +149,7 @@ def _shift(name, evaluate, lower):
         lower=lower,
         samples=lambda: [Sample((samples.integers(0, (2, 3)), samples.integers(1, (3,), 0, 5)))],
         oracle=name,
+        **facts,
     )
 
 
@@ -169,11 +177,13 @@ bitwise_left_shift = _shift(
     "bitwise_left_shift",
     lambda x, y: np.where((y >= 0) & (y < _bits(x)), np.left_shift(x, np.clip(y, 0, _bits(x) - 1)), x.dtype.type(0)),
     _lower_left,
+    doc="input << other: input * 2 ** other.",
 )
 bitwise_right_shift = _shift(
     "bitwise_right_shift",
     lambda x, y: np.right_shift(x, np.where((y >= 0) & (y < _bits(x)), y, _bits(x) - 1)),
     _lower_right,
+    doc="input >> other: input / 2 ** other, rounded down.",
 )
 
 
@@ -189,7 +199,7 @@ def _common(operands):
     return arithmetic(operands, dtypes.float32)[1]
 
 
-def _numpy_integers(name, function):
+def _numpy_integers(name, function, **facts):
     def common(operands):
         dtype = _common(operands)
         if dtype.category != 1:
@@ -203,10 +213,12 @@ def _numpy_integers(name, function):
         vjp=(),
         samples=lambda: [Sample((samples.integers(0, (2, 3)), samples.integers(1, (3,), -9, 10)))],
         oracle=name,
+        **facts,
     )
 
 
-gcd, lcm = _numpy_integers("gcd", np.gcd), _numpy_integers("lcm", np.lcm)
+gcd = _numpy_integers("gcd", np.gcd, doc="The greatest common divisor.")
+lcm = _numpy_integers("lcm", np.lcm, doc="The least common multiple.")
 
 
 def _evaluate_nextafter(x, y):
@@ -229,6 +241,7 @@ nextafter = library(
     samples=samples.binary(number=False),
     oracle="nextafter",
     traits=frozenset(["own-type"]),
+    doc="The next floating point number after input towards other.",
 )
 
 
@@ -304,6 +317,7 @@ zeta = library(
     samples=samples.binary(1.5, 4.0, 0.5, 3.0, number=False),
     oracle="special.zeta",
     tolerance=1e-7,
+    doc="Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, ...",
 )
 
 
@@ -352,7 +366,7 @@ def _gamma_density(a, x):
     return exp(sub(sub(mul(sub(a, 1.0), log(x)), x), lgamma(a)))
 
 
-def _incomplete(name, function, sign_of, oracle):
+def _incomplete(name, function, sign_of, oracle, **facts):
     return library(
         name,
         _float_meta,
@@ -360,8 +374,17 @@ def _incomplete(name, function, sign_of, oracle):
         vjp=(None, lambda g, out, a, x: mul(mul(g, sign_of), _gamma_density(a, x))),
         samples=samples.binary(0.5, 3.0, 0.5, 4.0, number=False),
         oracle=oracle,
+        **facts,
     )
 
 
-igamma = _incomplete("igamma", _gammainc, 1.0, "special.gammainc")
-igammac = _incomplete("igammac", _gammaincc, -1.0, "special.gammaincc")
+igamma = _incomplete(
+    "igamma", _gammainc, 1.0, "special.gammainc", doc="The regularized lower incomplete gamma function P(input, other)."
+)
+igammac = _incomplete(
+    "igammac",
+    _gammaincc,
+    -1.0,
+    "special.gammaincc",
+    doc="The regularized upper incomplete gamma function Q(input, other) = 1 - P(input, other).",
+)

@@ -75,9 +75,31 @@ def _atanh(x):
     return mul(log1p(div(mul(a, 2.0), sub(1.0, a))), where(lt(x, 0.0), -0.5, 0.5))
 
 
-asinh = _special("asinh", _asinh, lambda g, out, x: div(g, sqrt(add(mul(x, x), 1.0))), oracle="asinh")
-acosh = _special("acosh", _acosh, lambda g, out, x: div(g, sqrt(sub(mul(x, x), 1.0))), 1.5, 4.0, oracle="acosh")
-atanh = _special("atanh", _atanh, lambda g, out, x: div(g, sub(1.0, mul(x, x))), -0.75, 0.75, oracle="atanh")
+asinh = _special(
+    "asinh",
+    _asinh,
+    lambda g, out, x: div(g, sqrt(add(mul(x, x), 1.0))),
+    oracle="asinh",
+    doc="The inverse hyperbolic sine.",
+)
+acosh = _special(
+    "acosh",
+    _acosh,
+    lambda g, out, x: div(g, sqrt(sub(mul(x, x), 1.0))),
+    1.5,
+    4.0,
+    oracle="acosh",
+    doc="The inverse hyperbolic cosine; nan below 1.",
+)
+atanh = _special(
+    "atanh",
+    _atanh,
+    lambda g, out, x: div(g, sub(1.0, mul(x, x))),
+    -0.75,
+    0.75,
+    oracle="atanh",
+    doc="The inverse hyperbolic tangent; nan outside [-1, 1].",
+)
 
 
 # --- the error function's relatives -----------------------------------------------------------------------------------
@@ -128,8 +150,18 @@ def _erfc(x):
 
 
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
-erfc = _special("erfc", _erfc, lambda g, out, x: mul(mul(g, -_TWO_OVER_ROOT_PI), exp(neg(mul(x, x)))))
-erfcx = _special("erfcx", _erfcx, lambda g, out, x: mul(g, sub(mul(mul(x, out), 2.0), _TWO_OVER_ROOT_PI)))
+erfc = _special(
+    "erfc",
+    _erfc,
+    lambda g, out, x: mul(mul(g, -_TWO_OVER_ROOT_PI), exp(neg(mul(x, x)))),
+    doc="1 - erf(x), exact also where x is large.",
+)
+erfcx = _special(
+    "erfcx",
+    _erfcx,
+    lambda g, out, x: mul(g, sub(mul(mul(x, out), 2.0), _TWO_OVER_ROOT_PI)),
+    doc="exp(x ** 2) * erfc(x), which neither overflows nor vanishes.",
+)
 
 
 def _ndtr(x):
@@ -178,11 +210,23 @@ def _erfinv(x):
     return where(gt(a, 0.7), mul(far, where(lt(x, 0.0), -1.0, 1.0)), where(eq(x, x), y, x))
 
 
-ndtr = _special("ndtr", _ndtr, lambda g, out, x: mul(g, _density(x)))
-log_ndtr = _special("log_ndtr", _log_ndtr, _log_ndtr_vjp)
-ndtri = _special("ndtri", _ndtri, lambda g, out, x: div(g, _density(out)), 0.05, 0.95)
+ndtr = _special("ndtr", _ndtr, lambda g, out, x: mul(g, _density(x)), doc="The standard normal distribution function.")
+log_ndtr = _special("log_ndtr", _log_ndtr, _log_ndtr_vjp, doc="log(ndtr(x)), exact also far below 0.")
+ndtri = _special(
+    "ndtri",
+    _ndtri,
+    lambda g, out, x: div(g, _density(out)),
+    0.05,
+    0.95,
+    doc="The x with ndtr(x) = p: normal quantiles.",
+)
 erfinv = _special(
-    "erfinv", _erfinv, lambda g, out, x: mul(mul(g, 1.0 / _TWO_OVER_ROOT_PI), exp(mul(out, out))), -0.95, 0.95
+    "erfinv",
+    _erfinv,
+    lambda g, out, x: mul(mul(g, 1.0 / _TWO_OVER_ROOT_PI), exp(mul(out, out))),
+    -0.95,
+    0.95,
+    doc="The y with erf(y) = x; nan outside [-1, 1].",
 )
 
 
@@ -211,7 +255,16 @@ def _lgamma(x):
     return where(eq(abs_(x), math.inf), math.inf, result)
 
 
-lgamma = _special("lgamma", _lgamma, lambda g, out, x: mul(g, digamma(x)), 0.25, 4.0, oracle="lgamma", tolerance=1e-8)
+lgamma = _special(
+    "lgamma",
+    _lgamma,
+    lambda g, out, x: mul(g, digamma(x)),
+    0.25,
+    4.0,
+    oracle="lgamma",
+    tolerance=1e-8,
+    doc="The logarithm of |gamma(x)|.",
+)
 
 # B(2k) / (2k), the terms of 6.3.18
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
@@ -237,7 +290,15 @@ def _digamma(x):
     return where(eq(x, 0.0), neg(reciprocal(x)), where(eq(x, math.inf), math.inf, result))
 
 
-digamma = _special("digamma", _digamma, lambda g, out, x: mul(g, polygamma(x, n=1)), 0.5, 4.0, tolerance=1e-8)
+digamma = _special(
+    "digamma",
+    _digamma,
+    lambda g, out, x: mul(g, polygamma(x, n=1)),
+    0.5,
+    4.0,
+    tolerance=1e-8,
+    doc="The derivative of lgamma.",
+)
 
 # B(2k) / (2k)!
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)

@@ -28,26 +28,85 @@ def _complex_sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-exp = _unary("exp", lambda g, out, x: mul(g, out), on_complex=np.exp)
-exp2 = _unary("exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453), on_complex=np.exp2)
-expm1 = _unary("expm1", lambda g, out, x: mul(g, add(out, 1.0)), on_complex=np.expm1)
-log = _unary("log", lambda g, out, x: div(g, x), 0.25, 4.0, on_complex=np.log)
-log2 = _unary("log2", lambda g, out, x: div(g, mul(x, 0.6931471805599453)), 0.25, 4.0, on_complex=np.log2)
-log10 = _unary("log10", lambda g, out, x: div(g, mul(x, 2.302585092994046)), 0.25, 4.0, on_complex=np.log10)
-log1p = _unary(
-    "log1p", lambda g, out, x: div(g, add(x, 1.0)), -0.75, 4.0, node_name="Log1PBackward0", on_complex=np.log1p
+exp = _unary("exp", lambda g, out, x: mul(g, out), on_complex=np.exp, doc="e to the power x.")
+exp2 = _unary(
+    "exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453), on_complex=np.exp2, doc="2 to the power x."
 )
-tanh = _unary("tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))), on_complex=np.tanh)
-sigmoid = _unary("sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)), on_complex=_complex_sigmoid)
-erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))))
-sin = _unary("sin", lambda g, out, x: mul(g, cos(x)), on_complex=np.sin)
-cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))), on_complex=np.cos)
-tan = _unary("tan", lambda g, out, x: mul(g, add(mul(out, out), 1.0)), -1.2, 1.2, on_complex=np.tan)
-atan = _unary("atan", lambda g, out, x: div(g, add(mul(x, x), 1.0)), on_complex=np.arctan)
-asin = _unary("asin", lambda g, out, x: mul(g, rsqrt(sub(1.0, mul(x, x)))), -0.9, 0.9, on_complex=np.arcsin)
-acos = _unary("acos", lambda g, out, x: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))), -0.9, 0.9, on_complex=np.arccos)
-sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)), on_complex=np.sinh)
-cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)), on_complex=np.cosh)
+expm1 = _unary(
+    "expm1",
+    lambda g, out, x: mul(g, add(out, 1.0)),
+    on_complex=np.expm1,
+    doc="exp(x) - 1, exact also where x is small.",
+)
+log = _unary(
+    "log", lambda g, out, x: div(g, x), 0.25, 4.0, on_complex=np.log, doc="The natural logarithm; -inf at 0, nan below."
+)
+log2 = _unary(
+    "log2",
+    lambda g, out, x: div(g, mul(x, 0.6931471805599453)),
+    0.25,
+    4.0,
+    on_complex=np.log2,
+    doc="The logarithm to base 2; -inf at 0, nan below.",
+)
+log10 = _unary(
+    "log10",
+    lambda g, out, x: div(g, mul(x, 2.302585092994046)),
+    0.25,
+    4.0,
+    on_complex=np.log10,
+    doc="The logarithm to base 10; -inf at 0, nan below.",
+)
+log1p = _unary(
+    "log1p",
+    lambda g, out, x: div(g, add(x, 1.0)),
+    -0.75,
+    4.0,
+    node_name="Log1PBackward0",
+    on_complex=np.log1p,
+    doc="log(1 + x), exact also where x is small.",
+)
+tanh = _unary(
+    "tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))), on_complex=np.tanh, doc="The hyperbolic tangent."
+)
+sigmoid = _unary(
+    "sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)), on_complex=_complex_sigmoid, doc="1 / (1 + exp(-x))."
+)
+erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))), doc="The error function.")
+sin = _unary("sin", lambda g, out, x: mul(g, cos(x)), on_complex=np.sin, doc="The sine of x radians.")
+cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))), on_complex=np.cos, doc="The cosine of x radians.")
+tan = _unary(
+    "tan",
+    lambda g, out, x: mul(g, add(mul(out, out), 1.0)),
+    -1.2,
+    1.2,
+    on_complex=np.tan,
+    doc="The tangent of x radians.",
+)
+atan = _unary(
+    "atan",
+    lambda g, out, x: div(g, add(mul(x, x), 1.0)),
+    on_complex=np.arctan,
+    doc="The angle in (-pi/2, pi/2) whose tangent is x.",
+)
+asin = _unary(
+    "asin",
+    lambda g, out, x: mul(g, rsqrt(sub(1.0, mul(x, x)))),
+    -0.9,
+    0.9,
+    on_complex=np.arcsin,
+    doc="The angle in [-pi/2, pi/2] whose sine is x; nan outside [-1, 1].",
+)
+acos = _unary(
+    "acos",
+    lambda g, out, x: neg(mul(g, rsqrt(sub(1.0, mul(x, x))))),
+    -0.9,
+    0.9,
+    on_complex=np.arccos,
+    doc="The angle in [0, pi] whose cosine is x; nan outside [-1, 1].",
+)
+sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)), on_complex=np.sinh, doc="The hyperbolic sine.")
+cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)), on_complex=np.cosh, doc="The hyperbolic cosine.")
 
 
 def _pow_base(g, out, x, y):

@@ -8,7 +8,8 @@
 tensor([0.5000, 0.5000])
 """
 
-from ..absent import attribute_of
+from ..public import of_module
+from ..reference import document
 from . import constraints, transforms
 from .categories import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from .constraint_registry import biject_to, transform_to
@@ -58,7 +59,7 @@ from .transforms import (
     identity_transform,
 )
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy", "Chi2",
@@ -73,3 +74,5 @@ __all__ = [
     "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to",
     "constraints", "identity_transform", "kl_divergence", "register_kl", "transform_to", "transforms",
 ]  # fmt: skip
+
+document("distributions", __name__)

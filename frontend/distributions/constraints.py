@@ -4,6 +4,7 @@ from ..creation import full
 from ..functions import isclose
 from ..limits import finfo
 from ..linalg import cholesky_ex, eigvalsh, norm
+from ..reference import document
 from ..shaping import cat as cat_tensors
 from ..shaping import stack as stack_tensors
 
@@ -283,3 +284,5 @@ lower_triangular, lower_cholesky, corr_cholesky = _LowerTriangular(), _LowerChol
 square, symmetric = _Square(), _Symmetric()
 positive_semidefinite, positive_definite = _PositiveSemidefinite(), _PositiveDefinite()
 cat, stack = _Cat, _Stack
+
+document("distributions.constraints", __name__)

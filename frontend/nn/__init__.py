@@ -8,8 +8,8 @@
 ['0.weight', '0.bias', '2.weight', '2.bias']
 """
 
-from ..absent import attribute_of
 from ..inplace import inplace_form
+from ..public import of_module
 from ..runtime.state.tensor import Tensor as _Tensor
 from . import functional, init, utils
 from .activation import (
@@ -62,7 +62,7 @@ for _name in METHODS:
     setattr(_Tensor, _name, getattr(functional, _name))
 for _name in INPLACE:
     setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),

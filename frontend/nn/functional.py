@@ -8,7 +8,6 @@ tensors all the same: the input stays as it is.
 import math
 import warnings
 
-from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
 from ..compiler.ops import reduction as reductions
@@ -17,6 +16,7 @@ from ..half_floats import in_float32
 from ..limits import finfo
 from ..ordering import bincount, unique
 from ..products import pdist as pdist
+from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad
@@ -358,7 +358,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
     return neural.dropout(input, random.uniform(input.shape, input.dtype), p=float(p))
 
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "batch_norm",

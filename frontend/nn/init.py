@@ -9,14 +9,14 @@ import warnings
 
 import numpy as np
 
-from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.storage import convert, readable
+from ..public import of_module
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 _CONVOLUTIONS = [f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)]
 

@@ -1,11 +1,11 @@
 """weft.nn.parallel: wrappers that spread a model over devices, of which there is one."""
 
-from ..absent import attribute_of
 from ..distributed import DistributedDataParallel
+from ..public import of_module
 from .module import Module
 
 __all__ = ["DataParallel", "DistributedDataParallel"]
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 
 class DataParallel(Module):

@@ -3,7 +3,8 @@
 Their older forms, which compute the weight before every forward, are in weight_norms.py.
 """
 
-from ..absent import attribute_of
+from ..public import of_module
+from ..reference import document
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 from . import functional as F
@@ -12,7 +13,7 @@ from .orthogonal import orthogonal
 from .parametrize import register_parametrization
 from .weight_norms import as_matrix, channels_at, check_iterations, largest_singular, norm_except_dim, normed_weight
 
-__getattr__ = attribute_of(f"{__name__.partition('.')[0]}.nn.utils.parametrizations")
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.nn.utils.parametrizations")
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
@@ -78,3 +79,6 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     made = _SpectralNorm(weight, n_power_iterations, channels_at(module, dim), eps)
     return register_parametrization(module, name, made)
+
+
+document("nn.utils.parametrizations", __name__)

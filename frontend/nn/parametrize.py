@@ -17,13 +17,14 @@ import threading
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from ..absent import attribute_of
+from ..public import of_module
+from ..reference import document
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 from .containers import ModuleDict, ModuleList
 from .parameter import Parameter
 
-__getattr__ = attribute_of(f"{__name__.partition('.')[0]}.nn.utils.parametrize")
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.nn.utils.parametrize")
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
@@ -291,3 +292,6 @@ def transfer_parametrizations_and_params(from_module, to_module, tensor_name=Non
         for key in ["original"] if source.is_tensor else [f"original{k}" for k in range(source.ntensors)]:
             setattr(target, key, getattr(source, key))
     return to_module
+
+
+document("nn.utils.parametrize", __name__)

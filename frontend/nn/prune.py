@@ -14,11 +14,11 @@ A parameter that is pruned again has a PruningContainer, whose last method choos
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
 
-from ..absent import attribute_of
 from ..creation import ones_like, rand, rand_like
+from ..public import of_module
 from .utils import parameters_to_vector
 
-__getattr__ = attribute_of(f"{__name__.partition('.')[0]}.nn.utils.prune")
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.nn.utils.prune")
 
 __all__ = [
     "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "PruningContainer",

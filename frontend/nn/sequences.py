@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
 from ..compiler.ops.comparison import where
 from ..compiler.ops.table import OpError
 from ..creation import full, tensor
+from ..public import of_module
 from ..runtime.state.tensor import Tensor
 from ..shaping import cat, transpose
 
@@ -32,7 +32,7 @@ __all__ = [
     "unpack_sequence",
     "unpad_sequence",
 ]
-__getattr__ = attribute_of("weft.nn.utils.rnn")
+__getattr__, __dir__ = of_module("weft.nn.utils.rnn")
 
 
 # --- padded ---------------------------------------------------------------------------------------------------------

@@ -7,18 +7,18 @@ import math
 import warnings
 from types import GeneratorType
 
-from ..absent import attribute_of
 from ..compiler.ops import arithmetic, view
 from ..compiler.ops.table import OpError
 from ..creation import zeros
 from ..iterables import tensors_of
+from ..public import of_module
 from ..reducing import norm
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 from ..shaping import cat
 from .weight_norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",

@@ -14,13 +14,13 @@ import math
 from bisect import bisect_right
 from collections import Counter
 
-from ..absent import attribute_of
+from ..public import of_module
 from .chains import ChainedScheduler, SequentialLR
 from .cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from .plateau import ReduceLROnPlateau
 from .schedule import LRScheduler, require_optimizer
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "LRScheduler", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",

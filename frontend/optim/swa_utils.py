@@ -12,14 +12,14 @@ import copy
 import math
 from itertools import chain
 
-from ..absent import attribute_of
 from ..creation import tensor
 from ..nn.module import Module
 from ..nn.normalization import _BatchNorm
+from ..public import of_module
 from ..runtime.state.modes import no_grad
 from .schedule import LRScheduler, for_each_group
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     *("AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn"),

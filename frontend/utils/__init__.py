@@ -1,8 +1,8 @@
 """Tools around training: data.py feeds it."""
 
-from ..absent import attribute_of
+from ..public import of_module
 from . import data
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = ["data"]

@@ -9,6 +9,7 @@ import warnings
 from contextlib import nullcontext
 
 from .. import random
+from ..reference import document
 from ..runtime.eager.saved_hooks import saved_tensors_hooks, without_history
 from ..runtime.state.modes import enable_grad, no_grad, state
 from ..runtime.state.tensor import Tensor
@@ -210,3 +211,6 @@ def _in_turn(functions, x):
     for function in functions:
         x = function(x)
     return x
+
+
+document("utils.checkpoint", __name__)

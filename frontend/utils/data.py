@@ -15,10 +15,10 @@ from itertools import chain, cycle, islice
 
 import numpy as np
 
-from ..absent import attribute_of
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
 from ..creation import as_tensor, from_numpy, tensor
+from ..public import of_module
 from ..runtime.state import random
 from ..runtime.state.tensor import Tensor
 from . import workers
@@ -33,7 +33,7 @@ from .samplers import (
 )
 from .workers import get_worker_info
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "BatchSampler",

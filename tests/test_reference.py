@@ -1,0 +1,150 @@
+"""Every public name is documented, and what its documentation shows is so.
+
+The examples stand in frontend/manual/ (and in the docstrings of some modules); frontend/reference.py joins them to the
+docstrings. If what an example prints has changed on purpose, run `python docs/reference.py` and read the difference.
+"""
+
+import doctest
+import importlib.util
+import inspect
+import sys
+import warnings
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import weft
+from weft import public, reference
+
+ROOT = Path(__file__).parent.parent
+PATHS = sorted(reference.entries_by_path())
+
+
+def documented(path):
+    """{public name: docstring} of what can be called, and of properties."""
+    home = public.resolve(path)
+    found = {}
+    for name in public.public_names(path):
+        value = inspect.getattr_static(home, name, None)
+        value = getattr(home, name) if value is None else getattr(value, "__func__", value)
+        if not isinstance(value, ModuleType) and (callable(value) or isinstance(value, property)):
+            found[name] = value.__doc__ or ""
+    return found
+
+
+def purpose(text):
+    """What stands before the facts and the example."""
+    return text.partition(">>> ")[0].partition("Shape: ")[0].partition("Dtypes: ")[0].partition("Raises: ")[0].strip()
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[path or "weft" for path in PATHS])
+def test_every_public_name_says_what_it_is_for_and_shows_it(path):
+    texts = documented(path)
+    assert texts
+    assert [name for name, text in texts.items() if not purpose(text)] == []
+    assert [name for name, text in texts.items() if ">>> " not in text] == []
+
+
+@pytest.mark.parametrize("path", ["", "Tensor", "nn", "nn.functional"])
+def test_most_names_say_which_shapes_and_types_they_take(path):
+    """Settings, questions and containers have none; whoever computes has."""
+    texts = documented(path)
+    silent = [name for name, text in texts.items() if "Shape: " not in text and "Dtypes: " not in text]
+    assert len(silent) < len(texts) * (0.3 if path in ("", "Tensor") else 0.1), silent
+
+
+def test_no_entry_is_about_a_name_that_is_not_there():
+    for path in PATHS:
+        named = {name for entry in reference.entries_by_path()[path] for name in entry.names}
+        assert named - set(public.public_names(path)) == set(), path
+
+
+def test_what_is_made_from_the_table_is_described_by_its_entry():
+    assert "e to the power x." in weft.compiler.ops.TABLE["exp"].doc
+    for name in ("exp", "erfinv", "bitwise_and", "gcd"):
+        function = getattr(weft, name)
+        assert function.__doc__.startswith(weft.compiler.ops.TABLE[name].doc), name
+    assert "integers are converted" in weft.special.entr.__doc__
+    assert "integers and bools are converted to the default floating type" in weft.exp.__doc__
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def settings():
+    """What examples may change, as it was."""
+    yield
+    weft.set_printoptions(profile="default")
+    weft.use_deterministic_algorithms(False)
+    weft.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("file", sorted(reference.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
+def test_every_example_prints_what_it_says(file, settings):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    printed = StringIO()
+    for entry in reference.read(file.read_text(encoding="utf-8")):
+        run_example(runner, entry, file, printed)
+    assert runner.summarize(verbose=False).failed == 0, printed.getvalue()
+
+
+def run_example(runner, entry, file, printed):
+    names = {"weft": weft, "__name__": "example"}
+    text = "\n".join(entry.example) + "\n"
+    test = doctest.DocTestParser().get_doctest(text, names, " ".join(entry.names), str(file), 0)
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        runner.run(test, out=printed.write)
+
+
+def test_the_written_examples_of_in_place_forms_are_those_of_their_functions():
+    spec = importlib.util.spec_from_file_location("reference_text", ROOT / "docs" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (reference.FOLDER / "inplace.txt").read_text(encoding="utf-8")
+    assert written == module.inplace_text(), "run python docs/reference.py"
+
+
+# --- what is public ---------------------------------------------------------------------------------------------------
+def test_completion_shows_the_public_names_alone():
+    shown = dir(weft)
+    assert {"randn", "nn", "optim", "compile", "no_grad", "float32", "int64", "value_and_grad", "testing"} <= set(shown)
+    for private in (
+        "composed",
+        "shaping",
+        "methods",
+        "absent",
+        "public",
+        "reference",
+        "taking_out",
+        "state",
+        "inplace",
+    ):
+        assert private not in shown
+    assert "FAMILIES" not in dir(weft.nn) and "Linear" in dir(weft.nn)
+    assert "no_grad" not in dir(weft.nn.functional) and "relu" in dir(weft.nn.functional)
+    assert dir(weft.autograd.functional)[3:] == ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+
+def test_private_names_can_be_reached_all_the_same():
+    import weft.composed
+
+    assert weft.composed is sys.modules["weft.composed"] and weft.shaping.reshape
+
+
+def test_what_completion_shows_of_a_tensor_is_there():
+    shown = dir(weft.ones(1))
+    assert {"sum", "backward", "shape", "add_", "__len__"} <= set(shown)
+    for private in ("array", "apply_op", "lend", "bump_version", "share_storage", "weak"):
+        assert private not in shown
+    assert [name for name in shown if name[0] != "_" and not hasattr(weft.Tensor, name)] == []
+    assert "mine" in dir(type("Mine", (weft.Tensor,), {"mine": 1})(weft.ones(1)._data))
+
+
+def test_help_reads_well():
+    text = "\n".join(inspect.getdoc(weft.matmul).splitlines())
+    assert text.startswith("The matrix product input @ other.")
+    assert "(..., n, k) and (..., k, m) give (..., n, m)" in text and "Raises: ValueError" in text
+    assert ">>> weft.matmul(weft.zeros(5, 2, 3), weft.zeros(3, 4)).shape\n(5, 2, 4)" in text
