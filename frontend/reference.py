@@ -131,10 +131,16 @@ def attach(path, home):
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_by_path().get(place, ()):
             for name in entry.names:
-                value = inspect.getattr_static(home, name, None)
-                value = getattr(value, "__func__", value)
+                value = _static(home, name)
                 if callable(value) or isinstance(value, property):
                     _complete(value, entry)
+
+
+def _static(home, name):
+    """What stands in a module or class under a name, without its being looked up as on an instance."""
+    places = home.__mro__ if isinstance(home, type) else (home,)
+    value = next((vars(place)[name] for place in places if name in vars(place)), None)
+    return getattr(value, "__func__", value)
 
 
 def _complete(value, entry):
@@ -142,7 +148,7 @@ def _complete(value, entry):
     head = value.__doc__ or "\n".join(entry.text)
     if ">>> " in head:
         return
-    head = inspect.cleandoc(head)
+    head = inspect.cleandoc(head) if "\n" in head else head
     facts = [f"{word}: {entry.facts[word]}" for word in FACTS if word in entry.facts and f"{word}: " not in head]
     parts = [head, "\n".join(facts), "\n".join(entry.example)]
     value.__doc__ = "\n\n".join(part for part in parts if part)
