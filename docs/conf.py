@@ -1,0 +1,59 @@
+"""How Sphinx builds the documentation site: `make docs` writes it to build/docs.
+
+Pages are the Markdown files beside this one. Before they are read, generated/ is written: the reference from
+docstrings (site_reference.py), the gallery by running its programs (site_gallery.py), and the drawings of
+how_compile_works.md from the code on that page.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import site_gallery  # noqa: E402
+import site_reference  # noqa: E402
+
+import weft  # noqa: E402
+
+project, author, copyright = "weft", "the weft authors", "the weft authors"
+version = release = weft.__version__
+extensions = ["myst_parser"]
+exclude_patterns = ["gallery"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+html_theme, html_title = "furo", f"weft {release}"
+html_show_sphinx = False
+# Signatures of a hundred characters are read better one parameter a line.
+maximum_signature_line_length = 90
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+
+
+def write_generated(app):
+    folder = HERE / "generated"
+    shutil.rmtree(folder, ignore_errors=True)
+    site_reference.write_pages(folder / "reference")
+    write_pictures(folder / "pictures")
+    site_gallery.write_pages(folder / "gallery")
+
+
+def write_pictures(folder):
+    """The stages of the step that how_compile_works.md shows, drawn from its first block."""
+    from weft import visualize
+
+    folder.mkdir(parents=True)
+    block = re.findall(r"```python\n(.*?)```", (HERE / "how_compile_works.md").read_text(encoding="utf-8"), re.DOTALL)[
+        0
+    ]
+    names = {"__name__": "page"}
+    exec(block, names)
+    for stage, picture in visualize.draw_function(names["step"], dict(names["model"].named_parameters())).items():
+        (folder / f"{stage}.svg").write_text(picture, encoding="utf-8")
+
+
+def setup(app):
+    app.connect("builder-inited", write_generated)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,96 @@
+"""The documentation site, without building it: pages are linked, links lead somewhere, and the pages' Python runs.
+
+`make docs` builds it, and fails on a warning or on a program of the gallery that fails.
+"""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from weft import public, reference
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+WITH_CODE = ["porting", "how_compile_works", "performance", "errors", "index"]
+
+
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+    listed = {line for block in blocks for line in block.split("\n") if line and not line.startswith(":")}
+    assert listed == {page.stem for page in PAGES} - {"index"} | {
+        "generated/gallery/index",
+        "generated/reference/index",
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:\s]+)\)", text):
+        assert target.startswith("generated/") or (DOCS / target).exists(), target
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_python_of_a_page_runs(page, tmp_path):
+    """As a file, since compiled functions name the lines of the user's code."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    program = tmp_path / f"{page}.py"
+    program.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), encoding="utf-8")
+    exec(compile(program.read_text(encoding="utf-8"), str(program), "exec"), {"__name__": page})
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+def test_pages_of_the_reference_have_every_name_once():
+    pages = module_of("site_reference")
+    text = pages.page("linalg")
+    directives = re.findall(r"^:::\{py:\w+\} weft\.linalg\.(\w+)", text, re.MULTILINE)
+    assert sorted(directives) == sorted(n for entry in reference.entries_by_path()["linalg"] for n in entry.names)
+    assert set(directives) == set(public.public_names("linalg"))
+    assert ":::{py:function} weft.linalg.inv(" in text and "```pycon\n>>> weft.linalg.inv(" in text
+
+
+def test_text_of_docstrings_means_nothing_to_markdown():
+    escaped = module_of("site_reference").escaped
+    assert escaped("x * y_ of `a*b`, |x| < 2") == r"x \* y\_ of `a*b`, \|x\| \< 2"
+
+
+# --- the gallery ------------------------------------------------------------------------------------------------------
+def test_programs_of_the_gallery_have_a_title_and_compile():
+    gallery = module_of("site_gallery")
+    programs = gallery.programs()
+    assert len(programs) > 6
+    for path in programs:
+        source = path.read_text(encoding="utf-8")
+        title, _ = gallery.title_and_text(source)
+        assert title and "\n" not in title, path
+        compile(source, str(path), "exec")
+
+
+def test_a_program_is_shown_with_what_it_prints(tmp_path, monkeypatch):
+    gallery = module_of("site_gallery")
+    source = '"""A sum\n\nOf two."""\n\nprint(1 + 1)\n'
+    text = gallery.page(ROOT / "examples" / "sum.py", source, "2\n", [tmp_path / "sum-1.svg"], [])
+    assert text.startswith("# A sum\n\nOf two.\n") and "![A sum](sum-1.svg)" in text and "```text\n2\n```" in text
+    assert "print(1 + 1)" in text
+    absent = gallery.page(ROOT / "examples" / "sum.py", source, "", [], ["iminuit"])
+    assert "It needs iminuit" in absent
+    assert gallery.missing_libraries("import weft\nimport no_such_library.part\n") == ["no_such_library"]
+
+
+def test_a_program_that_fails_fails_the_build(tmp_path):
+    gallery = module_of("site_gallery")
+    pytest.importorskip("matplotlib")
+    (tmp_path / "wrong.py").write_text('"""Wrong"""\n\nraise ValueError("too bad")\n', encoding="utf-8")
+    with pytest.raises(gallery.Failed, match=r"(?s)wrong.py: the program fails.*too bad"):
+        gallery.run(tmp_path / "wrong.py", tmp_path)
