@@ -1,17 +1,27 @@
 """python -m weft program.py ARGUMENTS...        runs a program that imports torch, with weft in torch's place
-python -m weft -m package.module ARGUMENTS...     the same for a module"""
+python -m weft -m package.module ARGUMENTS...     the same for a module
+python -m weft info                               what weft runs on: versions, machine, threads, cache, extras
+python -m weft cache                              the compiled programs on disk
+python -m weft cache clear                        removes them
+
+A program whose file is called info or cache is run as ./info."""
 
 import os
 import runpy
 import sys
 
 from . import as_torch
+from .info import cached, clear, info
+
+COMMANDS = {("info",): info, ("cache",): cached, ("cache", "list"): cached, ("cache", "clear"): clear}
 
 
 def main(arguments):
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         print(__doc__)
         return 0 if arguments and arguments[0] != "-m" else 2
+    if arguments[0] in ("info", "cache"):
+        return _run_command(tuple(arguments))
     as_torch()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
@@ -21,6 +31,14 @@ def main(arguments):
         sys.argv = arguments
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
         runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+def _run_command(words):
+    if words not in COMMANDS:
+        print(f"weft: no command {' '.join(words)!r}; there are {', '.join(' '.join(known) for known in COMMANDS)}")
+        return 2
+    print(COMMANDS[words]())
     return 0
 
 

@@ -9,8 +9,14 @@ components    unconnected parts are laid out one by one and put on shelves of a 
 from dataclasses import dataclass
 
 import networkx
-from grandalf.graphs import Edge, Vertex, graph_core
-from grandalf.layouts import Layer, SugiyamaLayout
+
+try:
+    from grandalf.graphs import Edge, Vertex, graph_core
+    from grandalf.layouts import Layer, SugiyamaLayout
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"weft.visualize needs {missing.name}, which is not installed: pip install 'weft[demo]'", name=missing.name
+    ) from missing
 
 _SPACE_X, _SPACE_Y, _DUMMY_WIDTH = 16, 26, 8
 # How much an arrow wants to be straight: long ones most, those from leaves least.

@@ -54,6 +54,14 @@ _STALE_SECONDS = 3600
 _IMPORTED_NS = time.time_ns()
 
 
+class File(NamedTuple):
+    """A file of the cache: its last use in seconds since 1970, its size, the meta of its payload (None: not whole)."""
+
+    last_use: float
+    size_bytes: int
+    meta: object
+
+
 class Entry(NamedTuple):
     """A payload that was found. source: "disk" or "memory"."""
 
@@ -118,6 +126,10 @@ class Cache:
         self._memory.clear()
         self._used_bytes = None
         return sum(_remove(path) for _, _, path in _files(self.directory)) if self._reads else 0
+
+    def entries(self):
+        """Every File of the directory."""
+        return [File(last_use, size, _meta(path)) for last_use, size, path in _files(self.directory)]
 
     def _prepare(self):
         """Make the directory; returns whether it can be used."""
@@ -200,7 +212,7 @@ def _fingerprint(machine):
             f"format {FORMAT_VERSION}",
             f"weft {_digest_of_sources(_source_folders())}",
             f"numpy {np.__version__}",
-            f"llvmlite {_llvmlite_version()}",
+            f"llvmlite {llvmlite_version()}",
             f"python {sys.implementation.name} {sys.version}",
             f"target {machine.triple} {machine.float_lanes}",
             f"cpu {machine.cpu}",
@@ -239,7 +251,7 @@ def _python_files(folder):
                 yield from _python_files(entry.path)
 
 
-def _llvmlite_version():
+def llvmlite_version():
     """Read from its version file, because importing llvmlite is what a warm start avoids."""
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
@@ -280,6 +292,16 @@ def _read(path):
     return payload
 
 
+def _meta(path):
+    """The meta of a file, whose last use stays what it is."""
+    try:
+        with open(path, "rb") as file:
+            payload = _checked(file.read())
+        return None if payload is None else unpack(payload)[0]
+    except (OSError, ValueError, struct.error):
+        return None
+
+
 def _checked(content):
     if len(content) < _HEADER.size:
         return None
@@ -306,7 +328,7 @@ def _write_whole(path, content):
 def _files(directory):
     """(last use, size, path) of our files, temporaries included."""
     found = []
-    if not os.path.isdir(directory):
+    if directory is None or not os.path.isdir(directory):
         return found
     with os.scandir(directory) as entries:
         for entry in entries:
