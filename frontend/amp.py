@@ -5,9 +5,9 @@ CPU an enabled one would compute products in bfloat16, which is an error.
 """
 
 import warnings
-from functools import wraps
 from types import ModuleType
 
+from .blocks import Block
 from .public import of_module
 from .runtime.state.device import device
 
@@ -28,7 +28,7 @@ def _remains_enabled(function, device_type, enabled):
     return bool(enabled)
 
 
-class autocast:
+class autocast(Block):
     """A `with` block or decorator in which nothing is cast.
 
     NotImplementedError if it is enabled for the CPU: leave it out, or pass enabled=False.
@@ -43,20 +43,6 @@ class autocast:
                 "autocast: mixed precision on the CPU would compute products in bfloat16, which weft does not; pass "
                 "enabled=False, which computes in the types that the tensors have"
             )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        return False
-
-    def __call__(self, function):
-        @wraps(function)
-        def wrapper(*args, **kwargs):
-            with self:
-                return function(*args, **kwargs)
-
-        return wrapper
 
 
 class GradScaler:

@@ -5,7 +5,8 @@ compiled function, `explain` says what was compiled, and cProfile measures Pytho
 """
 
 from enum import Enum
-from functools import wraps
+
+from .blocks import Block
 
 __all__ = [
     "ProfilerAction",
@@ -37,32 +38,14 @@ class ProfilerAction(Enum):
     RECORD_AND_SAVE = 3
 
 
-class _Block:
-    """A `with` block, or the decorator of a function, in which nothing is different."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def __call__(self, function):
-        @wraps(function)
-        def wrapper(*args, **kwargs):
-            with self:
-                return function(*args, **kwargs)
-
-        return wrapper
-
-
-class record_function(_Block):
+class record_function(Block):
     """A named part of a program."""
 
     def __init__(self, name, args=None):
         self.name, self.args = name, args
 
 
-class emit_nvtx(_Block):
+class emit_nvtx(Block):
     """A block that PyTorch shows in a tool for another device."""
 
     def __init__(self, enabled=True, record_shapes=False):
@@ -82,7 +65,7 @@ class _Averages(list):
     __str__ = table
 
 
-class profile(_Block):
+class profile(Block):
     """A block that PyTorch measures. All of its options are taken."""
 
     def __init__(self, *options, on_trace_ready=None, **more):
