@@ -5,6 +5,7 @@ import functools
 import inspect
 import pickle
 import sys
+import warnings
 
 from .explain import breaks, explain
 from .nn.parameter import Parameter
@@ -18,7 +19,7 @@ from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor
-from .signatures import Recordings
+from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
 
 for _kind in (Tensor, Parameter):
     remember_methods(_kind)
@@ -66,6 +67,7 @@ class CompiledFunction:
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
         self._recordings = Recordings()
+        self._warned = set()  # what has been said of them
         # dynamic=True is like None: the first call does not tell which of its sizes will change.
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes()
         self._next = None  # the UsualFrame that the next call is expected to use
@@ -111,6 +113,8 @@ class CompiledFunction:
         """A call that does not begin like the one that was expected."""
         tensors = []
         recording = self._recording_of(args, kwargs, tensors)
+        if recording is None:
+            return self._function(*args, **kwargs)
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
@@ -134,11 +138,16 @@ class CompiledFunction:
         self._next, self._previous = ended.following, ended
 
     def _recording_of(self, args, kwargs, tensors):
-        """The recording for these arguments, whose tensors are collected."""
+        """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
         signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
         recording = self._recordings.get(signature)
         if recording is None:
+            if not self._fullgraph and not self._recordings.takes(signature):
+                self._warn_once(eager_from_now)
+                return None
             recording = self._new_recording(signature)
+            if len(self._recordings) > WARNED_AT <= self._recordings.n_alone():
+                self._warn_once(anew_often)
         return recording
 
     def _new_recording(self, signature):
@@ -148,6 +157,12 @@ class CompiledFunction:
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         self._recordings.add(recording, reason)
         return recording
+
+    def _warn_once(self, text_of):
+        """At the user's call."""
+        if text_of not in self._warned:
+            self._warned.add(text_of)
+            warnings.warn(text_of(self._name, self._recordings), RuntimeWarning, stacklevel=5)
 
     def _parameters(self):
         try:

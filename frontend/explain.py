@@ -58,6 +58,8 @@ def explain(name, recordings, verbose=False, sizes=None):
         lines += [f"  {r}" for r in recordings.reasons]
     if recordings.n_dropped:
         lines.append(f"{recordings.n_dropped} signature(s) that were not used lately have made room for others")
+    if recordings.n_eager:
+        lines.append(f"{recordings.n_eager} call(s) with signatures that seldom come ran eagerly")
     for refusal in sizes.refusals if sizes is not None else ():
         lines.append(f"compiled for every size anew: {refusal}")
     return "\n".join(lines)

@@ -1,8 +1,13 @@
 """The recordings of a compiled function, one per signature: as many as are in use, up to a limit."""
 
 import threading
+from collections import Counter
 
 MAX_SIGNATURES = 64
+# So many recordings with programs of their own are more than a function with some shapes and modes has.
+WARNED_AT = 16
+# From then on a signature is compiled when it comes for this time: most come once.
+COMES_AGAIN = 3
 _MAX_REASONS = 16
 
 
@@ -20,6 +25,9 @@ class Recordings:
         self._lock = threading.Lock()
         self.reasons = []  # why recordings were made, the last few
         self.n_dropped = 0
+        self.n_dropped_alone = 0  # those of them whose programs served no other sizes
+        self.n_eager = 0  # calls that were not recorded
+        self._uncommon = {}  # signature -> how often it has come without being recorded
 
     def get(self, signature):
         return self._recordings.get(signature)
@@ -37,6 +45,28 @@ class Recordings:
             if reason is not None:
                 self.reasons = [*self.reasons[1 - _MAX_REASONS :], reason]
 
+    def takes(self, signature):
+        """Whether a new signature is recorded: always, until as many as there is room for have been compiled and thrown
+        away again. Then only those that come again."""
+        if self.n_dropped_alone < MAX_SIGNATURES:
+            return True
+        with self._lock:
+            times = self._uncommon.pop(signature, 0) + 1
+            if times < COMES_AGAIN:
+                self._uncommon[signature] = times
+                self.n_eager += 1
+            while len(self._uncommon) > MAX_SIGNATURES:
+                del self._uncommon[next(iter(self._uncommon))]
+        return times >= COMES_AGAIN
+
+    def n_alone(self):
+        """How many recordings have programs that serve no other sizes."""
+        return sum(map(_is_alone, self.values()))
+
+    def changing(self):
+        """What has changed most often when something was recorded anew: the name of an argument, as a rule."""
+        return Counter(reason.partition(":")[0] for reason in self.reasons).most_common(1)[0][0]
+
     def _make_room(self):
         signature, recording = next(iter(self._recordings.items()))
         del self._recordings[signature]
@@ -49,6 +79,7 @@ class Recordings:
     def _drop(self, recording):
         """Calls in flight, and results that wait for their backward, may go on with it."""
         self.n_dropped += 1
+        self.n_dropped_alone += _is_alone(recording)
         recording.release()
         for replay in [r for other in self._recordings.values() for r in other.replays]:
             following = replay.following
@@ -63,3 +94,25 @@ class Recordings:
 
     def __len__(self):
         return len(self._recordings)
+
+
+def _is_alone(recording):
+    return any("n" not in program.meta for program in recording.programs)
+
+
+def anew_often(name, recordings):
+    """What is said once of a function that is compiled again and again."""
+    return (
+        f"weft: {name} has been compiled for {recordings.n_alone()} signatures; what changes most often is "
+        f"{recordings.changing()} (last: {recordings.reasons[-1]}). Each takes a compilation: pad what changes to a "
+        f"few shapes, or leave the function uncompiled. {name}.explain() lists all"
+    )
+
+
+def eager_from_now(name, recordings):
+    """What is said once of a function of which signatures have come that are not compiled any more."""
+    return (
+        f"weft: {name} has been compiled for {MAX_SIGNATURES} signatures that were not called again, so new ones run "
+        f"eagerly until they come for the {COMES_AGAIN}rd time; what changes most often is {recordings.changing()} "
+        f"(last: {recordings.reasons[-1]})"
+    )

@@ -1,0 +1,71 @@
+"""Functions that are compiled again and again: that is said once, and calls that do not come again run eagerly."""
+
+import warnings
+
+import pytest
+
+import weft
+from weft import signatures
+
+
+def total(x, scale):
+    return (x * x * scale).sum()
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Limits that a test reaches soon."""
+    monkeypatch.setattr(signatures, "MAX_SIGNATURES", 4)
+    monkeypatch.setattr("weft.compiled.WARNED_AT", 3)
+
+
+def called(function, sizes):
+    """What was warned of in calls with these sizes, whose results are those of eager mode."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in sizes:
+            assert function(weft.arange(n, dtype=weft.float32), scale=2.0) == total(weft.arange(n).float(), 2.0)
+    return caught
+
+
+def test_the_argument_that_changes_is_named_once_at_the_users_line(few):
+    f = weft.compile(total, dynamic=False)
+    (first,) = called(f, [1, 2, 3, 4])
+    assert first.category is RuntimeWarning and first.filename == __file__
+    assert str(first.message).startswith(
+        "weft: total has been compiled for 3 signatures; what changes most often is x (last: x: float32[3] -> "
+        "float32[4]). Each takes a compilation: pad what changes to a few shapes"
+    )
+
+
+def test_then_what_comes_once_runs_eagerly_which_is_said_too(few):
+    f = weft.compile(total, dynamic=False)
+    _, second = called(f, range(1, 12))
+    assert second.filename == __file__
+    assert "4 signatures that were not called again, so new ones run eagerly until they come for the 3rd" in str(
+        second.message
+    )
+    assert "3 call(s) with signatures that seldom come ran eagerly" in f.explain()
+
+
+def test_what_comes_again_is_compiled_and_replayed(few):
+    f = weft.compile(total, dynamic=False)
+    called(f, range(1, 12))
+    n_recorded = len(f._recordings.reasons)
+    assert called(f, [50] * 8) == []
+    assert len(f._recordings.reasons) == n_recorded + 1
+    assert any(r.calls == 6 and r.replays for r in f.recordings)
+    called(f, range(20, 24))
+    assert len(f._recordings.reasons) == n_recorded + 1
+
+
+def test_sizes_that_share_a_program_are_not_worth_a_word(few):
+    f = weft.compile(total)
+    assert called(f, range(1, 30)) == []
+    assert f._recordings.n_eager == 0 and "eagerly" not in f.explain()
+
+
+def test_a_function_that_must_be_whole_is_compiled_every_time(few):
+    f = weft.compile(total, dynamic=False, fullgraph=True)
+    assert len(called(f, range(1, 12))) == 1
+    assert f._recordings.n_eager == 0
