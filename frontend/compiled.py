@@ -6,6 +6,7 @@ import inspect
 import pickle
 import sys
 import warnings
+from contextlib import contextmanager
 
 from .explain import breaks, explain
 from .nn.parameter import Parameter
@@ -156,6 +157,9 @@ class CompiledFunction:
             reason = _difference(last, signature, self._parameters())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         self._recordings.add(recording, reason)
+        for found in _listening:
+            if self not in found:
+                found.append(self)
         return recording
 
     def _warn_once(self, text_of):
@@ -218,6 +222,28 @@ class CompiledFunction:
 
 
 set_compile(CompiledFunction)
+_listening = []  # lists that get every function of which something is recorded
+_call_compiled = CompiledFunction.__call__
+
+
+def _call_as_it_is(self, *args, **kwargs):
+    return self._function(*args, **kwargs)
+
+
+def run_eagerly(eager):
+    """Whether compiled functions, all there are and will be in this process, run as the Python they are."""
+    CompiledFunction.__call__ = _call_as_it_is if eager else _call_compiled
+
+
+@contextmanager
+def compiled_in_block():
+    """A list that has every compiled function of which something is recorded in the block."""
+    found = []
+    _listening.append(found)
+    try:
+        yield found
+    finally:
+        _listening[:] = [other for other in _listening if other is not found]
 
 
 def _by_value(function):

@@ -1,4 +1,4 @@
-"""weft.testing: assert_close, with PyTorch's tolerances and messages, and make_tensor.
+"""weft.testing: assert_close, with PyTorch's tolerances and messages, make_tensor, and gradcheck.
 
 assert_close   walks through sequences and mappings, and compares what it finds
 _tolerances    which differences are allowed for which types
@@ -13,11 +13,12 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.storage import readable
 from .creation import as_tensor, bernoulli, full, rand, randint
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .public import of_module
 from .reference import document
 from .runtime.state.tensor import Tensor
 
-__all__ = ["assert_allclose", "assert_close", "make_tensor"]
+__all__ = ["GradcheckError", "assert_allclose", "assert_close", "gradcheck", "gradgradcheck", "make_tensor"]
 __getattr__, __dir__ = of_module(__name__)
 
 # (rtol, atol) by type; other types are equal or they differ.
