@@ -52,7 +52,7 @@ def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None):
     forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
     ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
     ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
-    backward, sources, scalars = _backward(joint, gradients, {**given, **ends})
+    backward, sources, scalars = _backward(joint, gradients, {**ends, **given})
     return Split(forward, backward, len(saved), sources, scalars, given, tuple(sorted(cut)))
 
 
