@@ -1,5 +1,7 @@
 """Finished compiled calls that go over to nodes: gradients that meet in the middle of a call meet as in eager mode."""
 
+import gc
+
 import pytest
 from compiled_twin import leaf, twin
 
@@ -173,3 +175,16 @@ def test_the_backward_of_second_derivatives_alone_stays_compiled():
         of_calls.append(isinstance(g.grad_fn, StepNode))
         g.square().sum().backward()
     assert not of_calls[0] and of_calls[-1]
+
+
+def test_what_a_call_has_kept_goes_with_its_nodes():
+    """A node that is a name for others holds none of their values."""
+    f, w = weft.compile(lambda w: (w * 2.0).tanh()), leaf(1000)
+    y = f(w)
+    z = y.sum()
+    y.register_hook(lambda g: g)
+    kept = z.grad_fn.next_functions[0][0]
+    z.backward()
+    del y, z
+    alive = [x for x in gc.get_objects() if isinstance(x, weft.Tensor) and x.shape == (1000,)]
+    assert kept is not None and {id(x) for x in alive} == {id(w), id(w.grad)}

@@ -12,7 +12,7 @@ from ..programs.program import load_backward
 from ..state.modes import state
 from ..state.tensor import Tensor, register_reader, storage_of
 from . import closed_again, frame_autograd
-from .closed_nodes import leading_to, values_of_gradients, values_of_steps
+from .closed_nodes import leading_to, made_for, values_of_gradients, values_of_steps
 from .frame_changes import owner_of
 
 
@@ -81,7 +81,7 @@ class CallNode(BaseNode):
         "present",
         "ends",
         "stands_for",
-        "values",
+        "stand_ins",
         "again",
         "summed",
     )
@@ -106,7 +106,8 @@ class CallNode(BaseNode):
         self.freed_steps = set()
         self.present = ()
         self.ends = self.edges
-        self.stands_for = self.values = None  # edges of the results, and all values, once the call has nodes
+        self.stands_for = None  # edges of the results once the call has nodes
+        self.stand_ins = ()  # weak references to the eager tensors that stand for the results then
         self.again = None  # (node, cotangents, numbers of the gradients) if it has differentiated another call
         # Positions of the edges whose contributions the call adds up itself.
         self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
@@ -233,7 +234,7 @@ class CallNode(BaseNode):
             return
         self.freed_steps |= self._frees(self.present)
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
-            self.saved, self.kept = None, {}
+            self.saved, self.kept, self.again = None, {}, None
             self.frame.arrays = {}
 
     # --- nodes (closed_nodes.py) ----------------------------------------------------------------------------------
@@ -244,8 +245,18 @@ class CallNode(BaseNode):
         if reason is not None:
             self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
         values = values_of_steps(self) if self.again is None else values_of_gradients(self)
-        self.edges = tuple(edge_of(values[v]) for v in self.needed.differentiable)
-        self.values, self.stands_for = values, self.edges
+        results = [values[v] for v in self.needed.differentiable]
+        self.edges = self.stands_for = tuple(map(edge_of, results))
+        self.stand_ins = tuple(map(weakref.ref, results))
+        self._let_go()
+
+    def _let_go(self):
+        """Of all that the call's own backward would read: nodes keep what they need, until they are freed."""
+        self.saved, self.kept, self.written, self.externals, self.watched = None, {}, {}, {}, []
+        self.frame.arrays, self.frame.saved = {}, []
+        self.frame.entered = [one for one in self.frame.entered if one[1]._requires_grad]
+        if self.again is not None:
+            self.again = self.again[0], (), ()
 
     def _gradients_again(self, cotangents):
         """What goes to the inputs, with a history, by a compiled call; None if that must be found by nodes."""
@@ -285,11 +296,12 @@ class CallNode(BaseNode):
         if tensor._vid not in self.needed.differentiable:
             self.freed.use_nodes(tensor)
         self.open()
-        stand_in, self.values[tensor._vid] = self.values[tensor._vid], tensor
-        tensor._node, tensor._frame, tensor._call_node = stand_in._node, None, None
+        index = self.needed.differentiable.index(tensor._vid)
+        tensor._node, tensor._frame, tensor._call_node = self.stands_for[index][0], None, None
         # Eager nodes have saved the tensor itself, whose memory the user may replace.
-        for saved in [s for x in self.values.values() if isinstance(x._node, Node) for s in x._node.operands]:
-            if saved.__class__ is Saved and saved.tensor is stand_in:
+        stand_in = self.stand_ins[index]()
+        for saved in [s for node in made_for(self) if isinstance(node, Node) for s in node.operands]:
+            if stand_in is not None and saved.__class__ is Saved and saved.tensor is stand_in:
                 saved.tensor = tensor
 
 

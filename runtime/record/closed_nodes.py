@@ -71,7 +71,7 @@ def values_of_gradients(node):
     """The same of a call that has computed the gradients of another one (closed_again.py), which goes over too."""
     first, cotangents, numbers = node.again
     first.open()
-    within = {id(x._node) for v, x in first.values.items() if v not in first.externals}
+    within = set(map(id, made_for(first)))
     roots = [(edge, c) for edge, c in zip(first.stands_for, cotangents) if c is not None]
     before = next_sequence()
     with frame_hidden(node.frame.default_dtype):
@@ -133,6 +133,17 @@ def _value(frame, values, vid):
             )
         values[vid] = Tensor(frame.arrays[vid])
     return values[vid]
+
+
+def made_for(node):
+    """The nodes that have taken the place of a call's."""
+    found, stack = {}, [edge[0] for edge in node.stands_for]
+    while stack:
+        made = stack.pop()
+        if id(made) not in found and isinstance(made.sequence, Between) and int(made.sequence) == int(node.sequence):
+            found[id(made)] = made
+            stack += [edge[0] for edge in made.edges if edge is not None]
+    return found.values()
 
 
 def _stand_at(tensors, first, place):
