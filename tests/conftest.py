@@ -1,5 +1,6 @@
 """Test helpers are imported by name from this folder; golden files are compared, or written with --update-golden."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,14 @@ import pytest
 
 _HERE = Path(__file__).parent
 sys.path.insert(0, str(_HERE))
+
+
+def pytest_configure(config):
+    if os.environ.get("WEFT_TEST_GUARD_PAGES"):
+        # Imports weft, which most tests do anyway.
+        from guard_pages import install_if_asked
+
+        install_if_asked()
 
 
 def pytest_addoption(parser):
