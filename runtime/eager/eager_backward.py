@@ -9,15 +9,28 @@ goes on after it.
 """
 
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Object, Tuple
-from ...compiler.translate.language import METHOD, address_of, cast, keep, load_at, local_array, native, require
+from ...compiler.translate.language import (
+    METHOD,
+    address_of,
+    cast,
+    keep,
+    load_at,
+    local_array,
+    native,
+    quotient,
+    require,
+)
 from ..code.native_kinds import TensorObject, as_long, call_with
-from .eager_call import fits, is_array, is_contiguous, put_number, run_step
+from .eager_call import fits, is_array, lies_as, put_number, run_step
 from .eager_nodes import new_tensor
+from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
+from .eager_views import new_view
 from .eager_words import (
     COTANGENT,
+    MOST_LOOPS,
     NO_RESULT,
+    SHOWN,
     ArrayObject,
-    CountedObject,
     Derivative,
     Given,
     LeafObject,
@@ -53,16 +66,18 @@ def sweep(
     while len(waiting) > 0 or len(leaves) > 0:
         if len(waiting) == 0:
             leaf = keep(first_key(leaves))
-            if is_simple_leaf(leaf, pending):
-                give_to_leaf(leaf, pending, leaves)
+            if is_simple_leaf(words, leaf, pending):
+                give_to_leaf(words, leaf, pending, leaves)
             else:
                 call_with(take_one, (), None)
         else:
             node = keep(cast(Tuple, waiting[len(waiting) - 1])[1])
-            if is_simple(words, node, pending):
-                run_node(words, node, pending, waiting, leaves, retain_graph, add_in_python)
-            else:
+            held = derivative_for(node, pending)
+            if held is None:
                 call_with(take_one, (), None)
+            else:
+                derivative = cast(Derivative, cast(WordsObject, held).data)
+                run_node(words, derivative, node, pending, waiting, leaves, retain_graph, add_in_python)
     return None
 
 
@@ -77,59 +92,55 @@ def first_key(leaves: Dict) -> Object:
 
 # --- leaves -----------------------------------------------------------------------------------------------------------
 @native()
-def is_simple_leaf(leaf: Object, pending: Dict) -> Bool:
-    """Whether what has arrived becomes the gradient as it is: nobody else holds it, or is to be told."""
+def is_simple_leaf(words: Words, leaf: Object, pending: Dict) -> Bool:
+    """Whether what has arrived becomes the gradient as it is, or is added to it, and nobody is to be told."""
     if type(leaf) is not AccumulateGrad:
         return False
     end = cast(LeafObject, leaf)
     if end.hooks is not None or end.pre_hooks is not None or end.retained is not None or end.post_hooks is not None:
         return False
-    if cast(TensorObject, end.variable)._grad is not None:
-        return False
     slots = pending.get(leaf)
     if slots is None:
         return False
-    return is_own(cast(List, slots)[0])
-
-
-@native()
-def is_own(x: Object) -> Bool:
-    """Of an item of a list: whether only the list holds it, and it is no view."""
-    if x is None or cast(CountedObject, x).count != 1:
-        return False
-    tensor = cast(TensorObject, x)
-    if tensor._base is not None or tensor._requires_grad is not False or tensor._data is None:
-        return False
-    return cast(ArrayObject, tensor._data).flags & 1 != 0
+    gradient = cast(TensorObject, end.variable)._grad
+    if gradient is None:
+        return is_own(cast(List, slots)[0])
+    return can_be_added_in_place(words, gradient, cast(List, slots)[0])
 
 
 @native(inline=True)
-def give_to_leaf(leaf: Object, pending: Dict, leaves: Dict):
+def give_to_leaf(words: Words, leaf: Object, pending: Dict, leaves: Dict):
     slots = pending.get(leaf)
     require(slots is not None)
-    gradient = keep(cast(List, slots)[0])
+    arrived = keep(cast(List, slots)[0])
+    variable = cast(TensorObject, cast(LeafObject, leaf).variable)
+    if variable._grad is None:
+        variable._grad = arrived
+    else:
+        add_in_place(words, cast(TensorObject, keep(variable._grad)), cast(TensorObject, arrived))
     delete_item(pending, leaf)
     delete_item(leaves, leaf)
-    cast(TensorObject, cast(LeafObject, leaf).variable)._grad = gradient
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 @native()
-def is_simple(words: Words, x: Object, pending: Dict) -> Bool:
-    """Whether a node's derivative is known for what has arrived and is saved."""
+def derivative_for(x: Object, pending: Dict) -> Object:
+    """The words of the derivative for what has arrived at a node and is saved; None if only Python knows one."""
     if is_subtype(type(x), Node) == 0:
-        return False
+        return None
     slots = pending.get(x)
     if slots is None:
-        return False
+        return None
     node = cast(NodeObject, x)
     if node.hooks is not None or node.pre_hooks is not None or node.retained is not None or node.recording is None:
-        return False
+        return None
     held = cast(RecordingObject, node.recording).native
-    if held is None:
-        return False
-    derivative = cast(Derivative, cast(WordsObject, held).data)
-    return is_as_planned(derivative, node, cast(List, slots)[0])
+    while held is not None:
+        derivative = cast(Derivative, cast(WordsObject, held).data)
+        if is_as_planned(derivative, node, cast(List, slots)[0]):
+            return held
+        held = derivative.following
+    return None
 
 
 @native()
@@ -155,22 +166,22 @@ def is_as_planned(derivative: Derivative, node: NodeObject, cotangent: Object) -
 
 @native()
 def is_cotangent(derivative: Derivative, x: TensorObject) -> Bool:
+    """Views are planned for cotangents that lie as they did then; for other results any can be copied."""
     if x._data is None:
         return False
     array = cast(ArrayObject, x._data)
-    if not is_array(array, derivative.given[0].what):
+    given = derivative.given[0]
+    if not is_array(array, given.what):
         return False
-    return is_contiguous(array) or (len(derivative.spread) > 0 and is_one_number(array))
+    return lies_as(array, given.what) or (len(derivative.views) == 0 and can_be_copied(array, given))
 
 
 @native()
-def is_one_number(array: ArrayObject) -> Bool:
-    """Whether all elements lie in one place."""
-    steps = array.strides
-    same = True
-    for d in range(array.ndim):
-        same = same and (load_at(I64, steps, d) == 0 or load_at(I64, array.shape, d) == 1)
-    return same
+def can_be_copied(array: ArrayObject, given: Given) -> Bool:
+    if given.copied_to == 0 or array.ndim < 1 or array.ndim > MOST_LOOPS:
+        return False
+    stride = load_at(I64, array.strides, array.ndim - 1)
+    return quotient(stride, given.item_bytes) * given.item_bytes == stride
 
 
 @native()
@@ -181,18 +192,28 @@ def is_saved_as_planned(saved: SavedObject, given: Given) -> Bool:
             return False
     elif as_long(cast(StorageObject, tensor._storage).version) != as_long(saved.version):
         return False
-    return fits(tensor, given.what)
+    if fits(tensor, given.what):
+        return True
+    if tensor._data is None or not is_array(cast(ArrayObject, tensor._data), given.what):
+        return False
+    return can_be_copied(cast(ArrayObject, tensor._data), given)
 
 
 @native(inline=True)
 def run_node(
-    words: Words, x: Object, pending: Dict, waiting: List, leaves: Dict, retain_graph: Object, add_in_python: Object
+    words: Words,
+    derivative: Derivative,
+    x: Object,
+    pending: Dict,
+    waiting: List,
+    leaves: Dict,
+    retain_graph: Object,
+    add_in_python: Object,
 ):
     node = cast(NodeObject, x)
     slots = pending.get(x)
     require(slots is not None)
     cotangent = cast(TensorObject, keep(cast(List, slots)[0]))
-    derivative = cast(Derivative, cast(WordsObject, cast(RecordingObject, node.recording).native).data)
     _recording = keep(node.recording)  # to the end: it holds what is read here
     results = derive(words, derivative, node, cotangent)
     delete_item(pending, x)
@@ -203,7 +224,7 @@ def run_node(
     for k in range(len(edges)):
         result = keep(results[k])
         if edges[k] is not None and result is not None:
-            contribute(pending, waiting, leaves, cast(Tuple, edges[k]), result, add_in_python)
+            contribute(words, pending, waiting, leaves, cast(Tuple, edges[k]), result, add_in_python)
     words.nodes_taken += 1
 
 
@@ -216,10 +237,10 @@ def derive(words: Words, derivative: Derivative, node: NodeObject, cotangent: Te
     for k in range(len(made)):
         words.slots[n + k] = cast(ArrayObject, cast(TensorObject, made[k])._data).data
     for k in range(len(derivative.fixed)):
-        words.slots[n + len(made) + k] = derivative.fixed[k]
+        words.slots[derivative.first_fixed + k] = derivative.fixed[k]
     for step in derivative.steps:
         run_step(words, step)
-    return in_places(derivative, made, cotangent)
+    return in_places(words, derivative, made, cotangent)
 
 
 @native()
@@ -235,38 +256,77 @@ def new_arrays(words: Words, derivative: Derivative) -> List:
 
 @native()
 def fill_given(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject):
-    array = cast(ArrayObject, cotangent._data)
-    words.slots[0] = array.data
-    if not is_contiguous(array):
-        for step in derivative.spread:
-            words.slots[1] = derivative.spread_at
-            run_step(words, step)
-        words.slots[0] = derivative.spread_at
+    words.slots[0] = elements_of(words, derivative.given[0], cotangent)
     if node.out is not None:
-        words.slots[1] = data_of_saved(node.out)
+        words.slots[1] = elements_of_saved(words, derivative.given[1], node.out)
     operands = cast(Tuple, keep(node.operands))
     for k in range(len(operands)):
         x = operands[k]
         if type(x) is Saved:
-            words.slots[2 + k] = data_of_saved(x)
+            words.slots[2 + k] = elements_of_saved(words, derivative.given[2 + k], x)
         elif derivative.given[2 + k].is_read:
             put_number(words, 2 + k, x)
             words.slots[2 + k] = words.numbers_at + 8 * (2 + k)
 
 
-@native(inline=True)
-def data_of_saved(x: Object) -> I64:
-    return cast(ArrayObject, cast(TensorObject, cast(SavedObject, x).tensor)._data).data
+@native()
+def elements_of_saved(words: Words, given: Given, x: Object) -> I64:
+    return elements_of(words, given, cast(TensorObject, cast(SavedObject, x).tensor))
 
 
 @native()
-def in_places(derivative: Derivative, made: List, cotangent: TensorObject) -> List:
+def elements_of(words: Words, given: Given, x: TensorObject) -> I64:
+    """Where the elements are, in the order that is planned for."""
+    array = cast(ArrayObject, x._data)
+    if not given.is_read or lies_as(array, given.what):
+        return array.data
+    copy(words, given, array)
+    return given.copied_to
+
+
+@native()
+def copy(words: Words, given: Given, array: ArrayObject):
+    """Write the elements to where the derivative finds them, row by row."""
+    last = array.ndim - 1
+    size = load_at(I64, array.shape, last)
+    words.table[0] = array.data
+    words.table[1] = given.copied_to
+    words.table[2] = quotient(load_at(I64, array.strides, last), given.item_bytes)
+    rounds = 1
+    for d in range(last):
+        words.turns[d] = 0
+        rounds = rounds * load_at(I64, array.shape, d)
+    for _ in range(rounds):
+        given.copier(address_of(words.table), size)
+        words.table[1] += size * given.item_bytes
+        go_to_next_row(words, array)
+
+
+@native()
+def go_to_next_row(words: Words, array: ArrayObject):
+    d = array.ndim - 2
+    while d >= 0:
+        turns = load_at(I64, array.shape, d)
+        stride = load_at(I64, array.strides, d)
+        words.turns[d] += 1
+        if words.turns[d] < turns:
+            words.table[0] += stride
+            return
+        words.table[0] += stride * (1 - turns)
+        words.turns[d] = 0
+        d -= 1
+
+
+@native()
+def in_places(words: Words, derivative: Derivative, made: List, cotangent: TensorObject) -> List:
     results = []
     for code in derivative.results:
         if code == NO_RESULT:
             results.append(None)
         elif code == COTANGENT:
             results.append(cotangent)
+        elif code <= SHOWN:
+            results.append(new_view(words, derivative.views[SHOWN - code], cotangent))
         else:
             results.append(made[code])
     return results
@@ -290,7 +350,9 @@ def release(derivative: Derivative, node: NodeObject):
 
 # --- contributions ----------------------------------------------------------------------------------------------------
 @native(inline=True)
-def contribute(pending: Dict, waiting: List, leaves: Dict, edge: Tuple, cotangent: Object, add_in_python: Object):
+def contribute(
+    words: Words, pending: Dict, waiting: List, leaves: Dict, edge: Tuple, cotangent: Object, add_in_python: Object
+):
     target = edge[0]
     arrived = pending.get(target)
     if arrived is None:
@@ -302,8 +364,22 @@ def contribute(pending: Dict, waiting: List, leaves: Dict, edge: Tuple, cotangen
             wait(waiting, target)
         else:
             call_with(add_in_python, (edge, cotangent), None)
+    elif can_be_summed(words, target, cast(List, arrived), cotangent):
+        total = sum_of(words, cast(List, arrived), cast(TensorObject, cotangent))
+        pending[target] = [total]
+        if type(target) is AccumulateGrad:
+            # Leaves come in the order in which their sums are complete.
+            delete_item(leaves, target)
+            leaves[target] = None
     else:
         call_with(add_in_python, (edge, cotangent), None)
+
+
+@native()
+def can_be_summed(words: Words, target: Object, arrived: List, cotangent: Object) -> Bool:
+    if type(target) is not AccumulateGrad and is_subtype(type(target), Node) == 0:
+        return False
+    return can_be_added(words, arrived[0], cotangent)
 
 
 @native()

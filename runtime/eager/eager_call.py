@@ -17,6 +17,7 @@ from .eager_words import (
     ELEMENTWISE,
     HASH_MASK,
     N_PLANS,
+    PRODUCT,
     REDUCTION,
     ArrayObject,
     NodeRow,
@@ -54,7 +55,7 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
     row = cast(NodeRow, routine.nodes[required])
     require(row.is_known)
     if routine.is_view:
-        out = new_view(WORDS, routine, cast(TensorObject, operands[0]))
+        out = new_view(WORDS, routine.view, cast(TensorObject, operands[0]))
     else:
         out = computed(WORDS, routine, operands)
     if row.makes_node:
@@ -121,6 +122,10 @@ def hash_with(h: I64, array: ArrayObject) -> I64:
     sizes = array.shape
     for d in range(array.ndim):
         found = (found * 31 + load_at(I64, sizes, d)) & HASH_MASK
+    if not is_contiguous(array):
+        steps = array.strides
+        for d in range(array.ndim):
+            found = (found * 31 + load_at(I64, steps, d)) & HASH_MASK
     return found
 
 
@@ -141,7 +146,7 @@ def fits(x: Object, wanted: Operand) -> Bool:
     if not is_tensor(x):
         return False
     data = cast(TensorObject, x)._data
-    return data is not None and is_array(cast(ArrayObject, data), wanted) and is_contiguous(cast(ArrayObject, data))
+    return data is not None and is_array(cast(ArrayObject, data), wanted) and lies_as(cast(ArrayObject, data), wanted)
 
 
 @native()
@@ -150,6 +155,15 @@ def is_array(array: ArrayObject, wanted: Operand) -> Bool:
     if array.dtype is not wanted.kind or array.ndim != len(wanted.shape):
         return False
     return has_shape(array.shape, wanted)
+
+
+@native()
+def lies_as(array: ArrayObject, wanted: Operand) -> Bool:
+    """Whether the elements of an array of the wanted shape are in the wanted order."""
+    same = wanted.is_row_major == is_contiguous(array)
+    for d in range(len(wanted.strides)):
+        same = same and load_at(I64, array.strides, d) == wanted.strides[d]
+    return same
 
 
 @native(inline=True)
@@ -263,8 +277,10 @@ def run_step(words: Words, step: Step):
         x = place_of(words, step.places[0])
         out = place_of(words, step.places[1])
         step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
-    else:
+    elif step.kind == PRODUCT:
         run_product(words, step)
+    else:
+        require(load_at(I64, step.lowest, 0) >= step.numbers[0] and load_at(I64, step.highest, 0) <= step.numbers[1])
 
 
 @native()

@@ -10,22 +10,35 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import eager_kernels
-from ...compiler.dtypes import bool_, float32, float64
+from ...compiler.dtypes import bool_, float32, float64, int64
 from ...compiler.ops.comparison import cast
+from ...compiler.ops.neural import class_index
+from ...compiler.ops.reduction import amax, amin
 from ...compiler.ops.source import full
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import contiguous, runs
-from .eager_words import ELEMENTWISE, MOST_GIVEN, MOST_LOOPS, MOST_OPERANDS, MOST_SLOTS, PRODUCT, REDUCTION, Place, Step
+from .eager_words import (
+    ELEMENTWISE,
+    LIMITS,
+    MOST_GIVEN,
+    MOST_LOOPS,
+    MOST_OPERANDS,
+    MOST_SLOTS,
+    PRODUCT,
+    REDUCTION,
+    Place,
+    Step,
+)
 
 SCRATCH_BYTES = 1 << 18
 MOST_ROUNDS_OF_FEW = 1 << 10  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 WRITEABLE = 0x400  # NumPy's flag of arrays
-_TYPES = (float32, float64, bool_)
+_TYPES = (float32, float64, bool_, int64)
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
 
@@ -51,10 +64,13 @@ class Value(NamedTuple):
 class Builder:
     """The steps of one program. Slots: the operands, then the results, then what has a fixed address."""
 
-    def __init__(self, metas, n_results, most=MOST_OPERANDS):
+    def __init__(self, metas, n_results, most=MOST_OPERANDS, layouts=()):
         if len(metas) > most:
             raise NoSteps("more operands than native code takes")
         self.values = {k: _operand(k, m) for k, m in enumerate(metas)}
+        for k, strides in enumerate(layouts):
+            if strides is not None:
+                self.values[k] = _lying(self.values[k], strides)
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
         self.constants = {}  # number of a value -> what it is in all calls
@@ -78,10 +94,17 @@ class Builder:
         return Value(dtype, array.shape, _row_major(array.shape), self._fixed_slot(kernels.address_of(array)))
 
     def _reserve(self, n_bytes):
-        start = self.used
-        self.used += -(-n_bytes // 64) * 64
-        if self.used > SCRATCH_BYTES:
+        start = self.reserve(n_bytes)
+        if start is None:
             raise NoSteps("more memory for values in between than native code has")
+        return start
+
+    def reserve(self, n_bytes):
+        """The address of that much memory; None if there is no more."""
+        start, end = self.used, self.used + -(-n_bytes // 64) * 64
+        if end > SCRATCH_BYTES:
+            return None
+        self.used = end
         return kernels.address_of(scratch) + start
 
     def new_value(self, shape, dtype):
@@ -113,16 +136,6 @@ class Builder:
         self._cast(value, out)
         return out
 
-    def spread(self, meta):
-        """(steps that write what is one number everywhere into memory, the address of that)."""
-        slot, out = 1, self._reserve(prod(meta.shape) * meta.dtype.size_bytes)
-        shape = tuple(meta.shape)
-        steps, self.steps = self.steps, []
-        given = Value(meta.dtype, shape, (0,) * len(shape), 0)
-        self._cast(given, Value(meta.dtype, shape, _row_major(shape), slot))
-        steps, self.steps = self.steps, steps
-        return steps, out
-
     def write(self, value, target):
         if value.dtype is not target.dtype or value.shape != target.shape:
             raise NoSteps("a new value of another type or shape than its target")
@@ -135,14 +148,17 @@ class Builder:
     # --- steps ------------------------------------------------------------------------------------------------------
     def add(self, op, attributes, types, meta, take, into):
         """The steps of one op. `take` are the numbers of its operands, `into` that of its result."""
-        if op is full and take[0] in self.constants:
-            self.values[into] = self._filled(self.constants[take[0]], meta)
+        if op.kind == "source" and all(k in self.constants for k in take):
+            self.values[into] = self._source(op, attributes, [self.constants[k].item() for k in take], meta)
             return
         operands = [self.values[k] for k in take]
         if None in operands:
-            raise NoSteps("an operand of another type than floats and bools")
+            raise NoSteps("an operand of another type than float32, float64, int64 and bool")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
             raise NoSteps("no elements")
+        if op is class_index:
+            self.values[into] = self._checked(operands[0], 0, attributes["classes"] - 1)
+            return
         if op.kind == "view" or "view" in op.extra:
             self.values[into] = self.view(op, attributes, operands[0], meta)
             return
@@ -158,12 +174,14 @@ class Builder:
         else:
             self._move(op, attributes, operands, out)
 
-    def _filled(self, number, meta):
-        """One element that stands for all."""
-        if meta.dtype not in _TYPES or 0 in meta.shape:
-            raise NoSteps("a value of other types than floats and bools, or of no elements")
-        element = self._held(full.evaluate(number.item(), (), meta.dtype), meta.dtype)
-        return element._replace(shape=tuple(meta.shape), strides=(0,) * len(meta.shape))
+    def _source(self, op, attributes, numbers, meta):
+        """What is the same in all calls; of one number everywhere a single element."""
+        if meta.dtype not in _TYPES or 0 in meta.shape or prod(meta.shape) > SCRATCH_BYTES and op is not full:
+            raise NoSteps(f"{op.name} of another type, of no elements, or of too many")
+        shape = tuple(meta.shape)
+        made = np.asarray(op.evaluate(*numbers, **{**attributes, "shape": () if op is full else shape}))
+        element = self._held(made, meta.dtype)
+        return element if op is not full else element._replace(shape=shape, strides=(0,) * len(shape))
 
     def view(self, op, attributes, x, meta):
         """Where the elements of a view are; of a copy, where no strides can say it."""
@@ -185,12 +203,31 @@ class Builder:
     def _cast(self, x, out):
         self._elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
 
+    def _checked(self, x, low, high):
+        """Integers that must not be beyond these limits; where they are, or are allowed to be, the call is Python's."""
+        found = [self.new_value((), x.dtype) for _ in range(2)]
+        for op, out in zip((amin, amax), found):
+            self._reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
+        lowest, highest = [self.fixed[out.slot] for out in found]
+        self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
+        return x
+
+    def _converted(self, x, dtype):
+        """The value in a type that an op computes with. Numbers are converted by the kernels."""
+        if x.is_number or x.dtype is dtype:
+            return x
+        out = self.new_value(x.shape, dtype)
+        self._elementwise(cast, {"dtype": dtype}, (x.dtype,), [x], out)
+        return out
+
     def _elementwise(self, op, attributes, types, operands, out):
-        if op.lower is None or op.checks or "eager_only" in op.extra or op is cast and types != (out.dtype,):
+        if op.lower is None or op.checks or "eager_only" in op.extra:
             raise NoSteps(f"{op.name} is computed by NumPy")
-        for x, dtype in zip(operands, types):
-            if dtype not in _TYPES or not (x.is_number and dtype is not bool_ or x.dtype is dtype):
-                raise NoSteps(f"{op.name} converts its operands")
+        if op is cast and out.dtype.category < types[0].category:
+            raise NoSteps("a conversion that loses what NumPy has a way of its own to lose")
+        if not {*types, out.dtype} <= {*_TYPES} or any(x.is_number and d is bool_ for x, d in zip(operands, types)):
+            raise NoSteps(f"{op.name} on other types than float32, float64, int64 and bool")
+        operands = [self._converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
@@ -218,8 +255,9 @@ class Builder:
             start += x.shape[axis]
 
     def _reduction(self, op, attributes, dtype, x, out):
-        if x.dtype is not dtype:
-            raise NoSteps(f"{op.name} of an operand that is converted before")
+        if dtype not in _TYPES:
+            raise NoSteps(f"{op.name} of {dtype.name}")
+        x = self._converted(x, dtype)
         parts = list(reversed(runs(attributes["axes"])))
         if not parts:
             self.write(x, out)
@@ -252,6 +290,14 @@ def _operand(slot, meta):
     if meta.dtype not in _TYPES:
         return None
     return Value(meta.dtype, tuple(meta.shape), _row_major(meta.shape), slot)
+
+
+def _lying(value, strides):
+    """The value with strides in bytes."""
+    size = value.dtype.size_bytes if value is not None else 1
+    if value is None or any(s % size for s in strides):
+        raise NoSteps("elements that lie in between")
+    return value._replace(strides=tuple(0 if n == 1 else s // size for n, s in zip(value.shape, strides)))
 
 
 def _row_major(shape):
@@ -311,9 +357,9 @@ def _spread(x, shape):
     return (*[0] * (len(shape) - len(x.strides)), *[0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
 
 
-def steps_of(plan):
+def steps_of(plan, layouts):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
-    builder, into = Builder(plan.metas, 1), len(plan.metas)
+    builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
     if plan.program is None:
         types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
         builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)
@@ -322,35 +368,47 @@ def steps_of(plan):
         (into,) = plan.program.results
     found = builder.finish([into])
     if any(builder.values[k] is None for k in range(builder.n_given)):
-        raise NoSteps("an operand of another type than floats and bools")
+        raise NoSteps("an operand of another type than float32, float64, int64 and bool")
     return builder, found
 
 
-def view_of(plan):
-    """(strides, offset in bytes, flags that it takes over) of a view of a contiguous array."""
-    meta = plan.metas[0]
+def view_of(plan, layouts):
+    """(strides, offset in bytes, flags that it takes over) of a view of an array of this layout; None if it copies."""
     if len(plan.metas) > 1 or 0 in plan.meta.shape:
         raise NoSteps("a view of no elements, or at computed places")
-    shown = np.empty(meta.shape, meta.dtype.numpy)
+    shown = _array_of(plan.metas[0], layouts[0])
     found = plan.run(shown)
-    if not np.may_share_memory(found, shown) or found.shape != plan.meta.shape:
-        raise NoSteps("a view that copies")
+    if not np.may_share_memory(found, shown):
+        return None
+    if found.shape != plan.meta.shape:
+        raise NoSteps("a view of another shape")
     offset = kernels.address_of(found) - kernels.address_of(shown)
     return found.strides, offset, WRITEABLE if found.flags.writeable else 0
 
 
-def derivative_of(recording):
-    """A Builder with the steps of a derivative, (steps, fixed addresses), and the results that are new arrays."""
-    plan, (program, roots) = recording.plan, recording.derivative
+def _array_of(meta, strides):
+    if strides is None:
+        return np.empty(meta.shape, meta.dtype.numpy)
+    first = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s < 0)
+    last = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s > 0)
+    memory = np.empty(last - first + meta.dtype.size_bytes, np.uint8)
+    return np.ndarray(meta.shape, meta.dtype.numpy, memory, -first, strides)
+
+
+def derivative_of(recording, layout):
+    """A Builder with the steps of a derivative of cotangents of this layout, and the results that are new arrays, and
+    those that are views of the cotangent."""
+    plan, program = recording.plan, recording.derivative[0]
     given = (plan.meta, plan.meta, *plan.metas)
-    if any(
-        r is not None and (r < len(given) or root is not None) and r != 0 for r, root in zip(program.results, roots)
-    ):
-        raise NoSteps("a result that is a view, or what was given")
-    new = list(dict.fromkeys(r for r in program.results if r))
-    builder = Builder(given, len(new), MOST_GIVEN)
+    builder = Builder(given, len({*program.results}), MOST_GIVEN, (layout,))
     add_program(builder, program)
-    return builder, builder.finish(new), new
+    new, shown = [], []
+    for r in dict.fromkeys(r for r in program.results if r):
+        value = builder.values[r]
+        if value is None or r < len(given) or 0 < value.slot < len(given):
+            raise NoSteps("a result that is or shows what was saved")
+        (new if value.slot else shown).append(r)
+    return builder, new, shown
 
 
 def update_of(program, metas):

@@ -5,23 +5,21 @@ from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, new_list
 from ..state.tensor import _SHARERS_CHECKED
 from .eager_nodes import new_storage, new_tensor
-from .eager_words import ArrayObject, Routine, StorageObject, Words, new_weak_reference
+from .eager_words import ArrayObject, StorageObject, View, Words, new_weak_reference
 
 
 @native()
-def new_view(words: Words, routine: Routine, shown: TensorObject) -> TensorObject:
+def new_view(words: Words, view: View, shown: TensorObject) -> TensorObject:
     """A tensor that shows the memory of another one, and shares its version."""
     sharers_are_few(shown)
     array = keep(cast(ArrayObject, shown._data))
-    flags = array.flags & routine.kept_flags
-    data = array.data + routine.offset
+    flags = array.flags & view.kept_flags
+    data = array.data + view.offset
     null = words.null
-    view = words.new_view(
-        words.array_class, routine.dtype, routine.ndim, routine.shape, routine.strides, data, flags, null
-    )
-    require(view is not None)
-    require(words.set_base(view, array) == 0)
-    out = new_tensor(words, view)
+    made = words.new_view(words.array_class, view.dtype, view.ndim, view.shape, view.strides, data, flags, null)
+    require(made is not None)
+    require(words.set_base(made, array) == 0)
+    out = new_tensor(words, made)
     out._storage = shared_storage(words, shown)
     append_sharer(words, cast(StorageObject, out._storage), out)
     base = keep(shown._base)

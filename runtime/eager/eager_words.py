@@ -38,7 +38,7 @@ N_PLANS = 4096  # a power of 2
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
 MOST_LOOPS = 8
-ELEMENTWISE, REDUCTION, PRODUCT = range(3)
+ELEMENTWISE, REDUCTION, PRODUCT, LIMITS = range(4)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
 ArrayObject = ObjectKind(
@@ -71,11 +71,13 @@ StorageObject = ObjectKind(
 
 
 class Operand(Struct):
-    """kind: the type of a tensor's elements, or the class of a number."""
+    """kind: the type of a tensor's elements, or the class of a number. strides: of a tensor that is not row-major."""
 
     kind: Object
     is_number: Bool
+    is_row_major: Bool
     shape: Rows(I64)
+    strides: Rows(I64)
 
 
 class Attribute(Struct):
@@ -93,7 +95,8 @@ class Place(Struct):
 
 class Step(Struct):
     """A kernel that runs in loops of these extents, `rounds` times in all. The last place is the result's. strides:
-    what the table says after the addresses. numbers: what else the kernel is told."""
+    what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: the integers
+    found at two addresses must not be beyond those in `numbers`, else the call is Python's."""
 
     kind: I64
     elementwise: Function((Address, I64))
@@ -105,6 +108,8 @@ class Step(Struct):
     rounds: I64
     size: I64
     numbers: Inline(I64, 9)
+    lowest: Address
+    highest: Address
 
 
 class NodeRow(Struct):
@@ -122,9 +127,20 @@ class NodeRow(Struct):
     reads_out: Bool
 
 
+class View(Struct):
+    """Where the elements of a view are: strides, and an offset in bytes. kept_flags are those that it takes over of the
+    array whose memory it shows."""
+
+    dtype: Object
+    ndim: I64
+    shape: Address
+    strides: Address
+    offset: I64
+    kept_flags: I64
+
+
 class Routine(Struct):
-    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps, but
-    strides, and an offset in bytes; kept_flags are those of its array that it takes over."""
+    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps."""
 
     op: Object
     default_dtype: Object
@@ -137,18 +153,20 @@ class Routine(Struct):
     ndim: I64
     shape: Address
     is_view: Bool
-    strides: Address
-    offset: I64
-    kept_flags: I64
+    view: View
     is_floating: Bool
     nodes: Inline(Address, 1 << MOST_OPERANDS)
 
 
 class Given(Struct):
-    """What a derivative is given: the cotangent, the output, an operand. is_read: whether its elements are."""
+    """What a derivative is given: the cotangent, the output, an operand. is_read: whether its elements are. What is not
+    row-major is copied by a kernel to an address, if there is one."""
 
     is_read: Bool
     what: Inline(Operand)
+    copier: Function((Address, I64))
+    copied_to: I64
+    item_bytes: I64
 
 
 class Made(Struct):
@@ -161,21 +179,22 @@ class Made(Struct):
 
 class Derivative(Struct):
     """The steps from a cotangent to those of the operands. results: of each edge which of the arrays it gets, or one of
-    the codes below. released: what stands for the operands of a node that has let go of them. spread: steps that write
-    a cotangent that is one number everywhere, as that of a sum is, into memory; spread_at: where that is."""
+    the codes below, which count downwards from SHOWN for views of the cotangent. released: what stands for the operands
+    of a node that has let go of them. following: for another layout of the cotangent."""
 
     given: Rows(Given)
     steps: Rows(Step)
     fixed: Rows(I64)
+    first_fixed: I64
     made: Rows(Made)
     results: Rows(I64)
+    views: Rows(View)
     has_saved: Bool
     released: Rows(Object)
-    spread: Rows(Step)
-    spread_at: I64
+    following: Object
 
 
-NO_RESULT, COTANGENT = -1, -2
+NO_RESULT, COTANGENT, SHOWN = -1, -2, -3
 
 
 class Update(Struct):
@@ -208,6 +227,10 @@ class Words(Struct):
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
     new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))
     set_base: Function((Object, Steals(Object)), I32)
+    float32: Object
+    float64: Object
+    add_float32: Function((Address, I64))
+    add_float64: Function((Address, I64))
     numbers: Inline(F64, MOST_GIVEN)
     numbers_at: I64
     slots: Inline(I64, MOST_SLOTS)

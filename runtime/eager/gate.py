@@ -61,7 +61,7 @@ def apply_eagerly(op, operands, attributes):
     if plan.left:
         plan.left -= 1
         if not plan.left:
-            take_over(plan, requires)
+            take_over(plan, requires, arrays)
     return out
 
 

@@ -176,7 +176,7 @@ class Node(BaseNode):
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""
         if self.recording is not None and not state.grad_enabled and state.frame is None:
-            found = self.recording.found_derivative()
+            found = self.recording.found_derivative(cotangent)
             results = None if found is None else _run_on_arrays(self, *found, cotangent)
             if results is not None:
                 return results
@@ -286,7 +286,7 @@ class Recording:
 
     `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
     `released` has for all of them. `reads_out` says whether the output is kept. `left` is how many derivatives Python
-    runs until native code is told of them, `native` what it reads then, `held` whose memory that is.
+    runs until native code is told of them, `native` what it reads then, `held` what that is, by how cotangents lie.
     """
 
     __slots__ = (
@@ -302,9 +302,9 @@ class Recording:
         self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
         self.has_saved = self.reads_out or bool(needed)
         self.asked, self.derivative = False, None
-        self.native, self.left = None, plan_module.CALLS_BEFORE_NATIVE
+        self.held, self.native, self.left = {}, None, plan_module.CALLS_BEFORE_NATIVE
 
-    def found_derivative(self):
+    def found_derivative(self, cotangent):
         """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
         if not self.asked:
             self.asked = True
@@ -315,7 +315,7 @@ class Recording:
         if self.derivative and self.left:
             self.left -= 1
             if not self.left:
-                plan_module.take_over_derivative(self)
+                plan_module.take_over_derivative(self, cotangent._data)
         return self.derivative or None
 
     def _make(self):

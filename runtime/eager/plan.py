@@ -110,14 +110,14 @@ def forget():
     fused.forget()
 
 
-def take_over(plan, requires):
-    """Let native code have the plan if it can take it."""
-    plan.left = _told("take_over", plan, requires, busy=CALLS_BEFORE_NATIVE)
+def take_over(plan, requires, arrays):
+    """Let native code have the plan if it can take it, for operands that lie in memory like these."""
+    plan.left = _told("take_over", plan, requires, arrays, busy=CALLS_BEFORE_NATIVE)
 
 
-def take_over_derivative(recording):
-    """Let native code have the derivative if it can take it."""
-    recording.left = _told("take_over_derivative", recording, busy=CALLS_BEFORE_NATIVE) or 0
+def take_over_derivative(recording, cotangent):
+    """Let native code have the derivative if it can take it, for cotangents that lie in memory like this one."""
+    recording.left = _told("take_over_derivative", recording, cotangent, busy=CALLS_BEFORE_NATIVE)
 
 
 def take_over_update(rule):

@@ -7,15 +7,19 @@ layout of objects, or with WEFT_NATIVE_REPLAY=0, nothing of this happens, and Py
 import ctypes
 import functools
 from collections import deque, namedtuple
+from math import prod
 
 import numpy as np
 
+from ...compiler.dtypes import float32, float64
+from ...compiler.ops.arithmetic import add
+from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
-from ..code import translated
+from ..code import kernels, translated
 from ..code.packing import Packed
 from ..eager import eager_backward, eager_call, eager_updates, engine, node
-from ..eager.eager_steps import NoSteps, derivative_of, steps_of, update_of, view_of
+from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps, derivative_of, steps_of, update_of, view_of
 from ..eager.eager_words import (
     COTANGENT,
     HASH_MASK,
@@ -27,6 +31,7 @@ from ..eager.eager_words import (
     NO_RESULT,
     NODE_FIELDS,
     SAVED,
+    SHOWN,
     Attribute,
     Derivative,
     Given,
@@ -35,6 +40,7 @@ from ..eager.eager_words import (
     Operand,
     Routine,
     Update,
+    View,
     Words,
     this_thread,
 )
@@ -44,6 +50,8 @@ from ..state.tensor import Storage
 from . import native, native_text
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
+CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
+_MOST_LAYOUTS = 8  # of the operands of one plan
 _RETIRED = 256
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
@@ -132,6 +140,10 @@ def _first_words(address, replaying):
         new_array=native._new_array_address(),
         new_view=native._new_array_address(),
         set_base=_set_base_address(),
+        float32=float32.numpy,
+        float64=float64.numpy,
+        add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
+        add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
         plans=[_nothing().address] * N_PLANS,
     )
@@ -187,19 +199,20 @@ def _words_address():
 
 # --- the table --------------------------------------------------------------------------------------------------------
 class _Native:
-    """What native code knows of a plan. `rows` are those of nodes, by which operands require gradients."""
+    """What native code knows of a plan on operands that lie in memory in these ways (`_layout_of`). `rows` are those of
+    nodes, by which operands require gradients."""
 
-    def __init__(self, plan):
-        self.builder, (steps, fixed), (strides, offset, flags) = None, ((), ()), (None, 0, 0)
-        if plan.shows == "operand":
-            strides, offset, flags = view_of(plan)
-        else:
-            self.builder, (steps, fixed) = steps_of(plan)
-        shape, self.strides = np.array(plan.meta.shape, np.int64), np.array(strides or (), np.int64)
+    def __init__(self, plan, layouts):
+        self.builder, (steps, fixed), self.hash = None, ((), ()), _hash(plan, layouts)
+        shown = view_of(plan, layouts) if plan.shows == "operand" else None
+        if shown is None:
+            self.builder, (steps, fixed) = steps_of(plan, layouts)
+        shape = np.array(plan.meta.shape, np.int64)
+        self.view = _view(plan.meta, *(shown or ((), 0, 0)))
         routine = Routine(
             op=plan.op,
             default_dtype=plan.default_dtype,
-            operands=[_operand(m, kind) for m, kind in zip(plan.metas, plan.kinds)],
+            operands=[_operand(*one) for one in zip(plan.metas, plan.kinds, layouts)],
             attributes=[Attribute(name=name, value=value) for name, value in plan.attributes.items()],
             node_attributes=plan.attributes,
             steps=steps,
@@ -207,10 +220,8 @@ class _Native:
             dtype=plan.meta.dtype.numpy,
             ndim=len(shape),
             shape=shape.ctypes.data,
-            is_view=strides is not None,
-            strides=self.strides.ctypes.data,
-            offset=offset,
-            kept_flags=flags,
+            is_view=shown is not None,
+            view=self.view[0],
             is_floating=plan.is_floating,
             nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_OPERANDS) - 1),
         )
@@ -227,10 +238,22 @@ class _Native:
         ctypes.c_int64.from_address(place).value = row.address
 
 
-def _operand(meta, kind):
+def _operand(meta, kind, strides=None):
     if meta.weak:
         return Operand(kind=kind, is_number=True)
-    return Operand(kind=meta.dtype.numpy, shape=meta.shape)
+    return Operand(kind=meta.dtype.numpy, shape=meta.shape, strides=strides or (), is_row_major=strides is None)
+
+
+def _layout_of(x):
+    """Strides of an array that is not row-major."""
+    return None if not isinstance(x, np.ndarray) or x.flags.c_contiguous else x.strides
+
+
+def _view(meta, strides, offset, flags):
+    """(View, what holds the numbers it points to)"""
+    shape, strides = np.array(meta.shape, np.int64), np.array(strides, np.int64)
+    facts = {"shape": shape.ctypes.data, "strides": strides.ctypes.data, "offset": offset, "kept_flags": flags}
+    return View(dtype=meta.dtype.numpy, ndim=len(shape), **facts), (shape, strides)
 
 
 def _row(plan, recording):
@@ -251,37 +274,75 @@ def _row(plan, recording):
     )
 
 
-def take_over_derivative(recording):
-    """Native code runs the nodes of a recording from now on, if it can."""
-    if install() is None:
-        return
+def take_over_derivative(recording, cotangent):
+    """Native code runs the nodes of a recording from now on if it can, for cotangents that lie like this one. Returns
+    after how many nodes of Python's to ask again, 0 for never."""
+    layout = _layout_of(cotangent)
+    if install() is None or len(recording.held) == _MOST_LAYOUTS:
+        return 0
+    if layout in recording.held:
+        return CALLS_BETWEEN
+    recording.held[layout] = None
     try:
-        builder, (steps, fixed), new = derivative_of(recording)
-        spread, spread_at = builder.spread(recording.plan.meta)
+        made = _Derivative(recording, layout)
     except NoSteps:
-        return
-    plan, results = recording.plan, recording.derivative[0].results
-    metas = plan.meta, plan.meta, *plan.metas
-    made = [_made(builder, builder.values[number]) for number in new]
-    packed = Packed(
-        Derivative(
-            given=[_given(builder, k, m, kind) for k, (m, kind) in enumerate(zip(metas, (None, None, *plan.kinds)))],
-            steps=steps,
-            fixed=fixed,
-            made=made,
-            results=[NO_RESULT if r is None else COTANGENT if r == 0 else new.index(r) for r in results],
-            has_saved=recording.has_saved,
-            released=list(recording.released),
-            spread=spread,
-            spread_at=spread_at,
+        return CALLS_BETWEEN
+    before = [one for one in recording.held.values() if one is not None]
+    recording.held[layout] = made
+    if before:
+        before[-1].followed_by(made)
+    else:
+        recording.native = made.packed.words
+    return CALLS_BETWEEN
+
+
+class _Derivative:
+    """What native code knows of a derivative."""
+
+    def __init__(self, recording, layout):
+        self.builder, new, shown = derivative_of(recording, layout)
+        builder, plan, results = self.builder, recording.plan, recording.derivative[0].results
+        steps, fixed = builder.finish(new)
+        self.views = [_shown(builder.values[r]) for r in shown]
+        codes = {None: NO_RESULT, 0: COTANGENT, **{r: k for k, r in enumerate(new)}}
+        codes |= {r: SHOWN - k for k, r in enumerate(shown)}
+        metas = zip((plan.meta, plan.meta, *plan.metas), (None, None, *plan.kinds))
+        self.packed = Packed(
+            Derivative(
+                given=[_given(builder, k, m, kind, layout if k == 0 else None) for k, (m, kind) in enumerate(metas)],
+                steps=steps,
+                fixed=fixed,
+                first_fixed=builder.n_given + builder.n_results,
+                made=[_made(builder, builder.values[number]) for number in new],
+                results=[codes[r] for r in results],
+                views=[view for view, _ in self.views],
+                has_saved=recording.has_saved,
+                released=list(recording.released),
+            )
         )
-    )
-    recording.held, recording.native = (packed, builder), packed.words
+
+    def followed_by(self, other):
+        """What native code tries for cotangents that lie in another way."""
+        place = self.packed.address + offset_of(Derivative, "following")
+        ctypes.c_int64.from_address(place).value = id(other.packed.words)
 
 
-def _given(builder, k, meta, kind):
+def _shown(value):
+    """A view of the cotangent. Nobody is to write where several elements are one."""
+    size = value.dtype.size_bytes
+    flags = 0 if any(s == 0 and n > 1 for n, s in zip(value.shape, value.strides)) else WRITEABLE
+    return _view(value, [s * size for s in value.strides], value.offset, flags)
+
+
+def _given(builder, k, meta, kind, layout):
     is_read = k == 0 or builder.reads(k)
-    return Given(is_read=is_read, what=_operand(meta, kind))
+    facts = {"is_read": is_read, "what": _operand(meta, kind, layout)}
+    if is_read and not meta.weak and layout is None:
+        copied_to = builder.reserve(prod(meta.shape) * meta.dtype.size_bytes)
+        if copied_to is not None:
+            facts |= {"copied_to": copied_to, "item_bytes": meta.dtype.size_bytes}
+            facts["copier"] = kernels.elementwise_address(cast, (meta.dtype,), {"dtype": meta.dtype}, (STRIDED,))
+    return Given(**facts)
 
 
 def _made(builder, value):
@@ -314,34 +375,41 @@ class _Update:
         return _update(self.words, row, numbers)
 
 
-def take_over(plan, requires):
-    """Native code knows the plan from now on, if it can. Returns after how many calls to ask again, 0 for never."""
+def take_over(plan, requires, arrays):
+    """Native code knows the plan from now on, if it can, for operands that lie in memory like these. Returns after how
+    many calls to ask again, 0 for never."""
+    layouts = tuple(map(_layout_of, arrays))
     if plan.native is None:
-        if install() is None:
+        plan.native = {}
+    known = plan.native.get(layouts)
+    if known is None:
+        if install() is None or len(plan.native) == _MOST_LAYOUTS:
             return 0
         try:
-            plan.native = _Native(plan)
+            known = _Native(plan, layouts)
         except NoSteps as reason:
             # Not the exception: its traceback would keep the operands alive.
-            plan.native = str(reason)
-            return 0
+            known = str(reason)
+        plan.native[layouts] = known
+    if isinstance(known, str):
+        return CALLS_BETWEEN_REFUSALS
     _note_thread()
-    plan.native.add_row(plan, requires)
-    _put_into_table(plan)
+    known.add_row(plan, requires)
+    _put_into_table(known)
     return CALLS_BETWEEN
 
 
-def _put_into_table(plan):
-    at = _hash(plan) & (N_PLANS - 1)
-    if plan.native in (_in_table.get(at), _in_table.get(at ^ 1)):
+def _put_into_table(routine):
+    at = routine.hash & (N_PLANS - 1)
+    if routine in (_in_table.get(at), _in_table.get(at ^ 1)):
         return
     if _in_table.get(at) is None:
-        _set_place(at, plan.native)
+        _set_place(at, routine)
     elif _in_table.get(at ^ 1) is None:
-        _set_place(at ^ 1, plan.native)
+        _set_place(at ^ 1, routine)
     else:
         _set_place(at ^ 1, _in_table[at])
-        _set_place(at, plan.native)
+        _set_place(at, routine)
 
 
 def _set_place(at, routine):
@@ -351,12 +419,12 @@ def _set_place(at, routine):
     _in_table[at] = routine
 
 
-def _hash(plan):
+def _hash(plan, layouts):
     """The same as `hash_of` of eager_call.py."""
     h = id(plan.op) >> 4
-    for m in plan.metas:
+    for m, strides in zip(plan.metas, layouts):
         if not m.weak:
-            for word in (id(m.dtype.numpy) >> 4, *m.shape):
+            for word in (id(m.dtype.numpy) >> 4, *m.shape, *(strides or ())):
                 h = (h * 31 + word) & HASH_MASK
     for value in plan.attributes.values():
         h = _hash_with_value(h, value)

@@ -1,0 +1,116 @@
+"""Sums of what arrives at nodes and leaves in native code (eager_backward.py), as engine.py: _contribute and accumulate
+make them; of the subset (docs/native.md).
+
+A sum is written over its first operand where nobody else holds that one, else into a new array: the bits are the same.
+"""
+
+from ...compiler.translate.kinds import I64, Bool, List, Object
+from ...compiler.translate.language import address_of, cast, keep, load_at, native, require
+from ..code.native_kinds import TensorObject, as_long, new_long
+from ..state.tensor import Storage, Tensor
+from .eager_call import is_contiguous
+from .eager_nodes import new_storage, new_tensor
+from .eager_words import ArrayObject, CountedObject, StorageObject, Words
+
+OWNS_ITS_MEMORY, WRITEABLE = 0x4, 0x400  # NumPy's flags of arrays
+
+
+@native()
+def is_own(x: Object) -> Bool:
+    """Of an item of a list: whether only the list holds it, and it is no view."""
+    if x is None or cast(CountedObject, x).count != 1:
+        return False
+    tensor = cast(TensorObject, x)
+    if tensor._base is not None or tensor._requires_grad is not False or tensor._data is None:
+        return False
+    return is_contiguous(cast(ArrayObject, tensor._data))
+
+
+@native()
+def can_be_added(words: Words, x: Object, y: Object) -> Bool:
+    """Whether these are row-major tensors of one shape and floating type."""
+    if type(x) is not Tensor or type(y) is not Tensor:
+        return False
+    left = cast(TensorObject, x)._data
+    right = cast(TensorObject, y)._data
+    if left is None or right is None:
+        return False
+    return are_alike_arrays(words, cast(ArrayObject, left), cast(ArrayObject, right))
+
+
+@native()
+def are_alike_arrays(words: Words, left: ArrayObject, right: ArrayObject) -> Bool:
+    if left.dtype is not right.dtype or left.ndim != right.ndim:
+        return False
+    if left.dtype is not words.float32 and left.dtype is not words.float64:
+        return False
+    same = is_contiguous(left) and is_contiguous(right)
+    for d in range(left.ndim):
+        same = same and load_at(I64, left.shape, d) == load_at(I64, right.shape, d)
+    return same
+
+
+@native()
+def sum_of(words: Words, slots: List, cotangent: TensorObject) -> TensorObject:
+    """What has arrived, which is the list's only item, and a cotangent like it."""
+    arrived = cast(TensorObject, slots[0])
+    array = cast(ArrayObject, arrived._data)
+    is_free = is_own(arrived) and arrived._storage is None and cast(CountedObject, arrived._data).count == 1
+    if is_free and array.flags & OWNS_ITS_MEMORY != 0:
+        add_arrays(words, array, cast(ArrayObject, cotangent._data), array)
+        return arrived
+    null = words.null
+    made = words.new_array(words.array_class, array.dtype, array.ndim, array.shape, null, null, 0, null)
+    require(made is not None)
+    add_arrays(words, array, cast(ArrayObject, cotangent._data), made)
+    return new_tensor(words, made)
+
+
+@native()
+def add_arrays(words: Words, x: ArrayObject, y: ArrayObject, out: ArrayObject):
+    size = 1
+    for d in range(x.ndim):
+        size = size * load_at(I64, x.shape, d)
+    words.table[0] = x.data
+    words.table[1] = y.data
+    words.table[2] = out.data
+    if x.dtype is words.float32:
+        words.add_float32(address_of(words.table), size)
+    else:
+        words.add_float64(address_of(words.table), size)
+
+
+# --- leaves -----------------------------------------------------------------------------------------------------------
+@native()
+def can_be_added_in_place(words: Words, gradient: Object, cotangent: Object) -> Bool:
+    """Whether a leaf's gradient may be written to, and nobody has to be told of its changes."""
+    if not can_be_added(words, gradient, cotangent):
+        return False
+    target = cast(TensorObject, gradient)
+    if target._requires_grad is not False or target._node is not None or target._frame is not None:
+        return False
+    if target._storage is None:
+        return target._base is None and is_writeable(target)
+    return (
+        type(target._storage) is Storage
+        and cast(StorageObject, target._storage).changes is None
+        and is_writeable(target)
+    )
+
+
+@native(inline=True)
+def is_writeable(target: TensorObject) -> Bool:
+    return cast(ArrayObject, target._data).flags & WRITEABLE != 0
+
+
+@native()
+def add_in_place(words: Words, target: TensorObject, cotangent: TensorObject):
+    if target._storage is None:
+        made = new_storage(words)
+        # Making it may have run code that has made one.
+        require(target._storage is None and target._base is None)
+        target._storage = made
+    storage = keep(cast(StorageObject, target._storage))
+    storage.version = new_long(as_long(storage.version) + 1)
+    array = cast(ArrayObject, target._data)
+    add_arrays(words, array, cast(ArrayObject, cotangent._data), array)
