@@ -40,6 +40,14 @@ PASSES = {
     "softmax": lambda x, y: (functional.softmax(x @ y, -1) * y).sum().backward(),
     "used twice": lambda x, y: (x * x + (x + x) * y).sum().backward(),
     "number": lambda x, y: (x * 2.0 + 3.0 - y / 0.5).sum().backward(),
+    "chunks": lambda x, y: sum(p * q for p, q in zip(x.chunk(2, 1), (y * x).chunk(2, 1))).sum().backward(),
+    "transposes": lambda x, y: ((x * y).t().reshape(2, 8).t() * 2.0).tanh().sum().backward(),
+    "transposed cotangent": lambda x, y: chain(x, y).backward(numbers(4, 4, seed=3).t()),
+    "transposed operand": lambda x, y: (x.t() * y * x.t().exp()).sum().backward(),
+    "batches": lambda x, y: (weft.stack([x, y]).transpose(1, 2) @ weft.stack([y, x])).sum().backward(),
+    "rows": lambda x, y: sum(a.tanh() * b for a, b in zip(x, y)).sum().backward(),
+    "classes": lambda x, y: functional.cross_entropy(x @ y, weft.tensor([3, 1, 0, 0])).backward(),
+    "twice": lambda x, y: [(x * y).sum().backward(), (x + y).tanh().sum().backward()],
     "views": lambda x, y: (x.t().reshape(16)[2:] * y.reshape(-1)[:14]).sum().backward(),
 }
 
@@ -182,3 +190,52 @@ def test_whole_training_steps():
         expected = train(12)
     plan.forget()
     assert train(12) == expected
+
+
+def test_sums_are_written_over_nothing_that_somebody_holds():
+    x, y = leaf(3, 3), leaf(3, 3, seed=1)
+    for _ in range(TIMES):
+        held = numbers(3, 3, seed=2)
+        before = held.tolist()
+        z = x * y
+        (z + z + z).backward(held)
+        seen = []
+        handle = x.register_hook(seen.append)
+        (x + x * 2.0 + x * y).backward(held)
+        handle.remove()
+        assert held.tolist() == before
+        kept, values = seen[0], seen[0].tolist()
+        (x + x * 3.0).backward(held)
+        assert kept.tolist() == values
+
+
+def test_gradients_that_are_there_are_added_to_in_place():
+    x = leaf(3, 3)
+    for _ in range(TIMES):
+        x.grad = None
+        (x * 2.0).sum().backward()
+        gradient, version, memory = x.grad, x.grad._version, x.grad.data_ptr()
+        view = gradient[1]
+        (x * 3.0).sum().backward()
+        assert x.grad is gradient and x.grad.data_ptr() == memory and gradient._version == version + 1
+        assert gradient.tolist() == [[5.0] * 3] * 3 and view.tolist() == [5.0] * 3 and view._version == version + 1
+    flat = weft.zeros(12)
+    x.grad = flat[:9].reshape(3, 3)
+    (x * 2.0).sum().backward()
+    assert flat.tolist() == [2.0] * 9 + [0.0] * 3
+    memory = np.ones((3, 3), np.float32)
+    memory.flags.writeable = False
+    x.grad = weft.from_numpy(memory)
+    with pytest.raises(RuntimeError, match="read-only"):
+        (x * 2.0).sum().backward()
+
+
+def test_views_of_cotangents_are_not_what_leaves_keep():
+    x = leaf(4, 4)
+    for _ in range(TIMES + 2):
+        x.grad = None
+        cotangent = numbers(4, 4, seed=5)
+        x.t().backward(cotangent)
+        assert x.grad.tolist() == cotangent.t().tolist() and x.grad._base is None
+        x.grad.zero_()
+        assert cotangent.tolist() == numbers(4, 4, seed=5).tolist()

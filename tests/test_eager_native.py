@@ -59,6 +59,14 @@ CALLS = {
     "columns": lambda x, y, v: weft.cat([x[:, 1:2].clone(), y[:, 2:3].clone()], 1),
     "stack": lambda x, y, v: weft.stack([x, y]),
     "mse_loss": lambda x, y, v: functional.mse_loss(x, y),
+    "transposed": lambda x, y, v: x.t() * y + v,
+    "columns apart": lambda x, y, v: (x[:, ::2] - y[:, 1::2].sum()).exp(),
+    "sum of a transposed": lambda x, y, v: x.t().sum(0) + y.t().mean(),
+    "product of transposed": lambda x, y, v: x.t() @ y.t(),
+    "backwards": lambda x, y, v: x.flip(0) * y,
+    "integers": lambda x, y, v: ((x > y).long().sum(0) * 3 + 1) * v,
+    "to double": lambda x, y, v: x.double() + y,
+    "classes": lambda x, y, v: functional.cross_entropy(x, weft.tensor([0, 4, 2, 2, 1])),
     "batched": lambda x, y, v: weft.stack([x, y, x]) @ weft.stack([y, y, x]),
     "broadcast batch": lambda x, y, v: weft.stack([x, y]) @ y,
     "chunks": lambda x, y, v: [p * 2.0 for p in (x + y).chunk(3, 1)][1],
@@ -135,6 +143,28 @@ def test_calls_that_only_attributes_tell_apart_have_places_of_their_own():
     assert native_calls(rows) >= (48 if IS_NATIVE else 0)
     assert native_calls(parts) >= (48 if IS_NATIVE else 0)
     assert [r.tolist() for r in rows()] == x.tolist() and parts()[7].tolist() == x.tolist()[7:10]
+
+
+def test_class_indices_are_checked():
+    x = numbers(3, 4)
+    loss = lambda target: functional.nll_loss(x, weft.tensor(target)).item()  # noqa: E731
+    for _ in range(TIMES):
+        assert loss([0, 3, 1]) == pytest.approx(-(x[0, 0] + x[1, 3] + x[2, 1]).item() / 3)
+    for wrong in ([0, 4, 1], [0, -1, 1]):
+        with pytest.raises(IndexError, match="out of bounds"):
+            loss(wrong)
+    assert loss([0, -100, 1]) == pytest.approx(-(x[0, 0] + x[2, 1]).item() / 2)
+
+
+def test_one_plan_takes_operands_however_they_lie():
+    plan.forget()
+    x, y = numbers(6, 6), numbers(6, 6, seed=1)
+    lying = [lambda t: t, lambda t: t.t(), lambda t: t.flip(0), lambda t: t[0].expand(6, 6), lambda t: t.t().flip(1)]
+    expected = {(j, k): p(x).numpy() * q(y).numpy() for j, p in enumerate(lying) for k, q in enumerate(lying)}
+    for _ in range(8 * TIMES):
+        for j, k in expected:
+            assert (lying[j](x) * lying[k](y)).numpy().tobytes() == expected[j, k].tobytes()
+    assert native_calls(lambda: x.t() * y) == (2 if IS_NATIVE else 0)
 
 
 def test_modes_are_those_of_the_thread():

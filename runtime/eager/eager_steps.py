@@ -34,7 +34,7 @@ from .eager_words import (
 )
 
 SCRATCH_BYTES = 1 << 18
-MOST_ROUNDS_OF_FEW = 1 << 10  # of rounds of less than 16 elements, for which NumPy has better ways
+MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 WRITEABLE = 0x400  # NumPy's flag of arrays
