@@ -187,6 +187,9 @@ SPELLINGS = {
     "flip": lambda torch, x, spec: x.flip([k for k, (_, step, _) in enumerate(spec) if step < 0]),
     "index": lambda torch, x, index, axis, merged: x.reshape(merged)[(slice(None),) * axis + (index,)],
     "power": lambda torch, x, exponent: torch.pow(x, exponent),
+    "batch_norm": lambda torch, x, *affine, eps: torch.nn.functional.batch_norm(
+        x, None, None, *affine, training=True, eps=eps
+    ),
     "layer_norm": lambda torch, x, *affine, eps: torch.nn.functional.layer_norm(x, x.shape[-1:], *affine, eps=eps),
     "dropout": _torch_dropout,
     "box_muller": _torch_box_muller,

@@ -9,7 +9,17 @@ import math
 import warnings
 
 from ..compiler import dtypes
-from ..compiler.ops import arithmetic, comparison, contraction, indexing, neural, statistics, transcendental, view
+from ..compiler.ops import (
+    arithmetic,
+    comparison,
+    contraction,
+    derived,
+    indexing,
+    neural,
+    statistics,
+    transcendental,
+    view,
+)
 from ..compiler.ops import reduction as reductions
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..half_floats import in_float32
@@ -60,8 +70,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
         raise ValueError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
     if not input.dtype.is_floating_point:
         return arithmetic.clamp(input, int(min_val), int(max_val))
-    low, high = float(min_val), float(max_val)
-    return comparison.where(input <= low, low, comparison.where(input >= high, high, input))
+    return derived.hardtanh(input, float(min_val), float(max_val))
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
@@ -80,8 +89,7 @@ def prelu(input, weight):
 
 def elu(input, alpha=1.0, inplace=False):
     """x where positive, alpha (exp(x) - 1) elsewhere (Clevert et al., arXiv 1511.07289)."""
-    # expm1 of the positive part would overflow, and inf * 0 in its derivative is nan: it is not computed there.
-    return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0)) * alpha)
+    return derived.elu(input, float(alpha))
 
 
 def celu(input, alpha=1.0, inplace=False):
@@ -294,22 +302,26 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             raise ValueError(
                 f"batch_norm: Expected more than 1 value per channel when training, input is {input.shape}"
             )
-        mean = statistics.mean(input, axes=axes, keepdim=False)
-        var = statistics.var(input, axes=axes, keepdim=False, correction=0)
         with no_grad():
-            _move(running_mean, mean, momentum)
-            _move(running_var, var * (count / (count - 1)), momentum)
+            if running_mean is not None:
+                _move(running_mean, statistics.mean(input, axes=axes, keepdim=False), momentum)
+            if running_var is not None:
+                var = statistics.var(input, axes=axes, keepdim=False, correction=0)
+                _move(running_var, var * (count / (count - 1)), momentum)
+        if weight is not None or bias is None:
+            affine = [t for t in (weight, bias) if t is not None]
+            return derived.batch_norm(input, *affine, eps=float(eps))
+        result = derived.batch_norm(input, eps=float(eps))
     else:
-        mean, var = running_mean, running_var
-    result = (input - mean.reshape(channels)) * arithmetic.rsqrt(var + eps).reshape(channels)
+        scale = arithmetic.rsqrt(running_var + eps).reshape(channels)
+        result = (input - running_mean.reshape(channels)) * scale
     if weight is not None:
         result = result * weight.reshape(channels)
     return result if bias is None else result + bias.reshape(channels)
 
 
 def _move(running, value, momentum):
-    if running is not None:
-        running.copy_(running * (1.0 - momentum) + value * momentum)
+    running.copy_(running * (1.0 - momentum) + value * momentum)
 
 
 @in_float32

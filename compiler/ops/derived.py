@@ -1,0 +1,66 @@
+"""Composites of neural networks whose derivative is that of their steps, in the order in which backward takes these."""
+
+from . import samples
+from .arithmetic import add, clamp_max, mul, rsqrt, sub
+from .comparison import ge, gt, le, where
+from .kinds import composite, require_floating
+from .samples import Sample
+from .statistics import mean, var
+from .table import Meta
+from .transcendental import expm1
+from .view import reshape
+
+
+def _like_first(name):
+    def infer(operands, attributes, default_float):
+        require_floating(name, operands[0])
+        return Meta(operands[0].shape, operands[0].dtype)
+
+    return infer
+
+
+def _of_numbers(*numbers):
+    return lambda: [Sample((samples.numbers(k, s), *numbers)) for k, s in enumerate(samples.SHAPES)]
+
+
+hardtanh = composite(
+    "hardtanh",
+    _like_first("hardtanh"),
+    lambda x, low, high: where(le(x, low), low, where(ge(x, high), high, x)),
+    vjp=(lambda g, out, x, low, high: where(le(x, low), 0.0, where(ge(x, high), 0.0, g)), None, None),
+    samples=_of_numbers(-0.5, 0.75),
+    oracle="nn.functional.hardtanh",
+)
+
+# expm1 of the positive part would overflow, and inf * 0 in its derivative is nan: it is not computed there.
+elu = composite(
+    "elu",
+    _like_first("elu"),
+    lambda x, alpha: where(gt(x, 0), x, mul(expm1(clamp_max(x, 0.0)), alpha)),
+    samples=_of_numbers(1.5),
+    oracle="nn.functional.elu",
+)
+
+
+def _batch_norm(x, *affine, eps):
+    axes = (0, *range(2, len(x.shape)))
+    channels = (1, x.shape[1]) + (1,) * (len(x.shape) - 2)
+    average = mean(x, axes=axes, keepdim=False)
+    variance = var(x, axes=axes, keepdim=False, correction=0)
+    result = mul(sub(x, reshape(average, shape=channels)), reshape(rsqrt(add(variance, eps)), shape=channels))
+    if affine:
+        result = mul(result, reshape(affine[0], shape=channels))
+    return add(result, reshape(affine[1], shape=channels)) if len(affine) == 2 else result
+
+
+# With the statistics of the batch itself, over all dimensions but the second.
+batch_norm = composite(
+    "batch_norm",
+    _like_first("batch_norm"),
+    _batch_norm,
+    node_name="NativeBatchNormBackward0",
+    samples=lambda: [
+        Sample((samples.numbers(0, (6, 3)), samples.numbers(1, (3,)), samples.numbers(2, (3,))), {"eps": 1e-5}),
+        Sample((samples.numbers(3, (4, 2, 5)),), {"eps": 1e-3}),
+    ],
+)
