@@ -57,7 +57,7 @@ def angle(input):
     if input.dtype.is_complex:
         return ops.angle(input)
     x = input if input.dtype.is_floating_point else to_dtype(input, state.default_dtype)
-    return comparison.where(comparison.isnan(x), x, comparison.where(x < 0, math.pi, x * 0.0))
+    return comparison.where(comparison.isnan(x), x, to_dtype(x < 0, x.dtype) * math.pi)
 
 
 def sgn(input):
@@ -114,5 +114,6 @@ Tensor.imag = property(imag, _write_part(imag))
 Tensor.mH, Tensor.H = property(_transposed), property(_conjugate_of_matrix)
 Tensor.adjoint = _transposed
 
+INPLACE = ["conj_physical"]
 METHODS = str.split("conj conj_physical angle sgn isreal is_conj")
 PUBLIC = [*METHODS, *str.split("complex polar real imag view_as_real view_as_complex resolve_conj resolve_neg")]

@@ -6,7 +6,7 @@ from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
-from .functions import check_scatter, clamp, matmul, operand, where
+from .functions import check_scatter, clamp, matmul, operand, require_tensors, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
@@ -43,12 +43,16 @@ def logit(input, eps=None):
 @both_in_float32
 def hypot(input, other):
     """sqrt(input**2 + other**2)."""
+    input, other = operand(input), operand(other)
+    require_tensors("hypot", input, other)
     return (input * input + other * other).sqrt()
 
 
 @both_in_float32
 def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
+    input, other = operand(input), operand(other)
+    require_tensors("logaddexp", input, other)
     # The difference of equal infinities would be NaN.
     difference = where(input == other, 0.0, input - other)
     return arithmetic.maximum(input, other) + (-difference.abs()).exp().log1p()

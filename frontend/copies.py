@@ -7,7 +7,7 @@ import numpy as np
 from . import arranging, shaping
 from .compiler.ops import view
 from .composed import diagonal, select
-from .creation import full_like, linspace, tensor, zeros
+from .creation import check_spacing, full_like, linspace, tensor, zeros
 from .functions import nonzero
 from .placement import check_placement
 from .runtime.state.tensor import Tensor
@@ -78,6 +78,7 @@ def adjoint(input):
 def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, **placement):
     """base to the powers that linspace(start, end, steps) gives."""
     check_placement("logspace", placement)
+    start, end, steps = check_spacing("logspace", start, end, steps)
     wide = linspace(start, end, steps, dtype=tensor(0.0).double().dtype)
     made = (float(base) ** wide).to(dtype or tensor(0.0).dtype)
     return made.requires_grad_(requires_grad)

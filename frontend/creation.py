@@ -294,8 +294,7 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     """`steps` numbers from start to end, both included."""
     if placement:
         check_placement("linspace", placement)
-    if steps < 0:
-        raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
+    start, end, steps = check_spacing("linspace", start, end, steps)
     dtype = dtype or state.default_dtype
     if not dtype.is_floating_point:
         return _finish(Tensor(convert(np.linspace(start, end, steps), dtype)), requires_grad)
@@ -310,6 +309,20 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
     values = np.where(k < max(steps // 2, steps == 1), rising, falling)
     return _finish(Tensor(values.astype(dtype.numpy)), requires_grad)
+
+
+def check_spacing(name, start, end, steps):
+    """(start, end, steps) as plain numbers; an error for what is none."""
+    if isinstance(steps, (float, complex, str)) or steps is None:
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    for which, x in (("start", start), ("end", end)):
+        if isinstance(x, Tensor) and x.ndim:
+            raise RuntimeError(
+                f"{name} only supports 0-dimensional start and end tensors, but got {which} with {x.ndim} dimension(s)."
+            )
+    if steps < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {steps}")
+    return plain(start), plain(end), int(steps)
 
 
 def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):

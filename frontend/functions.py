@@ -51,6 +51,16 @@ def _require_tensor(name, input, other):
         raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
 
 
+def require_tensors(name, *operands):
+    """TypeError for a number where PyTorch takes only tensors."""
+    for k, x in enumerate(operands):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{name}(): argument '{('input', 'other')[k]}' (position {k + 1}) must be Tensor, not "
+                f"{type(x).__name__}; write weft.tensor({x!r})"
+            )
+
+
 def _unary(op, name):
     def function(input, *, out=None):
         result = op(_tensor(name, input))
@@ -60,13 +70,23 @@ def _unary(op, name):
 
 
 def _binary(op, name):
+    # PyTorch takes a number for either operand, for the second one, or for none.
+    insists = 2 if name in _OF_TENSORS else name in _OF_TENSOR_AND_ANY
+
     def function(input, other, *, out=None):
         input, other = operand(input), operand(other)
-        _require_tensor(name, input, other)
+        if insists:
+            require_tensors(name, *(input, other)[:insists])
+        else:
+            _require_tensor(name, input, other)
         result = op(input, other)
         return result if out is None else write(name, out, result)
 
     return function
+
+
+_OF_TENSORS = str.split("maximum minimum logical_and logical_or logical_xor")
+_OF_TENSOR_AND_ANY = str.split("fmod eq ne lt le gt ge")
 
 
 _UNARY = str.split("""
@@ -186,6 +206,7 @@ arcsin, arccos, arctan = (GENERATED[n] for n in ("asin", "acos", "atan"))
 
 def atan2(input, other):
     input, other = operand(input), operand(other)
+    require_tensors("atan2", input, other)
     return TABLE["atan2"](_zero_dim(input, other), _zero_dim(other, input))
 
 
@@ -342,7 +363,11 @@ def masked_fill(input, mask, value):
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
         raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got shape {value.shape}")
-    return spelling.masked_fill(input, mask, operand(value))
+    value = operand(value)
+    is_complex = value.dtype.is_complex if isinstance(value, Tensor) else isinstance(value, complex)
+    if is_complex and not input.dtype.is_complex:
+        raise RuntimeError(f"masked_fill: value cannot be converted to type {input.dtype.name} without overflow")
+    return spelling.masked_fill(input, mask, value)
 
 
 def tril(input, diagonal=0):

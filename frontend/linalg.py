@@ -272,14 +272,14 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 
 
 def _reflected(A, tau, other):
-    """The product of the reflections I - tau v v^T that the columns of A hold, times other."""
+    """The product of the reflections I - tau v v^T that the columns of A hold, times other: v^T conjugated."""
     m = A.shape[-2]
     for k in reversed(range(tau.shape[-1])):
         below = A[..., k + 1 :, k]
         batch = below.shape[:-1]
         v = cat([A.new_zeros((*batch, k)), A.new_ones((*batch, 1)), below], -1) if k < m else A[..., :, k] * 0
         column = unsqueeze(v, -1)
-        other = other - unsqueeze(unsqueeze(tau[..., k], -1), -1) * matmul(column, matmul(column.mT, other))
+        other = other - unsqueeze(unsqueeze(tau[..., k], -1), -1) * matmul(column, matmul(conj(column.mT), other))
     return other
 
 

@@ -7,6 +7,7 @@ from .compiler.dtypes import int32
 from .compiler.ops import decompositions
 from .compiler.ops import linear_algebra as algebra
 from .compiler.ops.table import OpError
+from .complex_numbers import conj
 from .creation import eye
 from .functions import matmul
 from .norms import old_norm
@@ -122,7 +123,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
             f"ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2]: {other.shape}, {input.shape}"
         )
     q = linalg._reflected(input, tau, expand(eye(rows, dtype=input.dtype), (*input.shape[:-2], rows, rows)))
-    q = q.mT if transpose else q
+    q = conj(q.mT) if transpose else q
     return matmul(q, other) if left else matmul(other, q)
 
 

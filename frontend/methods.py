@@ -90,7 +90,7 @@ def _attach_operators():
 
 # --- in place -------------------------------------------------------------------------------------------------------
 _INPLACE_UNARY = str.split("""
-    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu round rsqrt sigmoid sin sqrt tanh trunc
+    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu rsqrt sigmoid sin sqrt tanh trunc
 """)
 _INPLACE_BINARY = str.split("""
     mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift

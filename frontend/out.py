@@ -7,6 +7,8 @@ taking_out   a function that has no such keyword, with it
 import warnings
 from functools import wraps
 
+import numpy as np
+
 from .compiler.ops.comparison import cast
 from .compiler.ops.view import clone
 from .runtime.eager.gate import apply_inplace
@@ -59,6 +61,22 @@ def _resize(out, result):
     out.data = value.clone() if value is result or value._base is not None else value
 
 
+def _check_apart(name, operands, targets):
+    """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target."""
+    for x in operands:
+        for target in targets:
+            if isinstance(x, Tensor) and isinstance(target, Tensor) and _overlap_in_part(x.array, target.array):
+                raise RuntimeError(
+                    f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer "
+                    "to a single memory location. Please clone() the tensor before performing the operation."
+                )
+
+
+def _overlap_in_part(x, y):
+    same = x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
+    return not same and np.may_share_memory(x, y)
+
+
 def _takes(function, keyword):
     code = function.__code__
     return keyword in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -75,6 +93,7 @@ def taking_out(name, function):
     def function_with_out(*args, out=None, **kwargs):
         if out is None:
             return function(*args, **kwargs)
+        _check_apart(name, args, out if isinstance(out, (tuple, list)) else [out])
         if takes_dtype and isinstance(out, Tensor):
             kwargs.setdefault("dtype", out.dtype)
         return write(name, out, function(*args, **kwargs))

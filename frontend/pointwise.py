@@ -6,7 +6,7 @@ from .compiler import dtypes
 from .compiler.ops import arithmetic, bessel, comparison, pointwise, special
 from .compiler.ops.table import OpError
 from .creation import as_tensor, full_like
-from .functions import GENERATED, operand, pow, sub, to_dtype, where
+from .functions import GENERATED, operand, pow, require_tensors, sub, to_dtype, where
 from .half_floats import both_in_float32
 from .reference import text_of_entry
 from .results import result_type
@@ -56,14 +56,6 @@ def alike(input, other, floating=False):
 
 # PyTorch takes a number for the second operand, or for either.
 _NUMBERS = {"copysign": 1, "xlogy": 2, "xlog1py": 2, "zeta": 2, "bitwise_left_shift": 2, "bitwise_right_shift": 2}
-
-
-def require_tensors(name, *operands):
-    """TypeError for a number where PyTorch takes only tensors."""
-    for k, x in enumerate(operands):
-        if not isinstance(x, Tensor):
-            which = ("input", "other")[k]
-            raise TypeError(f"{name}(): argument '{which}' (position {k + 1}) must be Tensor, not {type(x).__name__}")
 
 
 def _binary(op, name, floating):

@@ -12,7 +12,7 @@ from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
-from .functions import bmm, clamp_min, matmul, mm, mv, outer, to_dtype
+from .functions import bmm, clamp_min, matmul, mm, mv, operand, outer, require_tensors, to_dtype
 from .reducing import amax, mean, norm, sum
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, permute, reshape, unsqueeze
@@ -314,6 +314,8 @@ def cross(input, other, dim=None):
 
 def dist(input, other, p=2):
     """The p-norm of input - other."""
+    input, other = operand(input), operand(other)
+    require_tensors("dist", input, other)
     return norm(input - other, p)
 
 

@@ -19,7 +19,6 @@ ABSENT = {
     "slice": "x[a:b] under an internal name",
 }
 
-_NUMBERS = "functions of two arguments take a number for either of them: docs/differences.md"
 _OUT = "out= is a keyword of few functions"
 _FORMATS = "memory_format is not a keyword of conversions"
 _TRIANGLE = "PyTorch's derivative has elements in the triangle that is not read"
@@ -30,13 +29,6 @@ _EDGES = "edges that do not rise are refused; PyTorch counts with them"
 _ZEROS = "second derivatives of a product with several zeros are 0 here"
 
 KNOWN = {
-    **dict.fromkeys(
-        str.split("""
-            clamp_max clamp_min eq ge gt le lt ne maximum minimum logical_and logical_or logical_xor __rand__ __ror__
-            __rxor__ __radd__ __rmul__ atan2 fmod logaddexp hypot max min
-        """),
-        {"errors": _NUMBERS},
-    ),
     **dict.fromkeys(
         str.split("""
             masked_select gather multinomial cat arange kthvalue aminmax index_select take bernoulli amax amin sort topk
@@ -51,9 +43,7 @@ KNOWN = {
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
     **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
     **dict.fromkeys(str.split("index_reduce scatter_reduce"), {"second": _ZEROS}),
-    **dict.fromkeys(
-        str.split("linspace logspace"), {"errors": "steps that are no integer, and ends that are vectors, are taken"}
-    ),
+    "complex": {"errors": "out= takes what the result can be cast to"},
     "as_strided": {"forward": _MEMORY, "backward": _MEMORY, "second": _MEMORY, "compiled": _MEMORY},
     "as_strided_scatter": dict.fromkeys(
         ("backward", "second"), "PyTorch's derivative reaches elements that are overwritten"

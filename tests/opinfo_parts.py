@@ -185,7 +185,7 @@ def function_of(op):
         in_torch = resolved(torch, op.name)
     except AttributeError:
         in_torch = None
-    if in_torch is None and hasattr(torch.Tensor, op.name):
+    if (in_torch is None or isinstance(in_torch, torch.dtype)) and hasattr(torch.Tensor, op.name):
         return getattr(weft.Tensor, op.name)
     return resolved(weft, op.name)
 

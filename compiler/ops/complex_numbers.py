@@ -11,7 +11,7 @@ from ..kernels.kernel import View
 from . import samples
 from .arithmetic import abs_, div, mul, sub
 from .comparison import eq, where
-from .kinds import arithmetic, elementwise, magnitude, no_bool
+from .kinds import arithmetic, elementwise, library, magnitude, no_bool
 from .table import Meta, Op, OpError, register
 
 _CONJUGATE, _VIEW = frozenset(["conjugate"]), View()
@@ -96,7 +96,7 @@ def real_part(x):
     return real(x) if x.dtype.is_complex else x
 
 
-def _infer_complex(operands, attributes, default_float):
+def _infer_complex(operands, attributes):
     kinds = [x.dtype for x in operands]
     if kinds[0] is not kinds[1] or kinds[0].name not in ("float32", "float64"):
         given = " and ".join(d.name for d in kinds)
@@ -111,16 +111,13 @@ def _evaluate_complex(x, y):
 
 
 # Two real numbers as one complex one.
-complex_ = register(
-    Op(
-        "complex",
-        "library",
-        _infer_complex,
-        _evaluate_complex,
-        (lambda g, out, x, y: real_part(g), lambda g, out, x, y: imag(g)),
-        on_complex=True,
-        traits=_CONJUGATE,
-    )
+complex_ = library(
+    "complex",
+    _infer_complex,
+    _evaluate_complex,
+    vjp=(lambda g, out, x, y: real_part(g), lambda g, out, x, y: imag(g)),
+    on_complex=True,
+    traits=_CONJUGATE,
 )
 
 angle = elementwise(

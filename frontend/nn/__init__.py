@@ -9,6 +9,7 @@
 """
 
 from ..inplace import inplace_form
+from ..out import taking_out
 from ..public import of_module
 from ..runtime.state.tensor import Tensor as _Tensor
 from . import functional, init, utils
@@ -36,7 +37,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
-from .families import FAMILIES, INPLACE, METHODS, TOP_LEVEL
+from .families import FAMILIES, INPLACE, METHODS, TAKING_OUT, TOP_LEVEL
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
@@ -58,6 +59,8 @@ for _module in FAMILIES:
     globals().update({name: getattr(_module, name) for name in getattr(_module, "LAYERS", ())})
     for _name in getattr(_module, "FUNCTIONS", ()):
         setattr(functional, _name, getattr(_module, _name))
+for _name in TAKING_OUT:
+    setattr(functional, _name, taking_out(_name, getattr(functional, _name)))
 for _name in METHODS:
     setattr(_Tensor, _name, getattr(functional, _name))
 for _name in INPLACE:

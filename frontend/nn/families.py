@@ -1,7 +1,7 @@
 """The modules whose functions (`FUNCTIONS`) nn.functional has, and whose layers (`LAYERS`) nn has.
 
 TOP_LEVEL are the names of functions of networks that weft has too, as PyTorch does at its top level; METHODS those that
-tensors have, and INPLACE those that have a form that writes into its input.
+tensors have, TAKING_OUT those with a keyword `out`, and INPLACE those that have a form that writes into its input.
 """
 
 from . import (
@@ -36,5 +36,6 @@ TOP_LEVEL = str.split("""
     layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
     pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
 """)
+TAKING_OUT = str.split("avg_pool2d avg_pool3d gelu hardshrink normalize softshrink")
 METHODS = str.split("prelu hardshrink")
 INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")

@@ -25,6 +25,7 @@ from ..compiler.shapes import normalize_axes, normalize_axis
 from ..half_floats import in_float32
 from ..limits import finfo
 from ..ordering import bincount, unique
+from ..out import write
 from ..products import pdist as pdist
 from ..public import of_module
 from ..reductions import renorm
@@ -177,7 +178,7 @@ def softmax(input, dim=None, dtype=None):
 
 def softmin(input, dim=None, dtype=None):
     """softmax(-x)."""
-    return statistics.softmax(-_converted(input, dtype), axis=_softmax_axis("softmin", input, dim))
+    return statistics.softmax(_converted(-input, dtype), axis=_softmax_axis("softmin", input, dim))
 
 
 def log_softmax(input, dim=None, dtype=None):
@@ -201,8 +202,10 @@ def _softmax_axis(name, x, dim):
 
 
 # --- linear maps and lookups ----------------------------------------------------------------------------------------
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
+    if out is not None:
+        return write("linear", out, linear(input, weight, bias))
     if not input.dtype.is_floating_point and input.dtype is weight.dtype:
         # Products of integers, as NumPy computes them.
         product = contraction.matmul(input, contraction.swap_last(weight))
@@ -332,6 +335,9 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
         length = statistics.norm(input, axes=axes, keepdim=True)
     elif p == math.inf:
         length = reductions.amax(arithmetic.abs_(input), axes=axes, keepdim=True)
+    elif p == 0:
+        length = reductions.sum_(input != 0, axes=axes, keepdim=True)
+        length = comparison.cast(length, dtype=input.dtype.to_real() if input.dtype.is_complex else input.dtype)
     else:
         powers = neural.power(arithmetic.abs_(input), exponent=float(p))
         length = neural.power(reductions.sum_(powers, axes=axes, keepdim=True), exponent=1.0 / p)

@@ -13,7 +13,8 @@ from .module import Module
 
 def threshold(input, threshold, value, inplace=False):
     """x where above the threshold, `value` elsewhere."""
-    return to_dtype(where(input > threshold, input, value), input.dtype)
+    # A NaN stays.
+    return to_dtype(where(input <= threshold, value, input), input.dtype)
 
 
 def hardshrink(input, lambd=0.5):

@@ -1,0 +1,131 @@
+"""Edges of functions PyTorch insists on: what is no tensor, what overlaps, NaN, infinities, and kinds of norms."""
+
+import math
+
+import numpy as np
+import pytest
+
+import weft
+
+F = weft.nn.functional
+OF_TENSORS = str.split("maximum minimum logical_and logical_or logical_xor atan2 logaddexp hypot dist")
+
+
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_numbers_are_no_tensors(name):
+    function, x = getattr(weft, name), weft.ones(2)
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'other' \(position 2\) must be Tensor, not int; write"):
+        function(x, 2)
+    with pytest.raises(TypeError, match=r"argument 'input' \(position 1\) must be Tensor, not float"):
+        function(2.0, x)
+    assert function(x, np.ones(2, dtype=np.float32)).shape == function(x, weft.tensor(2.0)).shape or name == "dist"
+
+
+@pytest.mark.parametrize("name", str.split("fmod eq ne lt le gt ge greater less not_equal"))
+def test_the_first_of_two_is_a_tensor(name):
+    function, x = getattr(weft, name), weft.ones(2)
+    assert function(x, 2).shape == (2,)
+    with pytest.raises(TypeError, match=r"argument 'input' \(position 1\) must be Tensor, not int"):
+        function(2, x)
+    assert (x > np.float64(0)).all() and (x > 0).all() and (2 * x).eq(2).all()
+
+
+@pytest.mark.parametrize("function", [weft.linspace, weft.logspace])
+def test_spacings_are_between_numbers(function):
+    name = function.__name__
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'steps' must be int, not float"):
+        function(0, 3, 1.0)
+    with pytest.raises(
+        RuntimeError, match=f"{name} only supports 0-dimensional start and end tensors, but got end with 1"
+    ):
+        function(0, weft.ones(2), 3)
+    assert function(weft.tensor(0.0), np.float32(1), 3).tolist() == function(0, 1, steps=np.int64(3)).tolist()
+
+
+def test_masks_fill_real_tensors_with_real_numbers():
+    mask = weft.tensor([True, False])
+    for value in (1j, weft.tensor(1j)):
+        with pytest.raises(RuntimeError, match="value cannot be converted to type int64 without overflow"):
+            weft.arange(2).masked_fill(mask, value)
+    assert weft.ones(2, dtype=weft.complex64).masked_fill(mask, 1j).tolist() == [1j, 1]
+
+
+def test_outputs_do_not_overlap_operands_in_part():
+    x = weft.arange(6.0)
+    with pytest.raises(RuntimeError, match="cumsum: unsupported operation: some elements of the input tensor"):
+        weft.cumsum(x[:3], 0, out=x[1:4])
+    with pytest.raises(RuntimeError, match="masked_select: unsupported operation"):
+        weft.masked_select(x, x > 2, out=x[:3])
+    assert weft.cumsum(x, 0, out=x) is x and x.tolist() == [0, 1, 3, 6, 10, 15]
+
+
+@pytest.mark.parametrize("name", str.split("gelu hardshrink softshrink normalize"))
+def test_functions_of_networks_write_into_outputs(name):
+    x, function = weft.randn(3, 4), getattr(F, name)
+    out = weft.empty(3, 4)
+    assert function(x, out=out) is out and out.tolist() == function(x).tolist()
+
+
+def test_linear_and_pooling_write_into_outputs():
+    x, weight, out = weft.randn(3, 4), weft.randn(2, 4), weft.empty(3, 2)
+    assert F.linear(x, weight, out=out) is out and out.tolist() == F.linear(x, weight).tolist()
+    image, out = weft.randn(1, 1, 4, 4), weft.empty(1, 1, 2, 2)
+    assert F.avg_pool2d(image, 2, out=out) is out and out.tolist() == F.avg_pool2d(image, 2).tolist()
+
+
+def test_missing_numbers_pass_a_threshold():
+    x = weft.tensor([math.nan, -1.0, 2.0], requires_grad=True)
+    y = F.threshold(x, 0.5, -9.0)
+    assert str(y.tolist()) == "[nan, -9.0, 2.0]" and str(weft.compile(F.threshold)(x, 0.5, -9.0).tolist()) == str(
+        y.tolist()
+    )
+    assert weft.autograd.grad(y.sum(), [x])[0].tolist() == [1, 0, 1]
+
+
+def test_angles_of_infinities():
+    x = weft.tensor([math.inf, -math.inf, 0.0, -0.0, math.nan])
+    assert str(x.angle().tolist()) == f"[0.0, {math.pi:.16}, 0.0, 0.0, nan]".replace(
+        f"{math.pi:.16}", str(weft.tensor(math.pi).item())
+    )
+
+
+def test_vectors_are_normalized_by_the_count_of_what_is_not_zero():
+    assert F.normalize(weft.tensor([[2.0, 0.0, 4.0]]), p=0.0).tolist() == [[1, 0, 2]]
+
+
+def test_softmin_negates_in_the_type_of_its_input():
+    x = weft.tensor([0, 1], dtype=weft.uint8)
+    assert (
+        F.softmin(x, 0, dtype=weft.float64).tolist()
+        == F.softmax(weft.tensor([0.0, 255.0], dtype=weft.float64), 0).tolist()
+    )
+
+
+def test_in_place_forms_take_their_keywords():
+    x = weft.tensor([1.26, -2.74])
+    assert x.round_(decimals=1) is x and x.allclose(weft.tensor([1.3, -2.7]))
+    z = weft.tensor([1 + 2j])
+    assert z.conj_physical_() is z and z.tolist() == [1 - 2j]
+
+
+def test_complex_numbers_of_real_ones_in_a_compiled_call():
+    x, y = weft.ones(3, requires_grad=True), weft.full((3,), 2.0)
+
+    def function(x):
+        z = weft.complex(x * 2, y)
+        return z, weft.autograd.grad((z * z).real.sum(), [x])[0]
+
+    compiled = weft.compile(function)
+    for _ in range(3):
+        assert [part.tolist() for part in compiled(x)] == [part.tolist() for part in function(x)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_reflections_of_complex_matrices(left, transpose):
+    torch, rng = pytest.importorskip("torch"), np.random.default_rng(0)
+    a, tau, other = (rng.normal(size=s) + 1j * rng.normal(size=s) for s in ((3, 3), (3,), (3, 3)))
+    theirs = torch.ormqr(*map(torch.tensor, (a, tau, other)), left=left, transpose=transpose)
+    mine = weft.ormqr(*map(weft.tensor, (a, tau, other)), left=left, transpose=transpose)
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), 1e-10)
