@@ -39,7 +39,7 @@ from .runtime.state.tensor import Tensor
 
 for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
-for _name in absent.taking_out(""):
+for _name in (*absent.taking_out(""), "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = taking_out(_name, globals()[_name])
 

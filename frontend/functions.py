@@ -5,7 +5,7 @@ from numbers import Number
 
 import numpy as np
 
-from .compiler.dtypes import bool_
+from .compiler.dtypes import bool_, int64
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -306,6 +306,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 def gather(input, dim, index, *, sparse_grad=False):
     if sparse_grad:
         raise NotImplementedError("gather: sparse_grad=True would make a sparse gradient, and tensors here are dense")
+    if not index.numel():
+        # Positions that are not there may be of any type.
+        index = to_dtype(index, int64)
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 

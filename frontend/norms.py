@@ -64,6 +64,8 @@ def _of_matrices(A, ord):
             return sum(values, -1)
         return amax(values, -1) if ord == 2 else amin(values, -1)
     totals = sum(A.abs(), -2 if ord in (1, -1) else -1)
+    if ord > 0 and not totals.shape[-1]:
+        return sum(totals, -1)
     return amax(totals, -1) if ord > 0 else amin(totals, -1)
 
 

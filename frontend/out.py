@@ -34,6 +34,8 @@ def write(function, out, result):
             "arguments requires grad. Use the result instead, or weft.no_grad()"
         )
     kind, own = result.dtype, out.dtype
+    if kind is not own and function in _OF_ONE_TYPE:
+        raise RuntimeError(f"{function}: Expected out tensor to have dtype {kind.name}, but got {own.name} instead")
     if kind is not own and kind.category > own.category:
         raise RuntimeError(f"{function}: result type {kind.name} can't be cast to the desired output type {own.name}")
     if shape_of(result) != shape_of(out):
@@ -61,11 +63,19 @@ def _resize(out, result):
     out.data = value.clone() if value is result or value._base is not None else value
 
 
+# Functions that read elements at other places than they write, or whose results have a type that is fixed.
+_MOVING = str.split("bernoulli cat gather index_select kthvalue masked_select take")
+_OF_ONE_TYPE = str.split("amax amin aminmax complex gather index_select kthvalue masked_select multinomial take")
+
+
 def _check_apart(name, operands, targets):
-    """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target."""
+    """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target of a
+    function that computes element by element or row by row."""
+    overlap = np.may_share_memory if name in _MOVING else _overlap_in_part
+    operands = [y for x in operands for y in (x if isinstance(x, (tuple, list)) else [x])]
     for x in operands:
         for target in targets:
-            if isinstance(x, Tensor) and isinstance(target, Tensor) and _overlap_in_part(x.array, target.array):
+            if isinstance(x, Tensor) and isinstance(target, Tensor) and overlap(x.array, target.array):
                 raise RuntimeError(
                     f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer "
                     "to a single memory location. Please clone() the tensor before performing the operation."
@@ -93,8 +103,9 @@ def taking_out(name, function):
     def function_with_out(*args, out=None, **kwargs):
         if out is None:
             return function(*args, **kwargs)
-        _check_apart(name, args, out if isinstance(out, (tuple, list)) else [out])
-        if takes_dtype and isinstance(out, Tensor):
+        targets = out if isinstance(out, (tuple, list)) else [out]
+        _check_apart(name, args, targets)
+        if takes_dtype and name not in _OF_ONE_TYPE and isinstance(out, Tensor):
             kwargs.setdefault("dtype", out.dtype)
         return write(name, out, function(*args, **kwargs))
 

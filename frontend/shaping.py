@@ -138,6 +138,8 @@ moveaxis = movedim
 def cat(tensors, dim=0, *, axis=None):
     """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
     dim = dim if axis is None else axis
+    if hasattr(tensors, "apply_op"):
+        raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
     tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")

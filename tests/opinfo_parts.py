@@ -200,12 +200,22 @@ def flat(x):
     return [x]
 
 
+def _overlaps(outputs, operands):
+    places = [
+        {x.untyped_storage().data_ptr() for x in flat(part) if isinstance(x, torch.Tensor)}
+        for part in (outputs, operands)
+    ]
+    return bool(places[0] & places[1])
+
+
 class Call:
     """One sample on both sides."""
 
     def __init__(self, op, sample):
         self.op = op
         self.theirs = (sample.input, sample.args, sample.kwargs)
+        if _overlaps([sample.kwargs.get("out")], (sample.input, *sample.args)):
+            raise Untranslatable("translated tensors have memory of their own")
         kwargs = {k: v for k, v in sample.kwargs.items() if k not in ("device", "layout")}
         self.ours = translated((sample.input, tuple(sample.args), kwargs))
         self.process = sample.output_process_fn_grad

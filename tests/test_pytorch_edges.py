@@ -129,3 +129,49 @@ def test_reflections_of_complex_matrices(left, transpose):
     theirs = torch.ormqr(*map(torch.tensor, (a, tau, other)), left=left, transpose=transpose)
     mine = weft.ormqr(*map(weft.tensor, (a, tau, other)), left=left, transpose=transpose)
     np.testing.assert_allclose(mine.numpy(), theirs.numpy(), 1e-10)
+
+
+def test_functions_that_move_elements_write_elsewhere():
+    x, places = weft.arange(6.0), weft.tensor([0, 2, 1])
+    for call in (
+        lambda: weft.masked_select(x, x > -1, out=x),
+        lambda: weft.take(x, places, out=x[:3]),
+        lambda: weft.cat([x[:3], x[3:]], out=x),
+        lambda: weft.gather(x, 0, places, out=x[3:]),
+    ):
+        with pytest.raises(RuntimeError, match="unsupported operation: some elements of the input tensor"):
+            call()
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_types_of_some_outputs_are_fixed():
+    x = weft.ones(2, 2)
+    with pytest.raises(RuntimeError, match="amax: Expected out tensor to have dtype float32, but got float64 instead"):
+        weft.amax(x, 0, out=weft.empty(2, dtype=weft.float64))
+    with pytest.raises(RuntimeError, match="aminmax: Expected out tensor to have dtype float32, but got int32"):
+        weft.aminmax(x, dim=0, out=(weft.empty(2), weft.empty(2, dtype=weft.int32)))
+    out = weft.empty(2, dtype=weft.float64)
+    assert weft.sum(x, 0, out=out) is out and out.tolist() == [2, 2]
+
+
+def test_norms_write_into_outputs_and_those_of_nothing_are_zero():
+    x, out = weft.randn(3, 4), weft.empty(3)
+    assert weft.norm(x, 2, 1, out=out) is out and out.tolist() == weft.norm(x, 2, 1).tolist()
+    assert weft.tensordot(x, x, 2, out=weft.empty(())).item() == weft.tensordot(x, x, 2).item()
+    for order in (1, math.inf):
+        assert weft.linalg.norm(weft.ones(0, 0), order).item() == 0
+
+
+def test_gathering_nothing_takes_any_positions():
+    assert weft.gather(weft.ones(5), 0, weft.zeros(2, 0, dtype=weft.uint8)).shape == (2, 0)
+    with pytest.raises(RuntimeError, match="gather: the index must be an int64 or int32 tensor, got uint8"):
+        weft.gather(weft.ones(5), 0, weft.zeros(1, dtype=weft.uint8))
+
+
+def test_a_tensor_is_no_tuple_of_tensors():
+    with pytest.raises(TypeError, match="argument 'tensors' .* must be tuple of Tensors, not Tensor"):
+        weft.cat(weft.ones(2, 2))
+
+
+def test_spherical_bessel_functions_end_at_zero():
+    assert weft.special.spherical_bessel_j0(weft.tensor([math.inf, -math.inf, 0.0])).tolist() == [0, 0, 1]
