@@ -43,7 +43,10 @@ KNOWN = {
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
     **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
     **dict.fromkeys(str.split("index_reduce scatter_reduce"), {"second": _ZEROS}),
-    "complex": {"errors": "out= takes what the result can be cast to"},
+    **dict.fromkeys(
+        str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__ polar"),
+        {"errors": "methods of Python that are called as functions take a number first"},
+    ),
     "as_strided": {"forward": _MEMORY, "backward": _MEMORY, "second": _MEMORY, "compiled": _MEMORY},
     "as_strided_scatter": dict.fromkeys(
         ("backward", "second"), "PyTorch's derivative reaches elements that are overwritten"
