@@ -9,7 +9,7 @@ _READ = "a value was read before the call ended"
 # What to do about a break, by the reason that is given for it.
 _ADVICE = [
     (_READ, "return the value and read it after the call; of an `if` on data, weft.where can be the replacement"),
-    ("custom autograd.Function", "written with ordinary ops, its gradient is derived, and all of it is compiled"),
+    ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
     ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
     ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
     ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
@@ -17,7 +17,10 @@ _ADVICE = [
     (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
     ("64 bits", "give the number as a tensor of a floating-point type"),
     ("no leaf, or not contiguous", "give x.detach().contiguous(), or compute the argument inside the function"),
-    ("gradients pass through nodes", "hooks on tensors are called by eager mode: put what they do into the function"),
+    (
+        "gradients pass through nodes",
+        "return y.detach() of a value with hooks, or take the hooks out before: results with hooks need nodes",
+    ),
     ("ran outside its program", "see the breaks above: a call that has none is replayed"),
 ]
 

@@ -1,7 +1,5 @@
 """The methods of Tensor: operators, PyTorch's method spellings, in-place forms. Attached once, at import."""
 
-import weakref
-
 import numpy as np
 
 from . import functions as f
@@ -372,9 +370,7 @@ def _register_hook(self, hook):
     """hook(grad) is called with the complete gradient of this tensor; a tensor it returns replaces it."""
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    if self._frame is not None:
-        answering_for(self).use_nodes(self)
-    node = self.grad_fn if not self.is_leaf else _keep_accumulator(self)
+    node = _node_for_hooks(self)
     index = node.output_index(self) if node.n_outputs > 1 else 0
 
     def checked(cotangent):
@@ -384,6 +380,18 @@ def _register_hook(self, hook):
         return replaced
 
     return node.register_tensor_hook(index, checked)
+
+
+def _node_for_hooks(tensor):
+    """The node that carries a tensor's hooks."""
+    if tensor._frame is not None:
+        frame = answering_for(tensor)
+        again = frame.hook_again(tensor) if frame is state.frame else None
+        if again is None:
+            frame.use_nodes(tensor)
+        elif not tensor.is_leaf:
+            return again
+    return _keep_accumulator(tensor) if tensor.is_leaf else tensor.grad_fn
 
 
 def _check_replacement(hook, cotangent, replaced):
@@ -420,12 +428,8 @@ def _retain_grad(self):
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if self.is_leaf:
         return
-    if self._frame is not None:
-        answering_for(self).use_nodes(self)
-    node = self.grad_fn
-    if node.retained is None:
-        node.retained = {}
-    node.retained[node.output_index(self) if node.n_outputs > 1 else 0] = weakref.ref(self)
+    node = _node_for_hooks(self)
+    node.retain(node.output_index(self) if node.n_outputs > 1 else 0, self)
 
 
 def _output_nr(self):

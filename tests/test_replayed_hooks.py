@@ -58,6 +58,10 @@ HOOKS = {
 }
 
 
+def _post(hook):
+    return lambda t: hook(t.grad) and None
+
+
 @pytest.mark.parametrize("make", HOOKS.values(), ids=HOOKS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_hooks_of_parameters_do_what_they_do(make, when):
@@ -73,8 +77,7 @@ def test_hooks_of_parameters_do_what_they_do(make, when):
 
         for k in range(11):
             hook = make(k, w, seen)
-            post = lambda t, hook=hook: hook(t.grad) and None  # noqa: E731
-            handle = w.register_hook(hook) if when == "before" else w.register_post_accumulate_grad_hook(post)
+            handle = w.register_hook(hook) if when == "before" else w.register_post_accumulate_grad_hook(_post(hook))
             seen += [error_of(step, x), w.grad, v.grad]
             handle.remove()
         return seen
@@ -100,3 +103,192 @@ def test_hooks_that_come_and_go_in_a_loop(monkeypatch):
         return seen
 
     assert_same(scenario)
+
+
+def test_hooks_of_values_are_called_in_replayed_calls(monkeypatch):
+    w, x, seen = leaf(4, 4), weft.randn(6, 4), []
+
+    @weft.compile
+    def step(x):
+        w.grad = None
+        hidden = x @ w
+        hidden.register_hook(lambda grad: seen.append(grad) or grad * 0.5)
+        loss = hidden.square().sum()
+        loss.backward()
+        return loss.detach()
+
+    assert departures(lambda: step(x), monkeypatch) == 0
+    assert len(seen) == 20
+
+
+def test_gradients_are_kept_in_replayed_calls(monkeypatch):
+    w, x = leaf(4, 4), weft.randn(6, 4)
+
+    @weft.compile
+    def step(x):
+        w.grad = None
+        hidden = x @ w
+        hidden.retain_grad()
+        loss = hidden.square().sum()
+        loss.backward()
+        return loss, hidden.grad
+
+    assert departures(lambda: step(x), monkeypatch) == 0
+
+
+def odd_calls(odd, retain=False, kept=False, inner=False):
+    """A scenario: hooks on two values of a call, which do something else (`odd`) in some calls."""
+
+    def scenario(compile):
+        w, v, x, seen = leaf(4, 4), leaf(4), weft.randn(6, 4), []
+
+        def step(x, k):
+            w.grad = v.grad = None
+            hidden = x @ w
+            upper = (hidden * v).tanh()
+            hidden.register_hook(lambda g: odd("hidden", k, g, hidden, upper, w, v, seen))
+            upper.register_hook(lambda g: odd("upper", k, g, hidden, upper, w, v, seen))
+            if retain:
+                hidden.retain_grad()
+            loss = upper.square().sum()
+            try:
+                loss.backward(retain_graph=True if inner else None)
+            except ZeroDivisionError:
+                seen.append("caught")
+            result = loss.detach() if kept is False else loss
+            return (result, hidden.grad * 1) if retain and hidden.grad is not None else result
+
+        f = compile(step)
+        for k in range(12):
+            seen += [error_of(f, x, k), w.grad, v.grad]
+        return seen
+
+    return scenario
+
+
+def _at(where, k, *calls):
+    return where == "hidden" and k in (calls or (6, 9))
+
+
+def _raises(where, k, g, *rest):
+    if _at(where, k):
+        raise ZeroDivisionError
+
+
+def _other_op(where, k, g, *rest):
+    return g.exp() if _at(where, k) else g * 0.5
+
+
+def _no_result(where, k, g, *rest):
+    return None if _at(where, k) else g * 0.5
+
+
+def _in_upper(where, k, g, *rest):
+    return g.sin() if where == "upper" and k in (6, 9) else g * 0.5
+
+
+def _reads(where, k, g, *rest):
+    rest[-1].append(g.sum().item())
+
+
+def _reads_at_times(where, k, g, *rest):
+    if _at(where, k):
+        rest[-1].append(g.sum().item())
+
+
+def _keeps(where, k, g, *rest):
+    rest[-1].append(g)
+
+
+def _looks(where, k, g, hidden, upper, w, v, seen):
+    seen += [hidden.shape, w.grad, v.grad, upper.grad_fn is None, g.requires_grad, weft.is_grad_enabled()]
+
+
+def _reads_value(where, k, g, hidden, upper, w, v, seen):
+    return g * hidden.detach() if where == "hidden" else None
+
+
+def _changes_parameter(where, k, g, hidden, upper, w, v, seen):
+    if _at(where, k):
+        with weft.no_grad():
+            w.mul_(0.5)
+
+
+def _always_changes_parameter(where, k, g, hidden, upper, w, v, seen):
+    if where == "hidden":
+        with weft.no_grad():
+            w.mul_(0.5)
+
+
+def _through_data(where, k, g, hidden, upper, w, v, seen):
+    if _at(where, k):
+        v.data.mul_(0.5)
+
+
+def _sets_gradient(where, k, g, hidden, upper, w, v, seen):
+    if _at(where, k):
+        w.grad = weft.ones(4, 4)
+
+
+def _another_hook(where, k, g, hidden, upper, w, v, seen):
+    if where == "upper" and k in (6, 9):
+        hidden.register_hook(lambda g: g * 3)
+
+
+def _hook_of_leaf(where, k, g, hidden, upper, w, v, seen):
+    if where == "upper" and k in (6, 9):
+        handle = w.register_hook(lambda g: (seen.append("leaf"), handle.remove(), g * 3)[-1])
+
+
+_inner = weft.compile(lambda g: g.tanh() * 2)
+
+
+def _calls_compiled(where, k, g, *rest):
+    return _inner(g) if where == "hidden" else None
+
+
+def _calls_compiled_at_times(where, k, g, *rest):
+    return _inner(g) if _at(where, k) else None
+
+
+def _backward_inside(where, k, g, hidden, upper, w, v, seen):
+    if _at(where, k):
+        with weft.enable_grad():
+            z = weft.ones(3, requires_grad=True)
+            (z * z).sum().backward()
+            seen.append(z.grad)
+
+
+def _changes_gradient(where, k, g, *rest):
+    if _at(where, k):
+        g.mul_(2)
+
+
+def _from_outside(where, k, g, *rest):
+    return weft.ones(6, 4) if _at(where, k) else None
+
+
+def _constant(where, k, g, *rest, value=weft.full((6, 4), 2.0)):  # noqa: B008
+    return value if where == "hidden" else None
+
+
+def _number(where, k, g, *rest):
+    return g * float(k)
+
+
+def _wrong(where, k, g, *rest):
+    return 3 if _at(where, k) else None
+
+
+ODD = [
+    _raises, _other_op, _no_result, _in_upper, _reads, _reads_at_times, _keeps, _looks, _reads_value,
+    _changes_parameter, _always_changes_parameter, _through_data, _sets_gradient, _another_hook, _hook_of_leaf,
+    _calls_compiled, _calls_compiled_at_times, _backward_inside, _changes_gradient, _from_outside, _constant, _number,
+    _wrong,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("how", [{}, {"retain": True}, {"kept": True}, {"inner": True, "kept": True}], ids=str)
+def test_what_hooks_do(odd, how):
+    assert_same(odd_calls(odd, **how))

@@ -147,6 +147,19 @@ leaf = _view(
     oracle="detach",
 )
 
+# The same, as what an autograd.Function called `name` has made of some inputs: its derivative is Python of the user.
+# inputs: numbers that a recorded call has given them.
+connect = _view(
+    "connect",
+    lambda old, **_: old,
+    lambda x, **_: x.view(),
+    (None,),
+    lambda old, strides, offset, **_: (strides, offset),
+    lambda: [Sample((samples.numbers(0, (2, 3)),), {"inputs": (), "name": "Function"})],
+    oracle=lambda torch, x, **_: x.detach(),
+    node_name=lambda operands, attributes: f"{attributes['name']}Backward",
+)
+
 # The same, and changes made through it do not count for the versions of others: what `x.data` is.
 data = _view(
     "data",

@@ -5,7 +5,6 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 """
 
 from bisect import insort
-from functools import partial
 from operator import attrgetter
 
 from ...compiler.ops.arithmetic import add
@@ -13,7 +12,7 @@ from ...compiler.ops.view import clone
 from ..state.modes import state, watching
 from ..state.references import is_held
 from .anomaly import run_checked
-from .frame_walks import Walking
+from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook
 
@@ -27,35 +26,38 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     """
     if wanted is not None:
         wanted = [node.inner_edge(index) for node, index in wanted]
-    captured = {} if wanted is None else {(id(node), index): None for node, index in wanted}
-    relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
-    before, around = state.grad_enabled, state.sweep
-    state.grad_enabled, state.sweep = create_graph, Sweep(roots, wanted, relevant, around)
-    try:
-        _sweep(roots, retain_graph, create_graph, None if wanted is None else captured, relevant, within is not None)
-        for callback in state.sweep.callbacks:
-            callback()
-    finally:
-        state.grad_enabled, state.sweep = before, around
-    if wanted is None:
-        return None
-    found = [captured[(id(node), index)] for node, index in wanted]
-    return found if create_graph else _apart(found, [cotangent for _, cotangent in roots])
+    sweep = Sweep(roots, wanted, within, retain_graph, create_graph)
+    for (node, index), cotangent in roots:
+        sweep.contribute(node, index, cotangent)
+    return sweep.run()
 
 
 class Sweep:
-    """A backward pass in flight: what hooks may ask about it. `around` is the pass in which it began."""
+    """A backward pass in flight.
 
-    __slots__ = ("roots", "wanted", "relevant", "around", "callbacks", "reachable", "calls")
+    pending: node -> what has arrived at each of its outputs. captured: what has arrived where the wanted edges lead.
+    relevant: ids of the nodes that run, None for all. walked: the frame's notes of the pass (frame_walks.py). `around`
+    is the pass in which it began.
+    """
 
-    def __init__(self, roots, wanted, relevant, around):
-        self.roots, self.wanted, self.relevant, self.around = roots, wanted, relevant, around
+    __slots__ = (
+        "roots", "wanted", "relevant", "is_inner", "retain_graph", "create_graph", "pending", "queue", "captured",
+        "walked", "around", "callbacks", "reachable", "calls",
+    )  # fmt: skip
+
+    def __init__(self, roots, wanted, within, retain_graph, create_graph):
+        self.roots, self.wanted, self.is_inner = roots, wanted, within is not None
+        self.captured = None if wanted is None else {(id(node), index): None for node, index in wanted}
+        self.relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
+        self.retain_graph, self.create_graph = retain_graph, create_graph
+        self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
         self.callbacks, self.reachable, self.calls = [], None, None
 
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
         if self.reachable is None:
-            self.reachable = {id(n) for n in _behind(self.roots)}
+            # Of a pass that is replayed (usual_walks.py) a function gives the roots.
+            self.reachable = {id(n) for n in _behind(self.roots() if callable(self.roots) else self.roots)}
         wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
         return id(node) in self.reachable and wanted
 
@@ -64,6 +66,128 @@ class Sweep:
         if self.calls is None:
             self.calls = [node for node in _behind(self.roots) if node.is_call]
         return any(node is not call and node.family is call.family for node in self.calls)
+
+    def run(self, begun=None):
+        """All that is left of the pass, after `begun` has gone on with a node that is being run. Returns the cotangents
+        of the wanted edges, if there are any."""
+        before, self.around = state.grad_enabled, state.sweep
+        state.grad_enabled, state.sweep = self.create_graph, self
+        try:
+            if begun is not None:
+                begun()
+            self._run_nodes()
+            for callback in self.callbacks:
+                callback()
+        finally:
+            state.grad_enabled, state.sweep = before, self.around
+        if self.wanted is None:
+            return None
+        found = [self.captured[(id(node), index)] for node, index in self.wanted]
+        return found if self.create_graph else _apart(found, [cotangent for _, cotangent in self.roots])
+
+    def _run_nodes(self):
+        frame, queue = state.frame, self.queue
+        self.walked = None if frame is None or frame.working else frame.walked
+        if self.captured is None and self.relevant is None and not self.create_graph and frame is None and not watching:
+            given = queue.waiting, queue.leaves, bool(self.retain_graph), self.take_one, self.add_up
+            _sweep_natively(self.pending, *given)
+        else:
+            sweep_in_python(self.pending, queue.waiting, queue.leaves, self.retain_graph, self.take_one, None)
+
+    def add_up(self, edge, cotangent):
+        self.contribute(*edge, cotangent)
+
+    def take_one(self):
+        """Run the next node."""
+        node = self.queue.take()
+        cotangents = self.pending.pop(node)
+        if self.walked is None:
+            self.go_on(node, self.arrive(node, cotangents))
+            return
+        self.walked.meet(self, node, cotangents)
+        cotangents = self.arrive(node, cotangents)
+        self.walked.leave(cotangents)
+        self.go_on(node, cotangents)
+
+    def arrive(self, node, cotangents):
+        """What users do with the cotangents of a node before it runs; at a leaf, all that is done."""
+        # Hooks of what an inner pass only leads to are called by the pass around it.
+        if (node.pre_hooks or node.retained) and not (self.is_inner and id(node) not in self.relevant):
+            cotangents = _before(node, cotangents)
+        if self.captured is None and isinstance(node, AccumulateGrad):
+            if node.pre_hooks:
+                cotangents = _with_hooks(node, cotangents, False)
+            accumulate(node, cotangents, self.create_graph)
+        return cotangents
+
+    def go_on(self, node, cotangents):
+        """Run a node that cotangents have arrived at, and pass on what it gives."""
+        if self.captured is not None:
+            for index, c in enumerate(cotangents):
+                if (id(node), index) in self.captured:
+                    self.captured[(id(node), index)] = c
+            if id(node) not in self.relevant:
+                return
+        if isinstance(node, AccumulateGrad):
+            return
+        if node.pre_hooks:
+            cotangents = _with_hooks(node, cotangents, False)
+        sums = self._sums_before(node) if node.summed else None
+        if node.is_python and self.walked is not None:
+            self.walked.meet_function(self, node, cotangents)
+            results = self.run_node(node, cotangents, sums)
+            self.walked.leave(results)
+            self.pass_on(node, results)
+            return
+        # No name for the results: what a name holds too, a leaf would have to copy.
+        self.pass_on(node, self.run_node(node, cotangents, sums))
+        if node.stands_for is not None:
+            self._go_on_in_nodes(node, cotangents, sums or {})
+
+    def run_node(self, node, cotangents, sums=None):
+        return _run_node(node, cotangents, sums, self.retain_graph, self.create_graph)
+
+    def _sums_before(self, node):
+        """What has arrived where a node goes on adding: {position of the edge: sum}. It is taken from there."""
+        sums = {}
+        for k in node.summed:
+            target, index = node.edges[k]
+            slots = self.pending.get(target)
+            if slots is not None and slots[index] is not None:
+                sums[k], slots[index] = slots[index], None
+        return sums
+
+    def _go_on_in_nodes(self, node, cotangents, sums):
+        """A node has not run, because others have taken its place meanwhile."""
+        relevant, captured = self.relevant, self.captured or {}
+        for k, arrived in sums.items():
+            self.contribute(*node.ends[k], arrived)
+        if relevant is not None:
+            for made in sorted(_behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
+                if any(e is not None and (id(e[0]) in relevant or (id(e[0]), e[1]) in captured) for e in made.edges):
+                    relevant.add(id(made))
+        for edge, cotangent in zip(node.stands_for, cotangents):
+            if cotangent is not None and (relevant is None or id(edge[0]) in relevant):
+                self.contribute(*edge, cotangent)
+
+    def pass_on(self, node, cotangents):
+        relevant, captured = self.relevant, self.captured
+        for edge, cotangent in zip(node.edges, cotangents or ()):
+            if edge is None or cotangent is None:
+                continue
+            if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
+                self.contribute(*edge, cotangent)
+
+    def contribute(self, node, index, cotangent):
+        if node.stands_for is not None:
+            node, index = node.stands_for[index]
+        slots = self.pending.get(node)
+        if slots is None:
+            slots = self.pending[node] = [None] * node.n_outputs
+            self.queue.add(node)
+        elif node.sequence == ACCUMULATE_SEQUENCE:
+            self.queue.put_last(node)
+        slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
 
 
 def queue_callback(function):
@@ -76,16 +200,12 @@ def queue_callback(function):
 def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
     """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
     because making cotangents is part of it."""
-    frame, enabled = state.frame, state.grad_enabled
+    frame = state.frame
     if frame is None or frame.working:
         return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
-    frame = frame.recorded()
     operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
-    n_inputs = None if inputs is None else len(inputs)
-    walking = Walking(frame, operands, (len(outputs), n_inputs, bool(retain_graph), bool(create_graph), enabled))
-    found = run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
-    frame.walks.append(walking.end(found or ()))
-    return found
+    walking = Walking(frame.recorded(), operands, flags_of(outputs, inputs, retain_graph, create_graph))
+    return walking.noted(lambda: run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted))
 
 
 def _apart(found, given):
@@ -97,19 +217,6 @@ def _apart(found, given):
         taken.add(id(cotangent))
         apart.append(cotangent)
     return apart
-
-
-def _sweep(roots, retain_graph, create_graph, captured, relevant, is_inner):
-    pending, queue = {}, Queue()
-    for (node, index), cotangent in roots:
-        _contribute(pending, queue, node, index, cotangent)
-    walked = None if state.frame is None or state.frame.working else state.frame.walked
-    take_one = partial(_take_one, pending, queue, walked, retain_graph, create_graph, captured, relevant, is_inner)
-    if captured is None and relevant is None and not create_graph and state.frame is None and not watching:
-        add_up = partial(_add_up, pending, queue)
-        _sweep_natively(pending, queue.waiting, queue.leaves, bool(retain_graph), take_one, add_up)
-    else:
-        sweep_in_python(pending, queue.waiting, queue.leaves, retain_graph, take_one, None)
 
 
 def sweep_in_python(pending, waiting, leaves, retain_graph, take_one, add_up):
@@ -125,69 +232,6 @@ def set_native_sweep(function):
     """What does the same, and runs nodes whose derivatives it knows by itself."""
     global _sweep_natively
     _sweep_natively = function
-
-
-def _add_up(pending, queue, edge, cotangent):
-    _contribute(pending, queue, *edge, cotangent)
-
-
-def _take_one(pending, queue, walked, retain_graph, create_graph, captured, relevant, is_inner):
-    """Run the next node. Hooks of what an inner pass only leads to are called by the pass around it."""
-    node = queue.take()
-    if walked is not None:
-        walked.append(node)
-    cotangents = pending.pop(node)
-    if (node.pre_hooks or node.retained) and not (is_inner and id(node) not in relevant):
-        cotangents = _before(node, cotangents)
-    if captured is not None:
-        for index, c in enumerate(cotangents):
-            if (id(node), index) in captured:
-                captured[(id(node), index)] = c
-        if id(node) not in relevant:
-            return
-    if node.pre_hooks:
-        cotangents = _with_hooks(node, cotangents, False)
-    if isinstance(node, AccumulateGrad):
-        if captured is None:
-            accumulate(node, cotangents, create_graph)
-        return
-    sums = _sums_before(pending, node) if node.summed else None
-    # No name for the results: what a name holds too, a leaf would have to copy.
-    _pass_on(pending, queue, node, _run_node(node, cotangents, sums, retain_graph, create_graph), relevant, captured)
-    if node.stands_for is not None:
-        _go_on_in_nodes(pending, queue, node, cotangents, sums or {}, relevant, captured or {})
-
-
-def _sums_before(pending, node):
-    """What has arrived where a node goes on adding: {position of the edge: sum}. It is taken from there."""
-    sums = {}
-    for k in node.summed:
-        target, index = node.edges[k]
-        slots = pending.get(target)
-        if slots is not None and slots[index] is not None:
-            sums[k], slots[index] = slots[index], None
-    return sums
-
-
-def _go_on_in_nodes(pending, queue, node, cotangents, sums, relevant, captured):
-    """A node has not run, because others have taken its place meanwhile."""
-    for k, arrived in sums.items():
-        _contribute(pending, queue, *node.ends[k], arrived)
-    if relevant is not None:
-        for made in sorted(_behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
-            if any(e is not None and (id(e[0]) in relevant or (id(e[0]), e[1]) in captured) for e in made.edges):
-                relevant.add(id(made))
-    for edge, cotangent in zip(node.stands_for, cotangents):
-        if cotangent is not None and (relevant is None or id(edge[0]) in relevant):
-            _contribute(pending, queue, *edge, cotangent)
-
-
-def _pass_on(pending, queue, node, cotangents, relevant, captured):
-    for edge, cotangent in zip(node.edges, cotangents or ()):
-        if edge is None or cotangent is None:
-            continue
-        if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
-            _contribute(pending, queue, *edge, cotangent)
 
 
 def _run_node(node, *given):
@@ -243,18 +287,6 @@ def _with_hooks(node, cotangents, of_tensors):
             if replaced is not None:
                 cotangents = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
     return cotangents
-
-
-def _contribute(pending, queue, node, index, cotangent):
-    if node.stands_for is not None:
-        node, index = node.stands_for[index]
-    slots = pending.get(node)
-    if slots is None:
-        slots = pending[node] = [None] * node.n_outputs
-        queue.add(node)
-    elif node.sequence == ACCUMULATE_SEQUENCE:
-        queue.put_last(node)
-    slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
 
 
 class Queue:

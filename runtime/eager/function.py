@@ -9,8 +9,9 @@ from types import FunctionType
 import numpy as np
 
 from ...compiler.autodiff import conform
+from ...compiler.ops.view import detach
 from ..state.modes import state, watching
-from ..state.tensor import Tensor, show, tensor_of
+from ..state.tensor import Tensor, _apply, show, tensor_of
 from .node import BaseNode, Saved, _check_version, edge_of, named, show_watchers
 from .rebase import check_rebase, rebase
 from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_history
@@ -95,13 +96,16 @@ def _kept(tensor, index):
             f"save_for_backward can only save variables, but argument is of type {type(tensor).__name__}; keep other "
             "values as attributes of ctx"
         )
-    return Saved(tensor) if index is None or not tensor._requires_grad else SavedOutput(tensor, index)
+    # What a call in flight has not computed is there as it is: the call lets go of its nodes when it ends.
+    is_alone = index is None or not tensor._requires_grad or (tensor._data is None and tensor._frame is not None)
+    return Saved(tensor) if is_alone else SavedOutput(tensor, index)
 
 
 class FunctionNode(BaseNode):
     """The node of one call of a Function."""
 
     __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs")
+    is_python = True
 
     def __new__(cls, function, context, inputs, outputs, edges):
         return object.__new__(named(cls, f"{function.__name__}Backward"))
@@ -156,6 +160,10 @@ class FunctionNode(BaseNode):
                 f"expected shape compatible with {shape}"
             )
         return conform(gradient, shape, dtype)
+
+    @property
+    def is_freed(self):
+        return self.context._saved is None
 
     def release(self):
         if self.context._saved:
@@ -300,7 +308,12 @@ def _check_dirty(context, args, outputs):
 
 def _connected(cls, context, args, outputs):
     if state.frame is not None:
-        state.frame.note("a custom autograd.Function: its backward is Python and runs on every call")
+        found = _connected_in_call(state.frame, cls, context, args, outputs)
+        if found is not None:
+            return found
+        state.frame.note(
+            "a custom autograd.Function that changes its inputs, or returns what it has not computed itself"
+        )
     outputs = tuple(_fresh(x, args, context._dirty) for x in outputs)
     edges = tuple(edge_of(x) if isinstance(x, Tensor) and x.requires_grad else None for x in args)
     node = FunctionNode(cls, context, args, outputs, edges)
@@ -318,6 +331,27 @@ def _connected(cls, context, args, outputs):
     context._save(node, outputs)
     if watching:
         show_watchers(node, outputs)
+    return outputs
+
+
+def _connected_in_call(frame, cls, context, args, outputs):
+    """The outputs, as values of the call that have a history; None if they have to leave it."""
+    if context._dirty or watching or frame.working:
+        return None
+    outputs = tuple([_apply(detach, (x,), {}) if any(x is a for a in args) else x for x in outputs])
+    given = [(k, x) for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.dtype.is_differentiable]
+    given = [(k, x) for k, x in given if not any(x is y for y in context._non_differentiable)]
+    needed = [isinstance(x, Tensor) and x.requires_grad for x in args]
+    inputs = [x for x, needs in zip(args, needed) if needs]
+    node = FunctionNode(cls, context, args, outputs, tuple([needs or None for needs in needed]))
+    if not frame.connect_again(node, given, inputs, cls.__name__):
+        frame = frame.recorded()
+        if not frame.may_connect([x for _, x in given]):
+            return None
+        node.edges = tuple([edge_of(x) if needs else None for x, needs in zip(args, needed)])
+        if not frame.connect_outputs(node, given, inputs, cls.__name__):
+            return None
+    context._save(node, outputs)
     return outputs
 
 

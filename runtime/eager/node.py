@@ -37,6 +37,8 @@ class BaseNode:
     __slots__ = ("edges", "sequence", "hooks", "pre_hooks", "retained", "__weakref__")
     n_outputs = 1
     is_call = False  # whether it stands for a compiled call
+    is_python = False  # whether running it runs Python of the user
+    is_freed = False  # whether it has dropped what it had saved
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
     stands_for = None  # edges of the nodes that have taken its place (closed_nodes.py)
 
@@ -84,6 +86,12 @@ class BaseNode:
         if self.pre_hooks is None:
             self.pre_hooks = {}
         return Handle(self.pre_hooks, TensorHook(index, hook))
+
+    def retain(self, index, tensor):
+        """The gradient of output `index` is kept as the .grad of this tensor."""
+        if self.retained is None:
+            self.retained = {}
+        self.retained[index] = _weak_reference(tensor)
 
     def __repr__(self):
         return f"<{self.name()} object at {hex(id(self))}>"
@@ -206,6 +214,10 @@ class Node(BaseNode):
             alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
             return alias
         return tensor
+
+    @property
+    def is_freed(self):
+        return self.released
 
     @property
     def has_saved(self):

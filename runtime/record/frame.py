@@ -29,10 +29,11 @@ from . import (
     frame_views,
 )
 from .closed import FreedNode
+from .frame_functions import Connects
 from .onlooker import Watched, door
 
 
-class Frame(Watched):
+class Frame(Connects, Watched):
     """The state of one call. See the module's docstring; frame_autograd.py holds its backward."""
 
     def __init__(self, recording):
@@ -41,9 +42,8 @@ class Frame(Watched):
         self.working = True  # until the call has begun
         self.default_dtype = recording.default_dtype
         self.step = recording.root
-        self.tensors = []
+        self.tensors, self.numbers = [], []
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
-        self.numbers = []
         self.bound = {}  # id of a tensor from outside -> its number
         self.entered = []  # (number, tensor, version of its memory) of the tensors from outside
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
@@ -58,21 +58,21 @@ class Frame(Watched):
         self.rewritten = False  # whether memory was changed while values with another version showed it too
         self.overwritten = set()
         self.freed = set()  # steps whose saved values a backward has freed
-        self.nodes = {}
+        self.nodes, self.places = {}, {}  # number of a value -> its node; which output it is, where there are several
         self.hooked = False  # whether gradients must pass through nodes
         self.n_with_nodes = 0  # how many steps have their node, if they need one
         self.n_unusual_updates = 0
         self.only_update = None  # the update that made all pending changes in place, if one did
         self.changed_singly = False  # whether any tensor was changed in place outside such updates
         self.changed_eagerly = False  # whether any was in the middle of the call, which no step says
-        self.flushed = 0
-        self.first_pending = 0
+        self.flushed = self.first_pending = 0
         self.lasting = ()  # (number, tensor) of what a call like this one may meet again
         self.confirmed = None  # what calls like this one are expected to meet (usual_learning.py)
         self.updates = {}  # step -> its UsualUpdate
-        self.walked = None  # the nodes that the backward pass going on has run (frame_walks.py)
+        self.walked = None  # what is noted of the backward pass going on (frame_walks.py)
         self.walks = []  # the passes that were done, None for one that cannot be said
         self.uses_hooks = self.has_nodes_out = False  # the line where a hook was set; whether results have own nodes
+        self.hooked_values = set()  # numbers of the values that users have set hooks on
         self.flushes = []  # where values were read before the end (recording.Flush)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what was computed at the end

@@ -10,6 +10,14 @@ class NothingAgain:
         """function(*args), which may be taken as a whole (frame_spans.py)."""
         return function(*args)
 
+    def connect_again(self, node, outputs, inputs, name):
+        """Whether the outputs of a Function of this name go on as values with a history here too, and do."""
+        return False
+
+    def hook_again(self, tensor):
+        """What hooks of a value are to be registered with, if it had some in the call before."""
+        return None
+
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """Whether backward() of these outputs is the one expected here, and has been done."""
         return False

@@ -10,9 +10,10 @@ from collections import Counter
 
 from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
+from ...compiler.ops.view import connect
 from ..eager import engine
 from ..eager.gate import apply_inplace
-from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, needs_of, shown
+from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, needs_of, next_sequence, shown
 from ..eager.node import edge_of as edge_of_tensor
 from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from ..state.modes import state
@@ -38,6 +39,8 @@ def is_op(step):
 
 def flows(frame, step):
     """Numbers of the operands that gradients flow to."""
+    if step.op is connect:
+        return list(step.attributes["inputs"])
     return [k for i, k in enumerate(step.operands) if k >= 0 and frame.metas[k].requires_grad and has_rule(step.op, i)]
 
 
@@ -127,7 +130,10 @@ def make_nodes(frame):
     frame.hooked = True
     for index in range(frame.n_with_nodes, len(frame.steps)):
         step = frame.steps[index]
-        if is_op(step) and frame.metas[step.first].history:
+        if step.op is connect:
+            # There is one; it has its place in the order now.
+            frame.nodes[step.first].sequence = next_sequence()
+        elif is_op(step) and frame.metas[step.first].history:
             frame.nodes[step.first] = _make_node(frame, index, step)
     frame.n_with_nodes = len(frame.steps)
 
@@ -138,7 +144,7 @@ def _make_node(frame, index, step):
     operands, edges = [], []
     for k in step.operands:
         operands.append(next(numbers) if k < 0 else _holder(frame, k))
-        edges.append(_edge(frame, k) if k in wanted else None)
+        edges.append(edge_to(frame, k) if k in wanted else None)
     node = Node(step.op, step.attributes, operands, _holder(frame, step.first), tuple(edges))
     if index in frame.freed:
         node.release()
@@ -158,16 +164,16 @@ def _holder(frame, vid):
     return tensor
 
 
-def _edge(frame, vid):
+def edge_to(frame, vid):
     if frame.metas[vid].history:
-        return (frame.nodes[vid], 0)
+        return (frame.nodes[vid], frame.places.get(vid, 0))
     return frame.edge_out(vid)
 
 
 def edge_of(frame, tensor):
     if frame.closed:
         return _closed_node(frame).edge_for(tensor._vid)
-    return (node_for(frame, tensor._vid), 0)
+    return (node_for(frame, tensor._vid), frame.places.get(tensor._vid, 0))
 
 
 def _closed_node(frame):
@@ -253,6 +259,7 @@ def use_nodes(frame, tensor):
         _closed_node(frame).use_nodes(tensor)
         return
     frame.hooked, frame.uses_hooks = True, user_line()
+    frame.hooked_values.add(tensor._vid)
     if frame.metas[tensor._vid].history:
         tensor._node = node_for(frame, tensor._vid)
 

@@ -12,7 +12,7 @@ from ..state.references import held, is_held
 from ..state.tensor import Tensor
 from . import frame_autograd
 from .frame_leaves import drop_gradients, made_leaves
-from .frame_views import references_at_end
+from .frame_views import references_at_end, references_by_nodes
 
 
 def what_is_needed(frame, closing):
@@ -22,10 +22,10 @@ def what_is_needed(frame, closing):
     if closing:
         if frame.roots:
             _drop_unused_views(frame)
-        drop_gradients(tensors, made_leaves(frame.step))
+        drop_gradients(tensors, (*made_leaves(frame.step), *frame.hooked_values))
     for vid in _held_and_pending(frame):
         (views if vid in frame.roots else live).append(vid)
-    frame.held = (*live, *views)
+    frame.held = _held_by_others(frame, (*live, *views))
     differentiable = [v for v in [*live, *views] if tensors[v]._meta.history and tensors[v]._node is None]
     if closing and frame.flushed:
         differentiable += _left_over(frame)
@@ -59,6 +59,14 @@ def _held_and_pending(frame):
     tensors, homes = frame.tensors, frame.homes
     found = held(tensors, _computed(frame))
     return [v for v in found if tensors[v] is not None and tensors[v]._data is None and id(tensors[v]) not in homes]
+
+
+def _held_by_others(frame, vids):
+    """Those of the values that not only the call's own nodes hold: a replayed call makes none."""
+    if not frame.nodes:
+        return vids
+    known = references_by_nodes(frame)
+    return tuple([v for v in vids if is_held(frame.tensors, v, known[v])])
 
 
 def _drop_unused_views(frame):

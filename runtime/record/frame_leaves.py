@@ -79,7 +79,7 @@ def are_reached(frame):
 
 
 def drop_gradients(tensors, numbers):
-    """Gradients of leaves that nobody holds are nobody's."""
+    """Gradients of leaves, or kept of values, that nobody holds are nobody's."""
     for vid in numbers:
-        if not is_held(tensors, vid):
+        if tensors[vid] is not None and not is_held(tensors, vid):
             tensors[vid]._grad = None

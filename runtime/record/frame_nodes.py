@@ -1,11 +1,10 @@
 """The end of a call in which gradients passed through nodes: its results get theirs, or all of them go.
 
-Nodes are needed where the user has seen one (hooks), or where they do what steps do not say. Else the steps say all:
-the results are differentiated by a program, as those of any call.
+Nodes are needed where the user has set hooks that may still be called, or where they do what steps do not say. Else
+the steps say all: the results are differentiated by a program, as those of any call.
 """
 
-from ..eager.node import Node
-from .frame_autograd import make_nodes, node_for
+from .frame_autograd import make_nodes, node_for, reach
 from .frame_leaves import are_reached
 from .frame_views import has_history, is_held_outside, is_history_alive, references_at_end
 
@@ -17,7 +16,7 @@ def end_nodes(frame):
         if not (frame.rewritten and is_history_alive(frame) or are_reached(frame)):
             return False
         make_nodes(frame)
-    if frame.uses_hooks or frame.noted or not frame.walks or None in frame.walks or are_reached(frame):
+    if frame.noted or not frame.walks or None in frame.walks or are_reached(frame) or _are_hooks_alive(frame):
         return hand_out_nodes(frame)
     for walk in frame.walks:
         frame.freed.update(walk.freed)
@@ -28,18 +27,30 @@ def end_nodes(frame):
     return False
 
 
+def _are_hooks_alive(frame):
+    """Whether somebody holds a value with hooks, or one whose backward may still come to some."""
+    if not frame.hooked_values:
+        return False
+    inside, freed = references_at_end(frame), frame.freed.union(*(walk.freed for walk in frame.walks))
+    for vid in range(len(frame.tensors)):
+        may_be_called = has_history(frame, vid) and is_held_outside(frame, vid, inside)
+        if may_be_called and (vid in frame.hooked_values or freed.isdisjoint(reach(frame, [vid])[0])):
+            return True
+    return False
+
+
 def hand_out_nodes(frame):
     """Results that somebody holds get real nodes, with all that these lead to; other nodes go, with what they have
     saved. Whether there are such results."""
     inside = references_at_end(frame)
     held = [v for v in range(len(frame.tensors)) if has_history(frame, v) and is_held_outside(frame, v, inside)]
     stack = [frame.tensors[v]._node or node_for(frame, v) for v in held]
-    reached = set()
+    reached, own = set(), set(frame.nodes.values())
     while stack:
         node = stack.pop()
         if node not in reached:
             reached.add(node)
-            stack += [edge[0] for edge in node.edges if edge is not None and isinstance(edge[0], Node)]
+            stack += [edge[0] for edge in node.edges if edge is not None and edge[0] in own]
     frame.nodes = {vid: node for vid, node in frame.nodes.items() if node in reached}
     for vid, tensor in enumerate(frame.tensors):
         if tensor is not None and tensor._frame is frame and has_history(frame, vid):

@@ -136,8 +136,9 @@ def is_held_outside(frame, vid, by_nodes):
 
 
 def references_by_nodes(frame):
-    """number of a value -> how many of the call's own autograd nodes have saved its tensor."""
-    saved = [s for node in frame.nodes.values() for s in (*node.operands, node.out) if isinstance(s, Saved)]
+    """number of a value -> how many of the call's own autograd nodes have saved its tensor (a Function's aside)."""
+    nodes = [node for node in frame.nodes.values() if not node.is_python]
+    saved = [s for node in nodes for s in (*node.operands, node.out) if isinstance(s, Saved)]
     return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
 
 

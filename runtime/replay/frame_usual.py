@@ -15,11 +15,9 @@ from itertools import count
 from operator import is_, itemgetter
 
 from ..eager.gate import meta_of
-from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from ..record import frame_inputs, frame_through
-from ..record.frame_autograd import accumulate
 from ..record.frame_run import run
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed, is_exposed
@@ -34,18 +32,20 @@ from .usual_calls import EndedCall, OutsideBackward, is_result
 from .usual_depart import recorded_so_far
 from .usual_end import Ending, picker
 from .usual_entries import End
+from .usual_functions import ConnectsAgain
+from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
-from .usual_walks import WalkAgain, flags_of
+from .usual_walks import GoesBack, WalkAgain
 
 NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
+class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -87,7 +87,10 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self.leaves = [change.new for change in self.changes if change.is_leaf]
+        self.hookable, self.hooked = frame.hooked_values - frame.places.keys(), {}  # numbers; number -> HookedValue
+        self.functions, self.has_nodes = {}, bool(frame.hooked_values)
+        self.leaves = [*(change.new for change in self.changes if change.is_leaf), *self.hookable]
+        self.walking = self.waiting = None  # (a WalkAgain, its meeting), in a backward pass; the cotangents elsewhere
         read = {vid for segment in self.segments for vid in segment.made}
         given = alive.union(read, (change.old for change in self.changes if change.op is None))
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
@@ -120,7 +123,10 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients", self.outside),
             ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
-            ("a leaf is made in the call", self.leaves),
+            (
+                "a leaf is made in the call, or a value of it has hooks or is made by a Function",
+                self.leaves or self.has_nodes,
+            ),
         )
 
     def _use_native_methods(self):
@@ -343,73 +349,6 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
         del numbers[n:]
         return False
 
-    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
-        """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
-        found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
-        if found is None:
-            return False
-        for leaf, gradient in found:
-            # The frame is another one from the first that is not like last time. Hooks of leaves may be called.
-            accumulate(state.frame, leaf, gradient, None if leaf._accumulator is None else edge_of(leaf))
-        return True
-
-    @at_work
-    def _take_backward(self, outputs, gradients, retain_graph, create_graph, inputs):
-        """(leaf, gradient) pairs of a backward that is the one expected here; else None."""
-        entry = self.entries[self.position.value]
-        if entry.walk is not None:
-            found = self._walk_again(entry.walk, outputs, gradients, inputs, retain_graph, create_graph)
-            return None if found is None else ()
-        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
-            return None
-        if entry.grad_enabled is not state.grad_enabled:
-            return None
-        operands = outputs + (gradients or (None,) * len(outputs))
-        if has_exposed(operands):
-            return None
-        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
-            return None
-        tensors = self.tensors
-        for x, number in zip(operands, entry.operands):
-            if x is not (tensors[number] if number >= 0 else None):
-                return None
-        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
-        self.position.value += 1
-        return [(leaf, tensors[vid]) for leaf, vid in zip(leaves, entry.numbers)]
-
-    @at_work
-    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
-        """What autograd.grad returns, if it is the one expected here; else None."""
-        entry = self.entries[self.position.value]
-        if entry.walk is not None:
-            return self._walk_again(entry.walk, outputs, cotangents, inputs, retain_graph, create_graph)
-        operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
-        if (
-            not has_exposed(operands)
-            and entry.op is GRADIENTS
-            and entry.attributes[0] == len(outputs)
-            and entry.attributes[1] is retain_graph
-            and not create_graph
-            and entry.grad_enabled is state.grad_enabled
-            and len(operands) == len(entry.operands)
-            and (not entry.fresh or self._enter_fresh(entry, operands))
-            and all(x is (self.tensors[k] if k >= 0 else None) for x, k in zip(operands, entry.operands))
-            and not any(x._accumulator is not None and x._accumulator() is not None for x in inputs)
-        ):
-            self.position.value += 1
-            return [self.tensors[vid] for vid in entry.numbers]
-        return None
-
-    def _walk_again(self, walk, outputs, cotangents, inputs, retain_graph, create_graph):
-        """The results of a backward pass through nodes, if it is the one expected here; else None."""
-        operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
-        if not walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)):
-            return None
-        self.changing = True
-        found = walk.take(self)
-        self.changing = False
-        return found
-
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         if self.working:
             return None
@@ -468,7 +407,7 @@ class UsualFrame(Ending, MakesLeaves, ShowsWhole, UsualBooks):
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
-                if continue_elsewhere(self) is None:
+                if self.hooked or self.functions or self.walking or continue_elsewhere(self) is None:
                     frame = recorded_so_far(self)
                     native.deactivate()
                     self.leave_to(frame)

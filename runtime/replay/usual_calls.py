@@ -32,6 +32,7 @@ class EndedCall:
 
     def __init__(self, usual):
         self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
+        self.freed = [k for again in usual.walks for k in again.walk.freed]
         arguments = enumerate(usual.tensors[: usual.n_tensors])
         self.leaves = [(vid, t, 0) for vid, t in arguments if t is not None and t._requires_grad]
 
@@ -39,6 +40,7 @@ class EndedCall:
         frame = Frame(self.recording)
         frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
         frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
+        frame.freed.update(self.freed)
         frame.closed = frame.ends_freed = True
         tensor._frame = frame
         return frame

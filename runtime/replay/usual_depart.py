@@ -5,6 +5,7 @@ from ..record import frame_inputs
 from ..record.frame import Frame
 from ..state.modes import state
 from ..state.tensor import pending_tensor
+from .usual_hooks import move_hooks
 from .usual_inplace import pass_expected
 
 
@@ -26,6 +27,7 @@ def recorded_so_far(call):
             frame.hooked = True
             frame.freed.update(again.walk.freed)
             frame.walks.append(again.walk)
+    move_hooks(call, frame)
     return frame
 
 

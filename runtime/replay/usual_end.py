@@ -43,7 +43,7 @@ class Ending:
                     if self.tensors[vid] is not None:
                         # None of those that get their number in the call, if it has ended before.
                         self.tensors[vid]._base = None
-                drop_gradients(self.tensors, self.leaves)
+                self._drop_gradients()
                 ended = self._new_end()
                 self.given = [self.tensors[vid] for vid in self.needed.live]
                 done = self.landed = self._run(ended)
@@ -61,6 +61,12 @@ class Ending:
             raise
         self.flight, self.working = None, done
         return done
+
+    def _drop_gradients(self):
+        """Let go of what only the call holds: hooks, and gradients of values that nobody holds."""
+        self.hooked.clear()
+        self.functions.clear()
+        drop_gradients(self.tensors, self.leaves)
 
     def _hand_out_views(self, ended):
         self._given_views.fill(self)
@@ -114,7 +120,7 @@ class Ending:
 
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
-        drop_gradients(self.tensors, self.leaves)
+        self._drop_gradients()
         self.given = [self.tensors[vid] for vid in self.needed.live]
         return self._new_end()
 
@@ -187,7 +193,8 @@ class Ending:
         self.outputs.clear()
         self.written, self.given, self.flight = (), None, None
         self.arrays.clear()
-        self.copies.clear()
+        for books in (self.copies, self.hooked, self.functions):
+            books.clear()
         self.owners, self.n_flushed, self.tried = (), 0, ()
 
     def _finish(self):

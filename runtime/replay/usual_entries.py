@@ -2,8 +2,9 @@
 
 from operator import is_
 
-from ...compiler.ops.view import leaf
+from ...compiler.ops.view import connect, leaf
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from .usual_functions import Connected
 from .usual_inplace import Change
 from .usual_leaves import NewLeaf
 from .usual_through import Shown
@@ -72,7 +73,7 @@ def entries_of(frame):
             if step.first not in expected:
                 fresh.append((step.first, step.attributes))
             continue
-        if step.op is leaf:
+        if step.op is leaf or step.op is connect:
             entry = _new_leaf(frame, step, fresh)
         elif entries and entries[-1].change is not None and _shows_again(entries[-1].step, step):
             entry = Entry(step, (), step.operands[0])
@@ -128,7 +129,7 @@ def _new_leaf(frame, step, fresh):
     if fresh:
         raise NotReplayed("a tensor from outside came in and was not used", step.line)
     entry = Entry(step, (), frame.roots.get(step.first))
-    entry.numbers, entry.change = (), NewLeaf(frame, step)
+    entry.numbers, entry.change = (), (NewLeaf if step.op is leaf else Connected)(frame, step)
     return entry
 
 

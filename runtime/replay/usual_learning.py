@@ -96,9 +96,9 @@ def _reason_against(frame):
 _CONDITIONS = (
     ("the call failed", lambda frame: frame.failed),
     ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
-    ("gradients pass through nodes, because of hooks", lambda frame: frame.uses_hooks or None in frame.walks),
+    ("gradients pass through nodes, in a way that steps do not say", lambda frame: None in frame.walks),
     (
-        "gradients pass through nodes, and a result requires gradients",
+        "gradients pass through nodes, and a result has some of them: it requires gradients or has hooks",
         lambda frame: frame.hooked and frame.has_nodes_out,
     ),
     ("gradients pass through nodes", lambda frame: frame.hooked and not frame.walks),

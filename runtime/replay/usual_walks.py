@@ -1,25 +1,44 @@
-"""Backward passes of a usual call that a recorded call did node by node (frame_walks.py): taken as a whole."""
+"""Backward passes of a usual call: those that are one entry, and those that a recorded call did node by node
+(frame_walks.py), of which all between two meetings with Python of the user is taken as a whole."""
 
+from ..eager import engine
+from ..eager.frame_walks import Kind, flags_of
+from ..eager.node import AccumulateGrad, edge_of
+from ..programs.recording import BACKWARD, GRADIENTS
+from ..record.frame_autograd import accumulate
 from ..state.attributes import same
+from ..state.exposure import has_exposed
 from ..state.modes import state
+from .usual_books import at_work
 from .usual_entries import NotReplayed
+from .usual_hooks import go_on_in_frame
 
 
 class WalkAgain:
     """A pass that begins at an entry. end: the position after it. before: the run-time numbers met until then, which
-    those that the pass itself adds may depend on."""
+    those that the pass itself adds may depend on. pieces: of what lies between meetings, (the position after it, the
+    numbers it adds, (view, base) numbers); ends: the positions after the meetings; waiting: numbers of the cotangents
+    that have arrived at other nodes then."""
 
-    __slots__ = ("walk", "end", "before", "added", "views")
+    __slots__ = ("walk", "end", "before", "pieces", "ends", "waiting")
 
     def __init__(self, frame, entries, walk):
-        position, self.end = (sum(e.step.depth <= depth for e in entries) for depth in (walk.depth, walk.end))
-        within = entries[position : self.end]
-        if not within or any(entry.fresh or entry.change or entry.update for entry in within):
-            raise NotReplayed("a backward through nodes is not only ops", frame.step.line)
         first, last = walk.n_numbers
-        self.walk, self.before, self.added = walk, frame.numbers[:first], frame.numbers[first:last]
-        self.views = [(entry.vid, entry.root) for entry in within if entry.root is not None]
-        within[0].walk = self
+        self.walk, self.before = walk, frame.numbers[:first]
+        begin, self.pieces, self.ends = _position(entries, walk.depth), [], []
+        position, number = begin, first
+        for meeting in (*walk.meetings, None):
+            depth, n_numbers = (walk.end, last) if meeting is None else meeting.begin
+            end = _position(entries, depth)
+            self.pieces.append((end, frame.numbers[number:n_numbers], _views(entries[position:end], frame.step.line)))
+            if meeting is not None:
+                position, number = _position(entries, meeting.end[0]), meeting.end[1]
+                self.ends.append((position, number))
+        self.end = end
+        self.waiting = [_waiting(meeting) for meeting in walk.meetings]
+        if begin == end:
+            raise NotReplayed("a backward through nodes computes nothing", frame.step.line)
+        entries[begin].walk = self
 
     def begins(self, call, operands, flags):
         """Whether a pass that begins with these is this one."""
@@ -28,32 +47,189 @@ class WalkAgain:
             return False
         if any(x is not (tensors[k] if k >= 0 else None) for x, k in zip(operands, numbers)):
             return False
-        leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
-        inputs = [x for x in operands if x is not None]
-        if any(leaf._grad is not None for leaf in leaves) or any(map(_may_be_watched, (*leaves, *inputs))):
-            return False
+        if not self.walk.meetings:
+            leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
+            inputs = [x for x in operands if x is not None]
+            if any(leaf._grad is not None for leaf in leaves) or any(map(_may_be_watched, (*leaves, *inputs))):
+                return False
         return len(call.numbers) == len(self.before) and all(map(same, call.numbers, self.before))
 
-    def take(self, call):
-        """All that the pass does. Returns its results."""
-        tensors = call.tensors
-        call.numbers += self.added
-        for view, root in self.views:
-            tensors[view]._base = tensors[root]
-        leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
+    def give_gradients(self, call):
+        """All leaves get their first one."""
+        leaves = [call.tensors[leaf] for leaf, _ in self.walk.leaves]
         for leaf, (_, gradient) in zip(leaves, self.walk.leaves):
-            leaf._grad = tensors[gradient]
+            leaf._grad = call.tensors[gradient]
         before = [leaf for leaf in leaves if leaf._frame is not call]
         call.changed_gradients.append((before, [None] * len(before)))
-        call.position.value = self.end
-        return [tensors[k] if k >= 0 else None for k in self.walk.results]
+
+    def results(self, call):
+        return [call.tensors[k] if k >= 0 else None for k in self.walk.results]
 
 
-def flags_of(outputs, inputs, retain_graph, create_graph):
-    n_inputs = None if inputs is None else len(inputs)
-    return len(outputs), n_inputs, bool(retain_graph), bool(create_graph), state.grad_enabled
+def _waiting(meeting):
+    arrived = [n for _, _, numbers in meeting.pending for n in numbers]
+    return tuple([n for n in (*arrived, *meeting.captured) if n >= 0])
+
+
+def _position(entries, depth):
+    return sum(entry.step.depth <= depth for entry in entries)
+
+
+def _views(entries, line):
+    """(view, base) numbers of what a piece of a pass makes."""
+    if any(entry.fresh or entry.change or entry.update for entry in entries):
+        raise NotReplayed("a backward through nodes is not only ops", line)
+    return [(entry.vid, entry.root) for entry in entries if entry.root is not None]
 
 
 def _may_be_watched(tensor):
     accumulator = tensor._accumulator and tensor._accumulator()
     return accumulator is not None and bool(accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
+
+
+class GoesBack:
+    """The part of a UsualFrame that does backward passes."""
+
+    def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
+        walk = self._walk_here(outputs, gradients, inputs, retain_graph, create_graph)
+        if walk is not None:
+            self._walk_again(walk, outputs, gradients, inputs)
+            return True
+        found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
+        if found is None:
+            return False
+        for leaf, gradient in found:
+            # The frame is another one from the first that is not like last time. Hooks of leaves may be called.
+            accumulate(state.frame, leaf, gradient, None if leaf._accumulator is None else edge_of(leaf))
+        return True
+
+    @at_work
+    def _take_backward(self, outputs, gradients, retain_graph, create_graph, inputs):
+        """(leaf, gradient) pairs of a backward that is the one expected here; else None."""
+        entry = self.entries[self.position.value]
+        if entry.op is not BACKWARD or create_graph or inputs is not None or entry.attributes[1] is not retain_graph:
+            return None
+        if entry.grad_enabled is not state.grad_enabled:
+            return None
+        operands = outputs + (gradients or (None,) * len(outputs))
+        if has_exposed(operands):
+            return None
+        if len(operands) != len(entry.operands) or (entry.fresh and not self._enter_fresh(entry, operands)):
+            return None
+        tensors = self.tensors
+        for x, number in zip(operands, entry.operands):
+            if x is not (tensors[number] if number >= 0 else None):
+                return None
+        leaves = [tensors[vid] for vid in entry.step.detail.wanted]
+        self.position.value += 1
+        return [(leaf, tensors[vid]) for leaf, vid in zip(leaves, entry.numbers)]
+
+    def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """What autograd.grad returns, if it is the one expected here; else None."""
+        walk = self._walk_here(outputs, cotangents, inputs, retain_graph, create_graph)
+        if walk is not None:
+            return self._walk_again(walk, outputs, cotangents, inputs)
+        return self._take_gradients(outputs, cotangents, inputs, retain_graph, create_graph)
+
+    @at_work
+    def _take_gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        entry = self.entries[self.position.value]
+        operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
+        if (
+            not has_exposed(operands)
+            and entry.op is GRADIENTS
+            and entry.attributes[0] == len(outputs)
+            and entry.attributes[1] is retain_graph
+            and not create_graph
+            and entry.grad_enabled is state.grad_enabled
+            and len(operands) == len(entry.operands)
+            and (not entry.fresh or self._enter_fresh(entry, operands))
+            and all(x is (self.tensors[k] if k >= 0 else None) for x, k in zip(operands, entry.operands))
+            and not any(x._accumulator is not None and x._accumulator() is not None for x in inputs)
+        ):
+            self.position.value += 1
+            return [self.tensors[vid] for vid in entry.numbers]
+        return None
+
+    @at_work
+    def _walk_here(self, outputs, cotangents, inputs, retain_graph, create_graph):
+        """The backward pass through nodes that is expected here, if it is this one."""
+        walk = self.entries[self.position.value].walk
+        if walk is None:
+            return None
+        operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
+        return walk if walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)) else None
+
+    def _walk_again(self, walk, outputs, cotangents, inputs):
+        """The results of a backward pass through nodes, which has been done."""
+        if not walk.walk.meetings:
+            self._pass_over(walk, 0)
+            return walk.results(self)
+        sweep = engine.Sweep(lambda: [(edge_of(x), None) for x in outputs], None, None, *walk.walk.flags[2:4])
+        sweep.captured = None if inputs is None else {}
+        before, sweep.around = state.grad_enabled, state.sweep
+        state.grad_enabled, state.sweep = sweep.create_graph, sweep
+        try:
+            stopped = self._walk_to_an_end(walk, sweep)
+        finally:
+            state.grad_enabled, state.sweep = before, sweep.around
+        if stopped is None:
+            for callback in sweep.callbacks:
+                callback()
+            return walk.results(self)
+        return go_on_in_frame(self, walk, sweep, *stopped, outputs, inputs)
+
+    def _walk_to_an_end(self, walk, sweep):
+        """(the meeting at which the pass went another way, the cotangents it left), or None."""
+        for k, meeting in enumerate(walk.walk.meetings):
+            self._pass_over(walk, k)
+            self.walking = walk, k
+            # What waits is held by whoever walks, if users read values meanwhile.
+            self.waiting = [self.tensors[n] for n in walk.waiting[k]]
+            node, do = self._node_at(meeting), sweep.run_node if meeting.kind is Kind.FUNCTION else sweep.arrive
+            try:
+                left = do(node, [self.tensors[n] if n >= 0 else None for n in meeting.given])
+            except BaseException:
+                self._walk_failed()
+                raise
+            if not self._is_as_usual(meeting, walk.ends[k], left):
+                return k, left
+            self.walking = self.waiting = None
+        self._pass_over(walk, len(walk.walk.meetings))
+        return None
+
+    def _node_at(self, meeting):
+        if meeting.kind is Kind.FUNCTION:
+            return self.functions[meeting.number][0]
+        if meeting.kind is Kind.VALUE:
+            return self.hooked[meeting.number]
+        leaf = self.tensors[meeting.number]
+        # Not the leaf's own, if it has none: making that would be a door of this frame.
+        return AccumulateGrad(leaf) if leaf._accumulator is None else edge_of(leaf)[0]
+
+    def _is_as_usual(self, meeting, end, left):
+        if self.departed.value or (self.position.value, len(self.numbers)) != end or len(left) != len(meeting.left):
+            return False
+        return all(x is (self.tensors[n] if n >= 0 else None) for x, n in zip(left, meeting.left))
+
+    def _walk_failed(self):
+        """A hook has raised. The call may go on, but nobody needs to know the way."""
+        if not self.working:
+            self.depart()
+            frame = self.ended_by()
+            frame.walked = self.walking = None
+            frame.walks.append(None)
+
+    @at_work
+    def _pass_over(self, walk, k):
+        """Do all that is done up to the k-th meeting, or the end."""
+        end, numbers, views = walk.pieces[k]
+        self.changing = True
+        self.numbers += numbers
+        for view, root in views:
+            self.tensors[view]._base = self.tensors[root]
+        if not walk.walk.meetings:
+            walk.give_gradients(self)
+        self.position.value = end
+        self.changing = False
