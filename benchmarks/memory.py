@@ -1,4 +1,4 @@
-"""python -m benchmarks.memory: calls idioms (benchmarks/idioms) many times over, and says what memory they leave behind.
+"""python -m benchmarks.memory: calls idioms (benchmarks/idioms) many times over, and says what memory they leave.
 
     python -m benchmarks.memory                          ten idioms, 200,000 calls each, compiled
     python -m benchmarks.memory --calls 1000 --idiom ring_buffer,hook_on_a_value

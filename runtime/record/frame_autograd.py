@@ -13,7 +13,8 @@ from ...compiler.ops.table import Meta
 from ...compiler.ops.view import connect
 from ..eager import engine
 from ..eager.gate import apply_inplace
-from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, needs_of, next_sequence, shown
+from ..eager.needs import needs_of
+from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, next_sequence, shown
 from ..eager.node import edge_of as edge_of_tensor
 from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from ..state.modes import state

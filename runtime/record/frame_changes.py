@@ -18,7 +18,8 @@ from ...compiler.ops.table import OpError
 from ...compiler.ops.view import clone
 from ...compiler.storage import convert
 from ..eager.gate import adopt_history, check_fits, inplace_eagerly
-from ..eager.node import edge_of, needs
+from ..eager.needs import needs
+from ..eager.node import edge_of
 from ..eager.update import update_eagerly
 from ..programs.recording import (
     ASSIGN,

@@ -1,0 +1,36 @@
+"""Which values the derivative of an op reads: found by running its rules once on a graph, never declared."""
+
+from ...compiler.autodiff import vjp
+from ...compiler.graph import Graph
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
+from ..state.tensor import Tensor
+
+_needs = {}
+
+
+def needs(op, operands, attributes, differentiated):
+    """(positions of the operands the rules read, whether they read the output): found by recording the rules once."""
+    kinds = tuple((x.ndim, x.dtype) if isinstance(x, Tensor) else type(x) for x in operands)
+    # Equal attributes may be of different kinds (runtime/state/attributes.py).
+    key = (op, kinds, differentiated, tuple(attributes.items()), tuple(map(type, attributes.values())))
+    found = _needs.get(key)
+    if found is None:
+        metas = [x if not isinstance(x, Tensor) else Meta(x.shape, x.dtype) for x in operands]
+        found = _needs[key] = needs_of(op, metas, attributes, differentiated)
+    return found
+
+
+def needs_of(op, metas, attributes, differentiated):
+    graph = Graph("derivative")
+    # What is read in float32 (autodiff.py) is read.
+    values = [graph.input(m.shape, m.dtype.wide) if isinstance(m, Meta) else m for m in metas]
+    out_meta = op.infer([v if hasattr(v, "shape") else number_meta(v) for v in values], attributes, graph.default_float)
+    out = graph.input(out_meta.shape, out_meta.dtype.wide)
+    cotangent = graph.input(out_meta.shape, out_meta.dtype.wide)
+    for index, wanted in enumerate(differentiated):
+        if wanted:
+            vjp(op, index, cotangent, out, values, attributes)
+    read = {o.number for v in graph.values for o in v.operands}
+    needed = frozenset(k for k, v in enumerate(values) if getattr(v, "number", None) in read)
+    return needed, out.number in read
