@@ -1,29 +1,27 @@
 """Calls leave nothing behind: a short version of `python -m benchmarks.memory`."""
 
+import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT))
 
-from benchmarks.idioms import IDIOMS  # noqa: E402
-from benchmarks.idioms.child import Session  # noqa: E402
-from benchmarks.memory import USUAL, Growth, growth_of, main  # noqa: E402
+from benchmarks.memory import USUAL, Growth, growth_of  # noqa: E402
 
 LEAKING = []
 
 
-@pytest.fixture(scope="module")
-def session():
-    return Session("weft", 1)
+def run(*arguments):
+    """In a process of its own: it takes one CPU and one thread for itself."""
+    command = [sys.executable, "-m", "benchmarks.memory", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", USUAL)
-def test_calls_leave_nothing_behind(session, name):
-    found = growth_of(name, session.built(IDIOMS[name]), 1000)
-    assert found.is_flat, found
+def test_calls_leave_nothing_behind():
+    done = run("--calls", "1000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == list(USUAL)
 
 
 def test_what_a_call_leaves_is_seen():
@@ -35,9 +33,6 @@ def test_bytes_count_too():
     assert not Growth("bytes", 1000, 0, 0, 1 << 30).is_flat
 
 
-def test_from_the_command_line(capsys):
-    assert main(["--calls", "50", "--idiom", "pair"]) == 0
-    assert "pair: 50 calls" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["--idiom", "nothing"])
-    assert "no idioms: nothing" in capsys.readouterr().err
+def test_an_idiom_that_is_not_there():
+    done = run("--idiom", "nothing")
+    assert done.returncode == 2 and "no idioms: nothing; there are " in done.stderr
