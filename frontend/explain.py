@@ -3,6 +3,7 @@ then what was compiled."""
 
 from typing import NamedTuple
 
+from .notebooks import Text
 from .runtime.replay.native import native_code_is_used
 
 _READ = "a value was read before the call ended"
@@ -65,7 +66,7 @@ def explain(name, recordings, verbose=False, sizes=None):
         lines.append(f"{recordings.n_eager} call(s) with signatures that seldom come ran eagerly")
     for refusal in sizes.refusals if sizes is not None else ():
         lines.append(f"compiled for every size anew: {refusal}")
-    return "\n".join(lines)
+    return Text("\n".join(lines))
 
 
 def _head(name, recordings):

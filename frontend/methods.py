@@ -12,6 +12,7 @@ from .compiler.storage import readable, rounded
 from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
+from .notebooks import tensor_html
 from .printing import tensor_repr
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.eager.node import Handle, edge_of, keep_output
@@ -318,6 +319,7 @@ def _attach_reading():
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
     Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
+    Tensor._repr_html_ = tensor_html
     Tensor.tolist = lambda self: readable(self.array).tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel

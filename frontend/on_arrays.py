@@ -18,6 +18,7 @@ import numpy as np
 from . import autograd
 from .compiled import compile
 from .creation import tensor, zeros_like
+from .notebooks import Text
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -90,7 +91,7 @@ class OnArrays:
         """What the calls so far compiled to (see weft.compile)."""
         if args or kwargs:
             self(*args, **kwargs)
-        return "\n".join(compiled.explain() for compiled in self._compiled.values())
+        return Text("\n".join(compiled.explain() for compiled in self._compiled.values()))
 
     def __repr__(self):
         return f"<weft.{self._name} of {getattr(self, '__name__', 'a function')}>"

@@ -11,6 +11,7 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 from collections import OrderedDict
 
 from ..compiler.dtypes import DType, bfloat16, float16, float32, float64
+from ..notebooks import module_html
 from ..runtime.eager.update import zero_gradients
 from ..runtime.replay.native import take_over_calls
 from ..runtime.state.device import require_cpu
@@ -416,6 +417,9 @@ class Module:
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
+
+    def _repr_html_(self):
+        return module_html(self)
 
 
 _TABLES = {

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from ..notebooks import Drawing
 from .diagram import LINE_PX, TITLE_PX
 from .layout import place
 
@@ -43,6 +44,7 @@ def render(diagram, width_px=1080):
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(diagram.title)}" '
         f'width="{total_width:.0f}" height="{total_height:.0f}" '
         f'viewBox="0 0 {total_width:.0f} {total_height:.0f}" font-family="{FONT}">',
+        f"<desc>{'; '.join(_description(diagram))}</desc>",
         f'<g transform="translate({shift:.1f} {_MARGIN})">',
         *_arrows(diagram, placement),
         *(_box(box, *placement.centers[box.key]) for box in diagram.boxes),
@@ -52,7 +54,18 @@ def render(diagram, width_px=1080):
         "</g>",
         "</svg>",
     ]
-    return "\n".join(parts)
+    return Drawing("\n".join(parts))
+
+
+def _description(diagram):
+    """The drawing in words, for those who do not see it: each box with the boxes that it reads."""
+    titles = {box.key: box.title for box in diagram.boxes}
+    sources = {}
+    for arrow in diagram.arrows:
+        sources.setdefault(arrow.target, []).append(titles[arrow.source])
+    for box in diagram.boxes:
+        read = f" from {', '.join(sources[box.key])}" if box.key in sources else ""
+        yield escape(f"{' '.join((box.title, *box.lines))}{read}")
 
 
 # --- boxes -----------------------------------------------------------------------------------------------------------
