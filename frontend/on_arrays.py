@@ -23,6 +23,7 @@ from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
 
+_FIRST = (0,)
 COPIED_BYTES = 1 << 16  # results up to here are copied; a larger one is handed over with its memory
 
 
@@ -35,6 +36,7 @@ class OnArrays:
             raise TypeError(f"{name}: expected a function of tensors, got {type(function).__name__}")
         update_wrapper(self, function, updated=())
         self._name, self._function, self._argnums, self._derive = name, function, argnums, derive
+        self._single = type(argnums) is int and argnums == 0  # as a rule
         self._compiled = {}  # (positions to differentiate for, keywords) -> compiled function of all arguments in a row
         self._kept = []  # lists of tensors, one for every call that may be under way at once
 
@@ -80,6 +82,8 @@ class OnArrays:
 
     def _places(self, args):
         """The positions of what is differentiated for."""
+        if self._single and args:
+            return _FIRST
         places = self._argnums if isinstance(self._argnums, tuple) else (self._argnums,)
         if not all(-len(args) <= k < len(args) for k in places):
             raise ValueError(

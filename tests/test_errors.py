@@ -207,3 +207,20 @@ def test_no_inputs_are_refused_and_change_nothing(name):
 def test_no_inputs_are_refused_in_the_words_of_torch(name):
     torch = pytest.importorskip("torch")
     assert _without_inputs(weft, WITHOUT_INPUTS[name]) == _without_inputs(torch, WITHOUT_INPUTS[name])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: weft.nn.Linear(3, 2)(x),
+        lambda x: weft.nn.LayerNorm(3)(x),
+        lambda x: nn.mse_loss(weft.ones(2, 3), x),
+    ],
+)
+def test_an_array_where_a_tensor_is_meant(call):
+    """The text is not that of the whole array, and says how to go on."""
+    with pytest.raises(
+        TypeError, match=r"got ndarray of shape \(2, 3\).*weft\.tensor\(array\).*weft\.for_numpy"
+    ) as raised:
+        call(np.ones((2, 3), np.float32))
+    assert len(str(raised.value)) < 200

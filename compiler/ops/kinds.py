@@ -164,7 +164,16 @@ def number_meta(number):
     try:
         return _NUMBER_METAS[type(number)]
     except KeyError:
-        raise TypeError(f"expected a tensor or a Python number, got {type(number).__name__}: {number!r}") from None
+        raise TypeError(f"expected a tensor or a Python number, got {_described(number)}") from None
+
+
+def _described(value):
+    if hasattr(value, "__array__"):
+        return (
+            f"{type(value).__name__} of shape {getattr(value, 'shape', None)}; make a tensor of it, "
+            "weft.tensor(array), or give the whole function to weft.for_numpy"
+        )
+    return f"{type(value).__name__}: {value!r}"
 
 
 def refuse_complex(op, types):

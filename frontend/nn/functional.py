@@ -206,7 +206,7 @@ def linear(input, weight, bias=None, *, out=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
     if out is not None:
         return write("linear", out, linear(input, weight, bias))
-    if not input.dtype.is_floating_point and input.dtype is weight.dtype:
+    if input.dtype is weight.dtype and not input.dtype.is_floating_point:
         # Products of integers, as NumPy computes them.
         product = contraction.matmul(input, contraction.swap_last(weight))
         return product if bias is None else product + bias
