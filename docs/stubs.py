@@ -155,7 +155,7 @@ RESULTS = {
     **dict.fromkeys(str.split("backward save clear_cache retain_grad"), "None"),
     **dict.fromkeys(str.split("numpy __array__"), "_Array"),
     **dict.fromkeys(str.split("get_default_dtype promote_types result_type"), "_DType"),
-    **dict.fromkeys(str.split("grad hessian hvp"), "Callable[..., Any]"),
+    **dict.fromkeys(str.split("grad hessian hvp for_numpy"), "Callable[..., Any]"),
     **dict.fromkeys(str.split("typename __repr__ __format__ get_float32_matmul_precision"), "str"),
     "value_and_grad": "Callable[..., builtins.tuple[builtins.float, Any]]",
     "broadcast_shapes": "Size",

@@ -16,11 +16,13 @@ _ROOT = __name__.partition(".")[0]
 # What weft has and PyTorch has not, or not there.
 OWN = {
     "": str.split("""
-        as_torch clear_cache get_printoptions printoptions fork_rng silu grad hessian hvp value_and_grad weft_version
+        as_torch clear_cache get_printoptions printoptions fork_rng silu grad hessian hvp value_and_grad for_numpy
+        weft_version
         int16 int32 int64 ComplexFloatTensor ComplexDoubleTensor
     """),
     "fft": str.split("hfft2 hfftn ihfft2 ihfftn"),
     "distributions": ["LogitRelaxedBernoulli"],
+    "testing": ["gradcheck", "gradgradcheck"],
 }
 # PyTorch has these too, as what its modules happened to import.
 _NOT_OFFERED = {"Tensor"}
