@@ -1,5 +1,7 @@
 """What the attack (tests/attack) has found: each program as small as it got, and its relatives."""
 
+import copy
+
 import pytest
 from compiled_twin import leaf, twin
 
@@ -35,3 +37,35 @@ def test_an_input_that_is_saved_and_then_changed_in_the_call(forward):
             yield w.grad
 
     twin(scenario)()
+
+
+@twin
+def test_a_call_that_returns_before_a_tensor_of_its_own_comes_in(compile):
+    """The end of a usual call looked for all tensors of the call before it asked whether that was at its end."""
+    w, x, calls = leaf(3, 4), weft.randn(3, 4), [0]
+
+    @compile
+    def step(x):
+        calls[0] += 1
+        if calls[0] == 11:
+            return None
+        return weft.tensor([1.0, 2.0, 3.0, 4.0]) * x.sigmoid() * w
+
+    for _ in range(14):
+        yield step(x)
+
+
+@twin
+def test_another_model_after_memory_was_shown_to_numpy(compile):
+    """The first call had other steps at a place where later ones are given a copy; the call could not be gone over."""
+    seen, state, box = [], weft.zeros(3, 4), [weft.nn.Linear(4, 4)]
+
+    @compile
+    def step(y):
+        seen.append(y.detach().numpy())
+        return box[0](y * 2.0)
+
+    for call in range(12):
+        if call % 5 == 4:
+            box[0] = copy.deepcopy(box[0])
+        yield step(state)

@@ -21,8 +21,8 @@ def enter(frame, tensor):
         array = tensor.array
     if frame.expected is not None:
         target, met = frame.expected.jumps.get(frame.step, (None, None))
-        if target is None or not target.following or target.following[0].op is not INPUT:
-            if not frame.step.following or frame.step.following[0].op is not INPUT:
+        if not _may_come_in_after(target):
+            if not _may_come_in_after(frame.step):
                 frame.forget_expected()
         else:
             frame.changing = True
@@ -53,6 +53,11 @@ def enter(frame, tensor):
         frame.owners[owner] = [vid]
     frame.changing = False
     return vid
+
+
+def _may_come_in_after(step):
+    """Whether a tensor has come in after a step, on any path."""
+    return step is not None and any(following.op is INPUT for following in step.following)
 
 
 def _same_input(frame, tensor, array):

@@ -99,6 +99,8 @@ class Ending:
 
     def _new_end(self):
         """What stands for the call in those of its results that have a history."""
+        if self.entries[self.position.value].op is not None:
+            return None  # the function has returned before, and what comes in later is not there
         if self.outside is not None:
             return ReplayedCall(self.outside, self.tensors)
         return EndedCall(self) if self._ends_differ else self.ended
