@@ -254,7 +254,7 @@ def _joint(stretch, needed, present, continued):
     last = [*cotangents, *sums.values()]
     graph, inputs, numbers = _from_memory(builder, last)
     simple, _ = simplify(decompose(graph)[0])
-    unchanged = readable_values(stretch, [*inputs, *needed.live])
+    unchanged = readable_values(stretch, [*inputs, *needed.live], needed.differentiable)
     readable = [k for k, vid in enumerate(inputs) if vid in unchanged]
     kept = [k for k, vid in enumerate(needed.live) if vid in unchanged]
     return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
@@ -272,7 +272,7 @@ def _build_joint(stretch, needed):
     joint = _joint(stretch, needed, needed.differentiable, ())
     parts = _split(joint)
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
-    kept = sorted(readable_values(stretch, [*needed.live, *stretch.known]) - stretch.externals)
+    kept = sorted(readable_values(stretch, [*needed.live, *stretch.known], needed.differentiable) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
     extra["split"] = [_digest(joint), list(parts.cut)]

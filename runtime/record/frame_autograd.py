@@ -105,13 +105,27 @@ def summed_leaves(frame, vids):
     return [v for v in leaves if uses[v] > 1]
 
 
-def readable_values(frame, vids):
-    """Those of the values that a backward may read again where they are: those eager mode would have saved, unchanged
-    since. For these a later change in place is the error it is in eager mode; others must be copied if needed.
+def readable_values(frame, vids, results):
+    """Those of the values that a backward of results may read again where they are: those eager mode would have saved
+    for every result that was computed from them, unchanged since. For these a later change in place is the error it is
+    in eager mode; others must be copied if needed.
     """
-    steps = [s for s in frame.steps if is_op(s) and frame.metas[s.first].history]
-    read = {v for s in steps for k in needed_by(frame, s) for v in (k, frame.roots.get(k, k))}
-    return read.intersection(vids) - frame.overwritten
+    found, missing = set(), set()
+    for result in results:
+        read = {v for k in read_by_backward(frame, (result,)) for v in (k, frame.roots.get(k, k))}
+        found |= read
+        missing |= _computed_from(frame, result) - read
+    return found.intersection(vids) - missing - frame.overwritten
+
+
+def _computed_from(frame, result):
+    """Numbers of all values that this one was computed from, with the memory they are in."""
+    found = {result}
+    for step in reversed(frame.steps):
+        if not found.isdisjoint(range(step.first, step.first + len(step.metas))):
+            found.update(k for k in step.operands if k >= 0)
+    found.discard(result)
+    return found.union(frame.roots.get(k, k) for k in found) - {result}
 
 
 # --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
