@@ -14,11 +14,13 @@ from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
 from .functions import bmm, clamp_min, matmul, mm, mv, operand, outer, require_tensors, to_dtype
 from .reducing import amax, mean, norm, sum
+from .runtime.replay.frame_spans import spanned
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, permute, reshape, unsqueeze
 
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
+@spanned
 def einsum(equation, *operands):
     """Sums of products over letters: einsum("ij,jk->ik", a, b) is a @ b; also with lists of numbers for letters.
 

@@ -10,6 +10,7 @@ from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
+from .runtime.replay.frame_spans import spanned
 from .runtime.state.tensor import shape_of
 
 
@@ -261,6 +262,7 @@ def flip(input, *numbers, dims=None):
     return spelling.flip(input, spec=spec)
 
 
+@spanned
 def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
     if dims is None or isinstance(dims, tuple) and not dims:

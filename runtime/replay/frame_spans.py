@@ -8,13 +8,14 @@ this is the very same as when the span was learned, running it again can only le
 compares (`guards`) and goes on behind them. It compares every attribute of the module and of those below it, their
 hooks, their classes and the functions these call: whatever changed, Python runs, and what it does is learned anew.
 
-A few functions that are much Python and few ops have spans too (`spanned`): they depend on their arguments alone.
+A few functions that are much Python and few ops have spans too (`spanned`): they depend on their arguments alone,
+and what is no tensor among these is part of which function it is.
 
 Which `forward` is such a function its author says, by `pure`. A module with any other `forward` has no span, and its
 Python runs as ever; the modules it calls may have theirs.
 """
 
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from types import CodeType, FunctionType, ModuleType
 
 from ...compiler.dtypes import DType
@@ -49,15 +50,48 @@ def pure(condition=None):
 
 
 def spanned(function):
-    """Decorates a function of tensors that does nothing but ops, and depends on nothing else."""
+    """Decorates a function of tensors and options (integers, booleans, strings, None, tuples of integers) that does
+    nothing but ops, and depends on nothing else."""
 
     @wraps(function)
     def spanning(*args, **kwargs):
         frame = state.frame
-        return function(*args, **kwargs) if frame is None or kwargs else frame.call_again(function, args)
+        if frame is None:
+            return function(*args, **kwargs)
+        tensors = tuple([x for x in args if isinstance(x, Tensor)])
+        if len(tensors) == len(args) and not kwargs:
+            return frame.call_again(function, args)
+        given = tuple(map(_kind_of, args)), tuple([(name, _kind_of(x)) for name, x in kwargs.items()])
+        if None in given[0] or any(kind is None or kind is _TENSOR for _, kind in given[1]):
+            return function(*args, **kwargs)
+        return frame.call_again(_with_options(function, *given), tensors)
 
     _spanning.add(spanning)
     return spanning
+
+
+_TENSOR = (Tensor,)
+
+
+def _kind_of(x):
+    """(type, value) of an option, which are equal for equal options only; (Tensor,) of a tensor, None of all else."""
+    if isinstance(x, Tensor):
+        return _TENSOR
+    kind = type(x)
+    is_option = x is None or kind in (int, bool, str) or (kind is tuple and all(type(n) is int for n in x))
+    return (kind, x) if is_option else None
+
+
+@lru_cache(4096)
+def _with_options(function, kinds, named):
+    """A function of the tensors among the arguments alone, one and the same for the same options."""
+    options = {name: kind[1] for name, kind in named}
+
+    def of_tensors(*tensors):
+        tensors = iter(tensors)
+        return function(*[next(tensors) if kind is _TENSOR else kind[1] for kind in kinds], **options)
+
+    return of_tensors
 
 
 class Spans:
