@@ -143,6 +143,11 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is None:
         engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
         return
+    given = outputs, gradients, inputs, retain, create_graph
+    engine.noted(*given, lambda: _accumulate_into(*given), accumulates=True)
+
+
+def _accumulate_into(outputs, gradients, inputs, retain, create_graph):
     roots = _roots(outputs, gradients)()
     _check_inputs(inputs)
     _retain(inputs)

@@ -292,3 +292,51 @@ ODD = [
 @pytest.mark.parametrize("how", [{}, {"retain": True}, {"kept": True}, {"inner": True, "kept": True}], ids=str)
 def test_what_hooks_do(odd, how):
     assert_same(odd_calls(odd, **how))
+
+
+def test_gradients_of_inner_values_are_replayed(monkeypatch):
+    w, x = leaf(4, 4), weft.randn(6, 4)
+
+    @weft.compile
+    def step(x):
+        hidden = weft.tanh(x @ w)
+        weft.autograd.backward(hidden.square().sum(), inputs=[hidden])
+        return hidden.grad
+
+    assert departures(lambda: step(x), monkeypatch) == 0
+    assert w.grad is None
+
+
+INPUTS = {
+    "a value": lambda w, v, hidden, upper: [hidden],
+    "two values": lambda w, v, hidden, upper: [upper, hidden],
+    "a leaf": lambda w, v, hidden, upper: [v],
+    "both": lambda w, v, hidden, upper: (x for x in (w, hidden)),
+    "in turn": lambda w, v, hidden, upper: [[hidden], [v]][next(TURN) % 3 == 0],
+}
+TURN = iter(())
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("chosen", INPUTS.values(), ids=INPUTS)
+def test_backward_into_inputs(chosen, hooked):
+    def scenario(compile):
+        global TURN
+        TURN = iter(range(99))
+        w, v, x, seen = leaf(4, 4), leaf(4), weft.randn(6, 4), []
+
+        def step(x, k):
+            w.grad = v.grad = None
+            hidden = x @ w
+            upper = (hidden * v).tanh()
+            if hooked:
+                upper.register_hook(lambda g: g * (k if k in (6, 9) else 2.0))
+            weft.autograd.backward(upper.square().sum(), inputs=chosen(w, v, hidden, upper))
+            return [None if t.grad is None else t.grad * 1 for t in (hidden, upper)]
+
+        f = compile(step)
+        for k in range(12):
+            seen += [error_of(f, x, k), w.grad, v.grad]
+        return seen
+
+    assert_same(scenario)

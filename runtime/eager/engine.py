@@ -11,6 +11,7 @@ from ...compiler.ops.arithmetic import add
 from ...compiler.ops.view import clone
 from ..state.modes import state, watching
 from ..state.references import is_held
+from ..state.tensor import Tensor
 from .anomaly import run_checked
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
@@ -200,12 +201,23 @@ def queue_callback(function):
 def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
     """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
     because making cotangents is part of it."""
+    given = outputs, cotangents, inputs, retain_graph, create_graph
+    return noted(*given, lambda: run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted))
+
+
+def noted(outputs, cotangents, inputs, retain_graph, create_graph, run, accumulates=False):
+    """What run() gives, which does a pass. An open compiled call notes what it was. accumulates: into the .grad of the
+    inputs."""
     frame = state.frame
     if frame is None or frame.working:
-        return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
+        return run()
     operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
-    walking = Walking(frame.recorded(), operands, flags_of(outputs, inputs, retain_graph, create_graph))
-    return walking.noted(lambda: run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted))
+    if not all(x is None or isinstance(x, Tensor) for x in operands):
+        # Edges of the graph: only nodes have them.
+        frame.recorded().walks.append(None)
+        return run()
+    flags = flags_of(outputs, inputs, retain_graph, create_graph, accumulates)
+    return Walking(frame.recorded(), operands, flags).noted(run)
 
 
 def _apart(found, given):

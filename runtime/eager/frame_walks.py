@@ -45,10 +45,10 @@ class Meeting(NamedTuple):
 
 class Walk(NamedTuple):
     """One pass. operands: numbers of outputs, cotangents and inputs, -1 for None. flags: how many are outputs and
-    inputs, retain_graph, create_graph, gradient mode. The steps after `depth`, up to `end`, are its own. results:
-    numbers of the gradients. leaves: (leaf, gradient) numbers of those that got their first .grad. freed: indices of
-    the steps whose saved values it freed, in order. meetings: where Python may run; none if nothing but leaves is met
-    that had no gradient."""
+    inputs, retain_graph, create_graph, gradient mode, whether .grad of the inputs is added to. The steps after `depth`,
+    up to `end`, are its own. results: numbers of the gradients. leaves: (leaf, gradient) numbers of those that got
+    their first .grad. freed: indices of the steps whose saved values it freed, in order. meetings: where Python may
+    run; none if nothing but leaves is met that had no gradient."""
 
     operands: tuple
     flags: tuple
@@ -169,9 +169,9 @@ class Walking:
         return Walk(operands, self.flags, self.depth, end, numbers, found, tuple(leaves), freed, meetings)
 
 
-def flags_of(outputs, inputs, retain_graph, create_graph):
+def flags_of(outputs, inputs, retain_graph, create_graph, accumulates):
     n_inputs = None if inputs is None else len(inputs)
-    return len(outputs), n_inputs, bool(retain_graph), bool(create_graph), state.grad_enabled
+    return len(outputs), n_inputs, bool(retain_graph), bool(create_graph), state.grad_enabled, accumulates
 
 
 def _number(frame, tensor):

@@ -22,7 +22,8 @@ class HookedValue(BaseNode):
         self.retained = {index: self._value}
 
     def _value(self):
-        return self.call.tensors[self.number]
+        # A hook may have made the call depart just now.
+        return self.call.ended_by().tensors[self.number]
 
 
 class TakesHooks:
@@ -64,7 +65,9 @@ def go_on_in_frame(call, again, sweep, k, left, outputs, inputs):
     given = [frame.tensors[n] if n >= 0 else None for n in walk.operands[len(outputs) : 2 * len(outputs)]]
     roots = [(edge_of(x), c) for x, c in zip(outputs, given)]
     wanted = None if inputs is None else [edge_of(x) for x in inputs]
-    rest = engine.Sweep(roots, wanted, None, sweep.retain_graph, sweep.create_graph)
+    within = engine.accumulating_into(roots, wanted) if again.accumulates else None
+    wanted = None if again.accumulates else wanted
+    rest = engine.Sweep(roots, wanted, within, sweep.retain_graph, sweep.create_graph)
     rest.callbacks = sweep.callbacks
     for is_leaf, number, arrived in meeting.pending:
         node = _node_of(frame, is_leaf, number)

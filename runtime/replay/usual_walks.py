@@ -40,6 +40,10 @@ class WalkAgain:
             raise NotReplayed("a backward through nodes computes nothing", frame.step.line)
         entries[begin].walk = self
 
+    @property
+    def accumulates(self):
+        return self.walk.flags[-1]
+
     def begins(self, call, operands, flags):
         """Whether a pass that begins with these is this one."""
         tensors, numbers = call.tensors, self.walk.operands
@@ -92,7 +96,7 @@ class GoesBack:
 
     def backward_again(self, outputs, gradients, retain_graph, create_graph, inputs):
         """backward() of these outputs, if it is the one expected here. Else False, and nothing is done."""
-        walk = self._walk_here(outputs, gradients, inputs, retain_graph, create_graph)
+        walk = self._walk_here(outputs, gradients, inputs, retain_graph, create_graph, inputs is not None)
         if walk is not None:
             self._walk_again(walk, outputs, gradients, inputs)
             return True
@@ -127,7 +131,7 @@ class GoesBack:
 
     def gradients_again(self, outputs, cotangents, inputs, retain_graph, create_graph):
         """What autograd.grad returns, if it is the one expected here; else None."""
-        walk = self._walk_here(outputs, cotangents, inputs, retain_graph, create_graph)
+        walk = self._walk_here(outputs, cotangents, inputs, retain_graph, create_graph, False)
         if walk is not None:
             return self._walk_again(walk, outputs, cotangents, inputs)
         return self._take_gradients(outputs, cotangents, inputs, retain_graph, create_graph)
@@ -153,13 +157,13 @@ class GoesBack:
         return None
 
     @at_work
-    def _walk_here(self, outputs, cotangents, inputs, retain_graph, create_graph):
+    def _walk_here(self, outputs, cotangents, inputs, *flags):
         """The backward pass through nodes that is expected here, if it is this one."""
         walk = self.entries[self.position.value].walk
         if walk is None:
             return None
         operands = (*outputs, *(cotangents or (None,) * len(outputs)), *(inputs or ()))
-        return walk if walk.begins(self, operands, flags_of(outputs, inputs, retain_graph, create_graph)) else None
+        return walk if walk.begins(self, operands, flags_of(outputs, inputs, *flags)) else None
 
     def _walk_again(self, walk, outputs, cotangents, inputs):
         """The results of a backward pass through nodes, which has been done."""
@@ -167,7 +171,10 @@ class GoesBack:
             self._pass_over(walk, 0)
             return walk.results(self)
         sweep = engine.Sweep(lambda: [(edge_of(x), None) for x in outputs], None, None, *walk.walk.flags[2:4])
-        sweep.captured = None if inputs is None else {}
+        sweep.captured = None if inputs is None or walk.accumulates else {}
+        for x in inputs or ():
+            if walk.accumulates and not x.is_leaf:
+                self.hook_again(x).retain(0, x)
         before, sweep.around = state.grad_enabled, state.sweep
         state.grad_enabled, state.sweep = sweep.create_graph, sweep
         try:
