@@ -28,6 +28,7 @@ from .loopnest import (
     Block,
     Column,
     Constant,
+    Extreme,
     Kernel,
     Load,
     Loop,
@@ -44,6 +45,8 @@ from .loopnest import (
 _NUMBERS = (Constant, Scalar, Load, Position, Apply)
 # With so many rows threads share the rows.
 _MANY_ROWS = 8
+# Positions of extremes have no order that could be seen.
+_EXTREME_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ def in_blocks(kernel, scratch, target):
     split = _Split(kernel, scratch, preamble, outer)
     if _is_row(inner):
         split.row(inner)
+    elif _is_extreme(inner):
+        split.extreme(*inner)
     elif _is_columns(inner) and _shares_no_columns(kernel, inner, target):
         split.columns(*inner)
     return Pieces(tuple(split.pieces), tuple(split.partials)) if split.pieces else None
@@ -101,6 +106,15 @@ def _is_row(inner):
         and estimated(sweeps[0].extent) >= 2 * BLOCK_ELEMENTS
         and all(x.op.lower.goes_by_blocks(x.element) for x in reduces)
         and bool(reduces)
+    )
+
+
+def _is_extreme(inner):
+    """Whether it is the position of the first extreme of one long row."""
+    return (
+        [type(s) for s in inner] == [Extreme, Store]
+        and inner[0].stride == 1
+        and estimated(inner[0].count) >= 2 * _EXTREME_BLOCK
     )
 
 
@@ -265,6 +279,20 @@ class _Split:
         row = [s for s in (*self.results.values(), *self.numbers.values()) if s.name in found]
         return before, row
 
+    # --- positions of extremes ----------------------------------------------------------------------------------------
+    def extreme(self, whole, store):
+        """Lanes of (extreme, position); then the first extreme of those."""
+        n_blocks = -(-whole.count // _EXTREME_BLOCK)
+        count, best = n_blocks * VIRTUAL_LANES, self.fresh()
+        extremes = self.partial(self.n_rows * count, self.given[whole.parameter][0].element)
+        positions = self.partial(self.n_rows * count, "i64")
+        block = replace(whole, block=Block("b", _EXTREME_BLOCK), best=best)
+        at = self.at_row(count, ("b", VIRTUAL_LANES))
+        lanes = [StoreLanes(extremes, at, best), StoreLanes(positions, at, whole.name)]
+        self.shared(self.preamble, n_blocks, [block, *lanes])
+        last = replace(whole, parameter=extremes, at=self.at_row(count), count=count, positions=positions)
+        self.piece(self.preamble, [last, store])
+
     # --- columns ------------------------------------------------------------------------------------------------------
     def columns(self, rows, *rest):
         *numbers, epilogue = rest
@@ -318,4 +346,6 @@ def _used(body):
             names.update((name, None) for c in s.columns for name in c.storage)
         elif hasattr(s, "parameter"):
             names[s.parameter] = None
+            if getattr(s, "positions", None):
+                names[s.positions] = None
     return list(names)

@@ -181,7 +181,9 @@ class Update:
 class Extreme:
     """The position of the first extreme of `count` elements, `stride` apart: per lane in a sweep, else of one row.
 
-    `predicate`: what a later element must be to the best so far; the first NaN wins over everything.
+    `predicate`: what a later element must be to the best so far; the first NaN wins over everything. Of one `block`
+    both, the position and the extreme itself, named `best`, are for StoreLanes. `positions`: where the positions of the
+    elements are, if they are not the first, second, ... of their row.
     """
 
     name: int
@@ -190,6 +192,9 @@ class Extreme:
     count: int
     stride: int
     predicate: str
+    block: object = None
+    best: int | None = None
+    positions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +267,7 @@ class Kernel:
     @property
     def has_blocks(self):
         """Whether every iteration of its outermost loop does one Block."""
-        return any(isinstance(s, (Loop, Sweep)) and s.block for s in statements(self.body))
+        return any(getattr(s, "block", None) for s in statements(self.body))
 
     def __str__(self):
         head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
@@ -310,7 +315,7 @@ def _head(s):
 
 def _part(s):
     block = f" block {s.block.index} of {s.block.size}" if s.block else ""
-    return block + (f" closing after {s.closing}" if s.closing else "")
+    return block + (f" closing after {s.closing}" if getattr(s, "closing", 0) else "")
 
 
 def _apply_text(s):
@@ -338,6 +343,7 @@ _STATEMENTS = {
     ),
     Extreme: lambda s: (
         f"%{s.name} = first of {s.count} that is {s.predicate} all in {s.parameter}[{s.at}], {s.stride} apart"
+        + (f"{_part(s)}, itself %{s.best}" if s.block else f", at {s.positions}" if s.positions else "")
     ),
     Accumulate: lambda s: f"accumulate %{s.value} in %{s.column}",
     Reduce: lambda s: f"%{s.name} = {s.op.name} over j of %{s.value} : {s.element}",

@@ -17,7 +17,7 @@ from .blocks import in_blocks
 from .dtypes import bool_, element_of, float32, float64, int32, int64, memory_element
 from .emit.gemm import scratch_bytes
 from .extent import estimated
-from .loopnest import SIZES, Cut, Kernel, Load, Store, StoreLanes, Update, statements
+from .loopnest import SIZES, Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
@@ -105,7 +105,8 @@ class Loops:
     def traffic(self, graph):
         """(values it writes, values it reads), Partials among them."""
         partials = {what.number: what for kind, what in self.bindings if kind == "partial"}
-        loaded = {s.parameter for s in statements(self.kernel.body) if isinstance(s, Load)}
+        read = [s for s in statements(self.kernel.body) if isinstance(s, (Load, Extreme))]
+        loaded = {s.parameter for s in read} | {s.positions for s in read if isinstance(s, Extreme)}
         stored = self._stored()
 
         def values(names):

@@ -186,6 +186,8 @@ def _uses(s):
         yield s.parameter, True, s.at, ((1, VIRTUAL_LANES),)
     elif isinstance(s, Extreme):
         yield s.parameter, False, s.at, ((s.stride, s.count),)
+        if s.positions:
+            yield s.positions, False, s.at, ((s.stride, s.count),)
 
 
 def _owner(cut, at, loops, sweep, extra, size):

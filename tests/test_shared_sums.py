@@ -82,6 +82,25 @@ def test_special_numbers(special, pool):
         same(pool, both, weft.full((9000,), special[-1]))
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, weft.bool], ids=lambda d: d.name)
+def test_positions_of_extremes(dtype, pool):
+    """The first of equal ones, wherever blocks and lanes begin; a NaN before everything."""
+
+    def positions(*xs):
+        return [p for x in xs for p in (x.argmax(), x.argmin(), x.reshape(1, -1).argmax(1), x.max(0).indices)]
+
+    xs = [numbers(n).numpy().round(1) for n in (33, 255, 256, 257, 700, 8191, 8192, 8193, 16384, 20001)]
+    xs += [np.zeros(9000, np.float32), np.full(9000, -np.inf, np.float32), np.full(8200, np.inf, np.float32)]
+    for k in (0, 4096, 8999):
+        x = numbers(9000).numpy()
+        x[[k, 8999]] = np.nan if dtype.is_floating_point else 200.0
+        xs.append(x)
+    with np.errstate(invalid="ignore"):
+        same(pool, positions, *[weft.tensor(x.astype(dtype.numpy)) for x in xs])
+    rows = weft.tensor(np.stack([numbers(9000, seed=k).numpy().round(1) for k in range(3)]))
+    same(pool, lambda x: (x.argmax(1), x.argmin(1, keepdim=True), x[:, ::2].argmax(1)), rows)
+
+
 def test_several_passes_over_one_row(pool):
     def softmax(x):
         return x.softmax(0), x.log_softmax(0), x.logsumexp(0), x.var(), x.std(), x.norm(), (x - x.mean()).abs().amax()

@@ -24,12 +24,12 @@ from ..loopnest import (
     Sweep,
     Update,
 )
-from .builder import F64, I8, I64, PTR, Builder, Reg, Type
+from .builder import F64, I8, I64, PTR, Builder, Type
 from .reduce import (
     BLOCK_ELEMENTS,
     BLOCK_ROWS,
-    better_extreme,
-    first_extreme,
+    extreme_lanes,
+    extreme_of_lanes,
     fold,
     identity,
     is_compensated,
@@ -189,28 +189,27 @@ class _Emission:
         return self.b.splat(self.sum_of(s.at), self.lanes)
 
     def extreme_number(self, s):
-        """One row in vectors: every lane keeps its first extreme, then the lanes are compared."""
+        """One row in vectors: every lane keeps its first extreme, then the lanes are compared. Of one block the lanes
+        are kept as they are."""
         b, lanes = self.b, self.lanes
         t, places = self.type(self.elements[s.parameter]), self.type("i64")
         row = self.address(s.parameter, s.at)
-        start = [b.load(row, t), b.iota(places)]
+        positions = self.address(s.positions, s.at) if s.positions else None
 
-        def step(j, mask, best, position):
+        def load(j, mask):
             x = b.load(b.offset(row, j, t.element_bytes), t, mask)
-            better = better_extreme(b, s.predicate, x, best)
-            better = better if mask is None else b.and_(better, mask)
-            here = b.add(b.splat(b.i64(j), lanes), b.iota(places))
-            return [b.select(better, x, best), b.select(better, here, position)]
+            if positions:
+                return x, b.load(b.offset(positions, j, places.element_bytes), places, mask)
+            return x, b.add(b.splat(b.i64(j), lanes), b.iota(places))
 
-        whole = s.count // lanes * lanes if not is_open(s.count) else b.i64(s.count // lanes * lanes)
-        with b.loop(lanes, whole, lanes, start) as (j, loop):
-            loop.next(step(j, None, *loop.values))
-        best, position = loop.results
-        if isinstance(whole, Reg):
-            best, position = step(whole, b.lane_mask(whole, s.count, lanes), best, position)
-        elif whole < s.count:
-            best, position = step(whole, b.first_lanes(s.count - whole, lanes), best, position)
-        return first_extreme(b, s.predicate, best, position)
+        start, stop = 0, b.i64(s.count) if is_open(s.count) else s.count
+        if s.block:
+            start, stop = self.block_of(s, s.count)
+        pairs = extreme_lanes(b, s.predicate, t, start, stop, load)
+        if s.block:
+            self.registers[s.best] = [best for best, _ in pairs]
+            return [position for _, position in pairs]
+        return extreme_of_lanes(b, s.predicate, pairs)
 
     def apply_number(self, s):
         return self.apply(s, [self.registers[k] for k in s.operands], None)
@@ -279,17 +278,17 @@ class _Emission:
 
         self.columns.update((c.name, c) for c in s.columns)
         if s.block:
-            results = reduce_block_of_columns(self.b, *self.block_of(s), columns, body)
+            results = reduce_block_of_columns(self.b, *self.block_of(s, s.extent), columns, body)
         else:
             results = reduce_columns(self.b, s.extent, columns, body, s.closing or BLOCK_ROWS)
         for (name, v), result in zip(slots, results):
             self.vectors.setdefault(name, {})[v] = result
 
-    def block_of(self, s):
-        """The first iteration of a loop or sweep over one block, and the one after the last."""
+    def block_of(self, s, extent):
+        """The first iteration of one block of so many, and the one after the last."""
         b = self.b
         first = b.mul(self.indices[s.block.index], b.i64(s.block.size))
-        return first, b.intrinsic("smin", b.add(first, b.i64(s.block.size)), b.i64(s.extent))
+        return first, b.intrinsic("smin", b.add(first, b.i64(s.block.size)), b.i64(extent))
 
     def set_index(self, s, row):
         b = self.b
@@ -305,7 +304,7 @@ class _Emission:
         if s.block:
             for c in s.columns:
                 self.fill(c, 0)
-            self.rows(s, *self.block_of(s))
+            self.rows(s, *self.block_of(s, s.extent))
             return
         blocks = (is_open(s.extent) or s.extent > BLOCK_ROWS) and any(
             is_compensated(c.op, self.type(c.element)) for c in s.columns
@@ -385,7 +384,7 @@ class _Emission:
         if s.unrolled:
             results = unrolled_row(self.b, s.extent, self.lanes, reductions, body)
         elif s.block:
-            first, _ = self.block_of(s)
+            first, _ = self.block_of(s, s.extent)
             block = s.extent, s.block.size, first, self.lanes
             results = reduce_block(self.b, *block, reductions, body, rotated=s.rotated)
         else:

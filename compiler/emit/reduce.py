@@ -17,6 +17,7 @@ _LIMITS = {
     "f64": (float("-inf"), float("inf")),
     "i64": (-(1 << 63), (1 << 63) - 1),
     "i32": (-(1 << 31), (1 << 31) - 1),
+    "i8": (-(1 << 7), (1 << 7) - 1),
 }
 
 
@@ -345,12 +346,96 @@ def first_extreme(b, predicate, best, position):
     distance = lanes // 2
     while distance:
         order = [(k + distance) % lanes for k in range(lanes)]
-        x, place = b.shuffle(best, best, order), b.shuffle(position, position, order)
-        # Among equal lanes (NaN equals NaN here) the earlier position wins; a worse lane never does.
-        better = better_extreme(b, predicate, x, best)
-        worse = better_extreme(b, predicate, best, x)
-        equal_but_earlier = b.and_(b.not_(b.or_(better, worse)), b.cmp("lt", place, position))
-        better = b.or_(better, equal_but_earlier)
-        best, position = b.select(better, x, best), b.select(better, place, position)
+        other = b.shuffle(best, best, order), b.shuffle(position, position, order)
+        best, position = _first_of_two(b, predicate, (best, position), other)
         distance //= 2
     return broadcast_lane(b, position)
+
+
+def _first_of_two(b, predicate, one, other):
+    """Lane by lane the better of two (extreme, position) pairs; among equal ones the lower position."""
+    (best, position), (x, place) = one, other
+    # Among equal lanes (NaN equals NaN here) the earlier position wins; a worse lane never does.
+    better = better_extreme(b, predicate, x, best)
+    worse = better_extreme(b, predicate, best, x)
+    equal_but_earlier = b.and_(b.not_(b.or_(better, worse)), b.cmp("lt", place, position))
+    better = b.or_(better, equal_but_earlier)
+    return b.select(better, x, best), b.select(better, place, position)
+
+
+# Every comparison waits for the one before it, so several go on at once in rows of many vectors.
+_CHAINS, _MANY_VECTORS = 4, 16
+
+
+def extreme_lanes(b, predicate, type, start, stop, load):
+    """The first extremes of the elements from `start` to `stop` (ints or registers, at least one), as pairs of vectors
+    (extreme, position): 32 lanes unless both are ints. load(j, mask) gives the elements from j on and where they are.
+    """
+    lanes, static = type.lanes, isinstance(start, int) and isinstance(stop, int)
+    chains = 1 if static and stop - start < _MANY_VECTORS * lanes else _CHAINS
+    step = chains * lanes
+    take = _Extreme(b, predicate, type, stop, load)
+    pairs = [take.first(start + k * lanes if static else b.add(start, b.i64(k * lanes))) for k in range(chains)]
+    carried = [x for pair in pairs for x in pair]
+    if static:
+        whole = stop - (stop - start) % step
+    else:
+        whole = b.sub(b.i64(stop), b.rem(b.sub(b.i64(stop), b.i64(start)), b.i64(step)))
+    with b.loop(start + step if static else b.add(start, b.i64(step)), whole, step, carried) as (j, loop):
+        places = [b.add(j, b.i64(k * lanes)) if k else j for k in range(chains)]
+        pairs = zip(loop.values[::2], loop.values[1::2])
+        loop.next([x for pair, place in zip(pairs, places) for x in take.better(pair, place, None)])
+    first, second, *others = loop.results
+    if static:
+        for j in range(max(whole, start + step), stop, lanes):
+            first, second = take.better((first, second), j, take.mask(j))
+    else:
+        with b.loop(b.intrinsic("smax", whole, b.add(start, b.i64(step))), stop, lanes, [first, second]) as (j, loop):
+            loop.next(take.better(loop.values, j, take.mask(j)))
+        first, second = loop.results
+    pairs = [(first, second), *zip(others[::2], others[1::2])]
+    return _halved(b, predicate, pairs, VIRTUAL_LANES // lanes)
+
+
+class _Extreme:
+    """Steps towards the first extreme of a row, a vector at a time."""
+
+    def __init__(self, b, predicate, type, stop, load):
+        self.b, self.predicate, self.type, self.stop, self.load = b, predicate, type, stop, load
+
+    def mask(self, j):
+        """Which of the lanes from j on are there; None for all."""
+        if isinstance(j, int) and isinstance(self.stop, int):
+            rest = self.stop - j
+            return None if rest >= self.type.lanes else self.b.first_lanes(rest, self.type.lanes)
+        return self.b.lane_mask(j, self.stop, self.type.lanes)
+
+    def first(self, j):
+        b, mask = self.b, self.mask(j)
+        x, here = self.load(j, mask)
+        if mask is not None:
+            # What is not there is never better than what comes before it.
+            lowest, highest = _LIMITS[self.type.element]
+            x = b.select(mask, x, b.const(lowest if self.predicate == "gt" else highest, self.type))
+        return x, here
+
+    def better(self, pair, j, mask):
+        b, (best, position) = self.b, pair
+        x, here = self.load(j, mask)
+        wins = better_extreme(b, self.predicate, x, best)
+        wins = wins if mask is None else b.and_(wins, mask)
+        return b.select(wins, x, best), b.select(wins, here, position)
+
+
+def _halved(b, predicate, pairs, count):
+    """Pairs of vectors (extreme, position), compared with each other until there are so many."""
+    while len(pairs) > count:
+        half = len(pairs) // 2
+        pairs = [_first_of_two(b, predicate, x, y) for x, y in zip(pairs[:half], pairs[half:])]
+    return pairs
+
+
+def extreme_of_lanes(b, predicate, pairs):
+    """The position of the first extreme, in every lane."""
+    ((best, position),) = _halved(b, predicate, pairs, 1)
+    return first_extreme(b, predicate, best, position)
