@@ -11,8 +11,10 @@ in the one order:
     for b < blocks { for the rows of block b   }      shared; stores the sum of every column
     for the sums of blocks, as rows                   shared by columns; the results and what is computed from them
 
-Other reductions go by blocks too if their steps do not round (ops/reduction.py: Combine). Pieces of a kernel are
-kernels; what lies between them is memory like that of any value, and threads wait where they must (regions.py).
+Loops that stand one after the other, such as those over chunks of wide rows and over what is left of them, become
+kernels each: threads share what is one nest. Other reductions go by blocks too if their steps do not round
+(ops/reduction.py: Combine). Pieces of a kernel are kernels; what lies between them is memory like that of any value,
+and threads wait where they must (regions.py).
 """
 
 from dataclasses import dataclass, replace
@@ -47,15 +49,18 @@ _NUMBERS = (Constant, Scalar, Load, Position, Apply)
 _MANY_ROWS = 8
 # Positions of extremes have no order that could be seen.
 _EXTREME_BLOCK = 4096
+_MOST_NESTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A kernel that does a part of another one's work. `sources`: what each parameter is: ("given", number of the
-    other's parameter), ("partial", number of the memory between pieces) or ("scratch", bytes)."""
+    other's parameter), ("partial", number of the memory between pieces) or ("scratch", bytes); `is_fold`: whether it is
+    what cannot be shared."""
 
     kernel: Kernel
     sources: tuple
+    is_fold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ def in_blocks(kernel, scratch, target):
         split.extreme(*inner)
     elif _is_columns(inner) and _shares_no_columns(kernel, inner, target):
         split.columns(*inner)
+    elif not outer:
+        split.nests(_nests(inner, scratch))
     return Pieces(tuple(split.pieces), tuple(split.partials)) if split.pieces else None
 
 
@@ -92,6 +99,25 @@ def _nest(body):
         outer.append(inner[0])
         inner = inner[0].body
     return preamble, outer, inner
+
+
+def _nests(body, scratch):
+    """Loops that stand one after the other, each with what follows it up to the next: columns in chunks and those left
+    over, tiles and what does not fill one, parts of a join. Empty where they are not independent, one or very many."""
+    nests = []
+    for s in body:
+        if isinstance(s, Loop):
+            nests.append([])
+        if not nests:
+            return []
+        nests[-1].append(s)
+    own = [{*_used(nest)} & set(scratch) for nest in nests]
+    names = [{s.name for s in statements(nest) if hasattr(s, "name")} for nest in nests]
+    read = [{k for s in statements(nest) for k in _read_names(s)} for nest in nests]
+    pairs = [(j, k) for j in range(len(nests)) for k in range(len(nests)) if j != k]
+    is_plain = all(isinstance(s, (Sweep, Loop, Store, Accumulate, Reduce, *_NUMBERS)) for s in statements(body))
+    apart = all(own[j].isdisjoint(own[k]) and names[j].isdisjoint(read[k]) for j, k in pairs)
+    return nests if is_plain and apart and 1 < len(nests) <= _MOST_NESTS else []
 
 
 def _is_row(inner):
@@ -175,13 +201,13 @@ class _Split:
         return At(0, (*reversed(steps), *terms), lane)
 
     # --- pieces -------------------------------------------------------------------------------------------------------
-    def piece(self, before, body, **facts):
+    def fold(self, before, body, **facts):
         """A kernel of the statements `before`, and of `body` in the outer loops."""
         for loop in reversed(self.outer):
             body = [replace(loop, body=tuple(body))]
-        self.add((*before, *body), **facts)
+        self.add((*before, *body), is_fold=True, **facts)
 
-    def add(self, body, **facts):
+    def add(self, body, is_fold=False, **facts):
         parameters, sources = [], []
         for name in _used(body):
             if name in self.partial_of:
@@ -193,7 +219,12 @@ class _Split:
             parameters.append(parameter)
             sources.append(source)
         kernel = Kernel(tuple(parameters), self.kernel.lanes, tuple(body), scalars=self.kernel.scalars, **facts)
-        self.pieces.append(Piece(kernel, tuple(sources)))
+        self.pieces.append(Piece(kernel, tuple(sources), is_fold))
+
+    def nests(self, nests):
+        """Nests that do not touch each other are kernels, which threads share one after the other."""
+        for nest in nests:
+            self.add((*self.preamble, *nest))
 
     def shared(self, before, n_blocks, body):
         """A kernel whose outermost loop does a block in each iteration."""
@@ -258,13 +289,13 @@ class _Split:
         body = [fold for _, fold in folds]
         before, row = self.needed(stores)
         if stores:
-            self.piece(before, [*body, *row, *stores])
+            self.fold(before, [*body, *row, *stores])
             return
         for x, _ in folds:
             name = self.partial(self.n_rows, x.element)
             body.append(Store(name, self.at_row(1), x.name))
             self.results[x.name] = Load(x.name, name, self.at_row(1), x.element)
-        self.piece((), body)
+        self.fold((), body)
 
     def needed(self, body):
         """The numbers that statements need: those before all loops, and those of a row."""
@@ -291,7 +322,7 @@ class _Split:
         lanes = [StoreLanes(extremes, at, best), StoreLanes(positions, at, whole.name)]
         self.shared(self.preamble, n_blocks, [block, *lanes])
         last = replace(whole, parameter=extremes, at=self.at_row(count), count=count, positions=positions)
-        self.piece(self.preamble, [last, store])
+        self.fold(self.preamble, [last, store])
 
     # --- columns ------------------------------------------------------------------------------------------------------
     def columns(self, rows, *rest):
@@ -312,7 +343,7 @@ class _Split:
         folded = tuple(Column(c.name, c.op, c.element, width) for c in columns)
         fold = Loop("k", n_blocks, (Sweep(width, tuple(loads), unrolled=True),), folded, closing=1)
         last = Sweep(width, tuple(_without_storage(epilogue.body, columns)), unrolled=True)
-        self.piece(self.preamble, [fold, *numbers, last], by_vectors=True)
+        self.fold(self.preamble, [fold, *numbers, last], by_vectors=True)
 
 
 def _without_storage(body, columns):

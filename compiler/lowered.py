@@ -94,7 +94,7 @@ class Loops:
             replace(self, kernel=piece.kernel, bindings=tuple(self._source(s, partials) for s in piece.sources))
             for piece in found.pieces
         ]
-        shared = sum(p.cost_ns(target) for p in pieces if p.kernel.has_blocks)
+        shared = sum(p.cost_ns(target) for p, piece in zip(pieces, found.pieces) if not piece.is_fold)
         alone = sum(p.cost_ns(target) for p in pieces) - shared + 2 * len(pieces) * target.wait_ns
         return pieces if alone < shared / 2 else [self]
 

@@ -125,6 +125,25 @@ def test_sums_over_several_axes(pool):
         same(pool, axes, weft.randn(*shape))
 
 
+def test_columns_of_very_wide_rows(pool):
+    """Columns come in chunks, and those left over are loops of their own."""
+
+    def wide(x, w):
+        return x.sum(0), (x * w).exp().sum(0), w + x.sum(0).sqrt()
+
+    for n, m in ((3, 9000), (140, 8193), (257, 12288)):
+        same(pool, wide, weft.rand(n, m), weft.randn(m))
+
+
+def test_loops_that_stand_one_after_the_other(pool):
+    def several(x, y):
+        joined = weft.cat((x, y, x * 2), 1)
+        return x + y.t().contiguous().t(), (x.t() + 1) * y.t(), joined, weft.cat((x, y)).sum(0), joined.t().exp()
+
+    same(pool, several, weft.randn(64, 100), weft.randn(64, 100))
+    same(pool, several, weft.randn(80, 83), weft.randn(80, 83))
+
+
 def test_columns_beside_rows(pool):
     """layer_norm's backward: gradients of weight and bias are columns of the same rows that are normalised."""
 
