@@ -2,8 +2,8 @@
 
 Eager mode takes the steps of a rule one after the other (array_program.py). Where these are many and the operands
 large, memory is what takes the time, and the program that a compiled call would run takes a fraction of it, with the
-same bits. A program that is on disk is taken at once. Compiling one costs a tenth of a second, once per machine: it is
-done when the steps have taken about as long.
+same bits. A program that is on disk is taken after some milliseconds of work. Compiling one costs a tenth of a second,
+once per machine: it is done when the steps have taken about as long.
 """
 
 import time
@@ -16,6 +16,8 @@ from .sizes import Sizes
 
 # A step takes about half a nanosecond for each element.
 ELEMENTS_BEFORE = 1 << 26
+# Finding a program on disk, or making that for many sizes one for these, takes a millisecond or two.
+ELEMENTS_BEFORE_FINDING = 1 << 21
 FEWEST_ELEMENTS = 1 << 14
 # Of a single step that native code can take, too: calling a program takes 5 us longer.
 FEWEST_OF_ONE = 1 << 18
@@ -43,12 +45,14 @@ def forget():
 
 class Fused:
     """A rule that may be run by a program. `worth` is how many elements its steps compute, 0 if a program would not
-    help; `programs` is what there is by the strides of the operands."""
+    help; `spent` is how many were computed, and `due` how many must be before a program is asked for; `programs` is
+    what there is by the strides of the operands."""
 
-    __slots__ = ("rule", "results", "read", "worth", "account", "programs")
+    __slots__ = ("rule", "results", "read", "worth", "spent", "due", "account", "programs")
 
     def __init__(self, rule, results, read, sizes, fewest):
         self.rule, self.results, self.programs = rule, results, {}
+        self.spent, self.due = 0, min(ELEMENTS_BEFORE_FINDING, ELEMENTS_BEFORE)
         self.account = _account(rule.kind)
         self.read = [k for k in read if not rule.is_number(k)]
         self.worth = sum(sizes) if sizes and max(sizes) >= fewest else 0
@@ -58,6 +62,7 @@ class Fused:
         if not self.worth or not self.rule.takes(inputs):
             return None
         self.account.left -= self.worth
+        self.spent += self.worth
         layout = _layout([inputs[k] for k in self.read])
         program = self.programs.get(layout)
         if program is None:
@@ -67,29 +72,36 @@ class Fused:
         return program.call([inputs[k] for k in program.inputs], inputs)
 
     def _found(self, layout):
-        """A program for operands that lie so, if it is there or it is time to compile one."""
-        is_new, is_time = layout not in self.programs, self.account.left <= 0
-        if layout is None or jit.is_compiling() or (len(self.programs) >= MOST_LAYOUTS if is_new else not is_time):
+        """A program for operands that lie so, if it is there or it is time to compile one. If not, it is asked for
+        again when twice as much was computed."""
+        if self.spent < self.due or layout is None or jit.is_compiling() or len(self.programs) >= MOST_LAYOUTS:
             return None
         stretch = self.rule.stretch(dict(zip(self.read, layout)) if layout else {})
         with jit.compiling:
-            program = self._load(stretch, is_time)
-        if program is None and is_time:
-            self.worth = 0
-        self.programs[layout] = program and LargeProgram(program, self.worth)
-        return self.programs[layout]
+            program = self._load(stretch)
+        if program is None:
+            self.due = 2 * self.spent
+            return None
+        self.programs[layout] = program = LargeProgram(program, self.worth)
+        return program
 
-    def _load(self, stretch, is_time):
-        """That of these sizes or of many. A first one is compiled for its sizes, when others come one for all."""
+    def _load(self, stretch):
+        """That of these sizes or of many: where a rule comes with several sizes, one for all is compiled."""
         sizes, rule, began = self.account.sizes, self.rule, time.perf_counter()
-        found = load_code(rule.text(stretch), lambda: None)
-        if found is None and (is_time or sizes.has_program(rule.text(stretch))):
+        text = rule.text(stretch)
+        found = load_code(text, lambda: None)
+        if found is not None:
+            sizes.remember(stretch, rule.text)
+            return linked(*found, began)
+        if self.account.left <= 0 or sizes.has_program(text):
             program = sizes.load_open(stretch, rule.text, rule.build)
             if program is not None:
                 return program
-            found = load_code(rule.text(stretch), lambda: rule.build(stretch))
-        elif found is not None:
-            sizes.remember(stretch, rule.text)
+        if self.spent < ELEMENTS_BEFORE:
+            return None
+        found = load_code(text, lambda: rule.build(stretch))
+        if found is None:
+            self.worth = 0  # a step has no kernel
         return found and linked(*found, began)
 
 

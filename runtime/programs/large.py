@@ -35,6 +35,8 @@ class LargeProgram:
         kind = ctypes.CFUNCTYPE if n_elements >= RELEASING_ELEMENTS else ctypes.PYFUNCTYPE
         self.function = kind(ctypes.c_int64, ctypes.c_void_p)(program.address)
         self.words = list(program.table[: program.first_array])
+        # There may be thousands, and nobody asks them to explain themselves.
+        program.meta = {}
 
     def call(self, arrays, numbers):
         """The results for these arrays, or None if a check failed. `numbers`: what has the positions of its numbers."""
