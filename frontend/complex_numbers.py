@@ -19,6 +19,9 @@ def complex(real, imag):
 
 def polar(abs, angle):
     """abs (cos angle + i sin angle)."""
+    for name, x in (("abs", abs), ("angle", angle)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
     return ops.complex_(abs * GENERATED["cos"](angle), abs * GENERATED["sin"](angle))
 
 

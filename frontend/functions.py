@@ -5,7 +5,7 @@ from numbers import Number
 
 import numpy as np
 
-from .compiler.dtypes import bool_, int64
+from .compiler.dtypes import bool_
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -307,8 +307,8 @@ def gather(input, dim, index, *, sparse_grad=False):
     if sparse_grad:
         raise NotImplementedError("gather: sparse_grad=True would make a sparse gradient, and tensors here are dense")
     if not index.numel():
-        # Positions that are not there may be of any type.
-        index = to_dtype(index, int64)
+        # Positions that are not there may be of any type, in any dimensions.
+        return reshape(reshape(input, -1)[:0], index.shape)
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 

@@ -44,7 +44,7 @@ KNOWN = {
     **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
     **dict.fromkeys(str.split("index_reduce scatter_reduce"), {"second": _ZEROS}),
     **dict.fromkeys(
-        str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__ polar"),
+        str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__"),
         {"errors": "methods of Python that are called as functions take a number first"},
     ),
     "as_strided": {"forward": _MEMORY, "backward": _MEMORY, "second": _MEMORY, "compiled": _MEMORY},
