@@ -345,3 +345,54 @@ def test_small_things_of_tensors_and_modes():
                 self.enabled = weft.is_grad_enabled()
 
     assert not Quiet().enabled
+
+
+def test_the_number_of_a_backward_pass():
+    seen = []
+    x = weft.ones(2, requires_grad=True) * 1
+    x.register_hook(lambda gradient: seen.append(weft._C._current_graph_task_id()))
+    for _ in range(2):
+        x.sum().backward(retain_graph=True)
+    assert seen[1] > seen[0] >= 0 and weft._C._current_graph_task_id() == -1
+
+
+def test_whether_a_backward_pass_comes_to_a_node():
+    x, y = weft.ones(2, requires_grad=True) * 1, weft.ones(2, requires_grad=True) * 1
+    out, seen = x * 2, []
+    out.register_hook(lambda g: seen.extend(weft._C._will_engine_execute_node(t.grad_fn) for t in (x, y)))
+    out.sum().backward()
+    assert seen == [True, False]
+    with pytest.raises(RuntimeError, match="can only be called during the backward pass"):
+        weft._C._will_engine_execute_node(out.grad_fn)
+    with pytest.raises(RuntimeError, match="expects an grad_fn, but got Tensor"):
+        weft._C._will_engine_execute_node(out)
+
+
+def test_nodes_for_tests_of_graphs():
+    x, y = weft.ones(2, requires_grad=True), weft.ones(2, requires_grad=True)
+    assert isinstance((x * 1).grad_fn.next_functions[0][0], weft._C._functions.AccumulateGrad)
+    later = weft._C._functions.DelayedError("not yet", 1)(y)
+    assert weft.autograd.grad((x * later).sum(), [x])[0].tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="not yet"):
+        (x * later).sum().backward()
+    z = weft.ones(2, requires_grad=True)
+    weft._C._functions.UndefinedGrad()(z * 1).sum().backward()
+    assert z.grad is None
+    gone = weft._C._WeakTensorRef(weft.ones(1))
+    assert gone.expired() and not weft._C._WeakTensorRef(x).expired()
+
+
+def test_what_a_block_of_mutations_has_copied():
+    with weft.autograd.graph.allow_mutation_on_saved_tensors() as context:
+        x = weft.ones(2, 3, requires_grad=True).clone()
+        first, second = x**2, x**2
+        assert len(context.tid_to_weakhandle) == 1 and not context.cloned
+        x.sin_()
+        assert len(context.cloned) == 1
+        third = x**2
+        x.sin_()
+        assert len(context.cloned) == 2
+        del third
+        assert len(context.cloned) == 1
+        del first, second
+        assert not context.cloned

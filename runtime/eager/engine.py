@@ -5,6 +5,7 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 """
 
 from bisect import insort
+from itertools import count
 from operator import attrgetter
 
 from ...compiler.ops.arithmetic import add
@@ -33,6 +34,9 @@ def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
     return sweep.run()
 
 
+_numbers = count()
+
+
 class Sweep:
     """A backward pass in flight.
 
@@ -43,7 +47,7 @@ class Sweep:
 
     __slots__ = (
         "roots", "wanted", "relevant", "is_inner", "retain_graph", "create_graph", "pending", "queue", "captured",
-        "walked", "around", "callbacks", "reachable", "calls",
+        "walked", "around", "callbacks", "reachable", "calls", "number",
     )  # fmt: skip
 
     def __init__(self, roots, wanted, within, retain_graph, create_graph):
@@ -53,6 +57,7 @@ class Sweep:
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
         self.callbacks, self.reachable, self.calls = [], None, None
+        self.number = next(_numbers)
 
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""

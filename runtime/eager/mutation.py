@@ -10,28 +10,42 @@ from .saved_hooks import pack_node
 class Kept:
     """One saved tensor: the memory it shows, until that is changed, and a copy of it from then on."""
 
-    __slots__ = ("tensor", "__weakref__")
+    __slots__ = ("tensor", "is_copy", "__weakref__")
 
     def __init__(self, tensor):
-        self.tensor = tensor
+        self.tensor, self.is_copy = tensor, False
 
     def before_change(self, target):
         storage = self.tensor._storage
         if storage is not None and storage is target._storage:
-            self.tensor = Tensor(self.tensor.array.copy())
+            self.tensor, self.is_copy = Tensor(self.tensor.array.copy()), True
+
+
+def _identity(tensor):
+    """What tells apart what tensors show: equal for the same memory, seen in the same way, without a change between."""
+    array = tensor.array
+    return id(tensor._storage), array.ctypes.data, array.dtype, array.shape, array.strides, tensor._version
 
 
 class MutationContext:
-    """What the block gives: clear() forgets all that was saved in it."""
+    """What the block gives: clear() forgets all that was saved in it.
+
+    tid_to_weakhandle: what is saved now; cloned: the copies that were made of it, by what was saved.
+    """
 
     def __init__(self):
-        self.kept = []
+        self.tid_to_weakhandle = weakref.WeakValueDictionary()
+
+    @property
+    def cloned(self):
+        return {kept: kept.tensor for kept in self.tid_to_weakhandle.values() if kept.is_copy}
 
     def pack(self, tensor):
         storage_of(tensor)
-        kept = Kept(tensor)
-        self.kept = [reference for reference in self.kept if reference() is not None]
-        self.kept.append(weakref.ref(kept))
+        identity = _identity(tensor)
+        kept = self.tid_to_weakhandle.get(identity)
+        if kept is None or kept.is_copy:
+            kept = self.tid_to_weakhandle[identity] = Kept(tensor)
         return kept
 
     def unpack(self, kept):
@@ -43,13 +57,11 @@ class MutationContext:
         return kept.tensor
 
     def before_change(self, target):
-        for reference in self.kept:
-            kept = reference()
-            if kept is not None:
-                kept.before_change(target)
+        for kept in list(self.tid_to_weakhandle.values()):
+            kept.before_change(target)
 
     def clear(self):
-        self.kept = []
+        self.tid_to_weakhandle.clear()
 
 
 class allow_mutation_on_saved_tensors:

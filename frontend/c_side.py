@@ -1,0 +1,97 @@
+"""weft._C: what programs ask of PyTorch's C++ side, as far as weft has an answer.
+
+A few are functions that PyTorch's users call for want of others (which backward pass is this, will it come to that
+node); the rest are what tests of autograd are written with.
+"""
+
+import weakref
+
+from .graph import Node
+from .runtime.eager.function import Function
+from .runtime.eager.node import AccumulateGrad, BaseNode
+from .runtime.eager.saved_hooks import SavedTensor
+from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled, state
+
+__all__ = ["is_grad_enabled", "is_inference_mode_enabled"]
+
+
+class _WeakTensorRef:
+    """A reference that does not keep a tensor."""
+
+    def __init__(self, tensor):
+        self.reference = weakref.ref(tensor)
+
+    def expired(self):
+        """Whether the tensor is gone."""
+        return self.reference() is None
+
+
+def _current_graph_task_id():
+    """The number of the backward pass in flight in this thread; -1 if there is none."""
+    return -1 if state.sweep is None else state.sweep.number
+
+
+def _will_engine_execute_node(node):
+    """Whether the backward pass in flight will come to a node."""
+    if not isinstance(node, BaseNode):
+        raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
+    if state.sweep is None:
+        raise RuntimeError("_will_engine_execute_node can only be called during the backward pass")
+    return state.sweep.will_reach(node)
+
+
+class _functions:
+    """Nodes that PyTorch has in C++."""
+
+    AccumulateGrad = AccumulateGrad
+
+    class UndefinedGrad:
+        """UndefinedGrad()(x) is x, and no gradient comes back."""
+
+        def __call__(self, tensor):
+            return _Undefined.apply(tensor)
+
+    class DelayedError:
+        """DelayedError(message, n)(x, ...) are the tensors; a backward through them is an error."""
+
+        def __init__(self, message, num_inputs):
+            self.message = message
+
+        def __call__(self, *tensors):
+            passed = tuple(_Delayed.apply(tensor, self.message) for tensor in tensors)
+            return passed if len(passed) > 1 else passed[0]
+
+
+Node.register(_functions.DelayedError)
+
+
+class _Undefined(Function):
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+class _Delayed(Function):
+    @staticmethod
+    def forward(ctx, tensor, message):
+        ctx.message = message
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError(ctx.message)
+
+
+class _autograd:
+    """What is saved for backward passes."""
+
+    SavedTensor = SavedTensor
+
+    @staticmethod
+    def _saved_tensors_hooks_is_enabled():
+        """Whether hooks on saved tensors may be set now."""
+        return state.hooks_disabled is None
