@@ -35,8 +35,6 @@ _TABLE = [
     ("devices:mps_backend", "backends.mps"),
     ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
     ("c_side", "_C"),
-    ("c_side:_functions", "_C._functions"),
-    ("c_side:_autograd", "_C._autograd"),
     ("distributed", "distributed utils.data.distributed"),
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),

@@ -140,7 +140,7 @@ def _extreme(name, made, total, position, pairwise):
         dim, keepdim = dim if axis is None else axis, keepdim or keepdims
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
-            return pairwise(input, other)
+            return pairwise(_tensor(name, input), other)
         if dim is None:
             return total(_tensor(name, input))
         axis = normalize_axis(name, dim, input.ndim)

@@ -175,3 +175,9 @@ def test_a_tensor_is_no_tuple_of_tensors():
 
 def test_spherical_bessel_functions_end_at_zero():
     assert weft.special.spherical_bessel_j0(weft.tensor([math.inf, -math.inf, 0.0])).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("function", [weft.max, weft.min])
+def test_extremes_are_of_tensors(function):
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\): argument 'input' must be Tensor, not int"):
+        function(2, weft.ones(3))
