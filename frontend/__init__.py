@@ -28,11 +28,12 @@ from .compiler.dtypes import (
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
-from .out import taking_out
+from .out import taking_out as _taking_out
 from .runtime.code.threads import get_num_threads, set_num_threads
 from .runtime.state.device import device
-from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled, state
+from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled
 from .runtime.state.modes import set_default_dtype as _set_default_dtype
+from .runtime.state.modes import state as _state
 from .runtime.state.random import Generator, default_generator, manual_seed
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
@@ -41,7 +42,7 @@ for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 for _name in (*absent.taking_out(""), "norm", "tensordot"):
     if _name in globals():
-        globals()[_name] = taking_out(_name, globals()[_name])
+        globals()[_name] = _taking_out(_name, globals()[_name])
 
 from . import autograd, compiler, fft, func, linalg, nn, optim, special, utils  # noqa: E402
 
@@ -52,7 +53,7 @@ for _name in inplace.FUNCTIONS:
 for _module, _path in ((linalg, "linalg"), (special, "special"), (fft, "fft")):
     for _name in absent.taking_out(_path):
         if hasattr(_module, _name):
-            setattr(_module, _name, taking_out(_name, getattr(_module, _name)))
+            setattr(_module, _name, _taking_out(_name, getattr(_module, _name)))
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
@@ -78,7 +79,7 @@ __getattr__, __dir__ = public.of_module(__name__)
 
 def get_default_dtype():
     """The type of floats that come without one: float32 unless set."""
-    return state.default_dtype
+    return _state.default_dtype
 
 
 def set_default_dtype(d):

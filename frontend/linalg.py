@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from .absent import attribute_of
 from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
@@ -23,12 +22,13 @@ from .norms import norm as norm
 from .norms import vector_norm as vector_norm
 from .products import cross as _cross
 from .products import multi_dot as multi_dot
+from .public import of_module
 from .reducing import sum
 from .results import result_type
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
-__getattr__ = attribute_of(__name__)
+__getattr__, __dir__ = of_module(__name__)
 
 _Qr, _Eigh = result_type("linalg_qr", "Q", "R"), result_type("linalg_eigh", "eigenvalues", "eigenvectors")
 _Eig = result_type("linalg_eig", "eigenvalues", "eigenvectors")

@@ -128,6 +128,12 @@ def test_completion_shows_the_public_names_alone():
     assert dir(weft.autograd.functional)[3:] == ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
+def test_whatever_stands_in_weft_itself_is_public():
+    """A new function of weft's own is entered in public.OWN, or else nobody finds it."""
+    standing = {name for name, value in vars(weft).items() if name[0] != "_" and not isinstance(value, ModuleType)}
+    assert standing - set(dir(weft)) == set()
+
+
 def test_private_names_can_be_reached_all_the_same():
     import weft.composed
 
