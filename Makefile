@@ -1,10 +1,10 @@
-# make demo, make test, make test-interpreters, make bench, make lint, make dist, make clean. Needs CPython 3.10 to 3.13; everything
+# make demo, test, test-interpreters, bench, lint, docs, dist, clean. Needs CPython 3.10 to 3.13; everything
 # else goes into .venv (and .venv-3.12, ... for other interpreters).
 PYTHON ?= python3
 VENV = .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-interpreters test-interpreter bench lint dist clean
+.PHONY: demo test test-interpreters test-interpreter bench lint docs dist clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/digits.py
@@ -40,6 +40,11 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
+# The documentation site, in build/docs. A warning, a link that leads nowhere or a program of the gallery that fails ends it.
+docs: $(VENV)/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
 # What would be uploaded, checked, and tried in an environment that has nothing else.
 dist: $(VENV)/dist
 	rm -rf dist build $(VENV)-dist
@@ -51,7 +56,7 @@ dist: $(VENV)/dist
 		print(weft.weft_version, weft.value_and_grad(f)([1.0, 2.0])); import weft.nn, weft.optim, weft.distributions"
 
 clean:
-	rm -rf $(VENV) $(VENV)-3.* $(VENV)-dist build dist weft.egg-info weft-demo.html weft_dump .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-dist build dist weft.egg-info weft-demo.html weft_dump docs/generated .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A mark per set of extras: what is installed already is not asked of the network again.

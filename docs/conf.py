@@ -19,7 +19,7 @@ import site_reference  # noqa: E402
 import weft  # noqa: E402
 
 project, author, copyright = "weft", "the weft authors", "the weft authors"
-version = release = weft.__version__
+version = release = str(weft.__version__)
 extensions = ["myst_parser"]
 exclude_patterns = ["gallery"]
 myst_enable_extensions = ["colon_fence"]
@@ -37,6 +37,7 @@ def write_generated(app):
     shutil.rmtree(folder, ignore_errors=True)
     site_reference.write_pages(folder / "reference")
     write_pictures(folder / "pictures")
+    write_records(folder / "records")
     site_gallery.write_pages(folder / "gallery")
 
 
@@ -54,6 +55,24 @@ def write_pictures(folder):
         (folder / f"{stage}.svg").write_text(picture, encoding="utf-8")
 
 
+RECORDS = "../benchmarks/results/"
+
+
+def write_records(folder):
+    """What the benchmarks recorded, which stands outside of docs/, as pages without a place in the contents."""
+    folder.mkdir(parents=True)
+    linked = re.findall(rf"{re.escape(RECORDS)}([\w.-]+\.md)", (HERE / "benchmarks.md").read_text(encoding="utf-8"))
+    for name in sorted(set(linked)):
+        text = (HERE / RECORDS / name).read_text(encoding="utf-8")
+        (folder / name).write_text(f"---\norphan: true\n---\n\n{text}", encoding="utf-8")
+
+
+def link_records(app, name, source):
+    """Links to the records lead to those pages."""
+    source[0] = source[0].replace(RECORDS, "generated/records/")
+
+
 def setup(app):
     app.connect("builder-inited", write_generated)
+    app.connect("source-read", link_records)
     return {"parallel_read_safe": True}
