@@ -231,9 +231,9 @@ def clamp(input, min=None, max=None):
         input = comparison.cast(input, dtype=dtype)
     if input.dtype is bool_:
         # Extremes of bools are logic, which clamp's arithmetic refuses.
-        bounds = ((GENERATED["maximum"], min), (GENERATED["minimum"], max))
+        bounds = ((arithmetic.maximum, min), (arithmetic.minimum, max))
         for extreme, bound in bounds:
-            input = input if bound is None else extreme(input, bound)
+            input = input if bound is None else extreme(input, operand(bound))
         return input
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")

@@ -8,13 +8,14 @@ from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
 from .compiler.ops import linear_algebra as algebra
+from .compiler.ops.arithmetic import maximum as _maximum
 from .compiler.ops.linear_algebra import LinAlgError
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .complex_numbers import conj
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
-from .functions import GENERATED, clamp_min, to_dtype, where
+from .functions import clamp_min, to_dtype, where
 from .functions import matmul as matmul
 from .limits import finfo
 from .norms import matrix_norm as matrix_norm
@@ -113,7 +114,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     if rtol is None:
         default = max(A.shape[-2:]) * finfo(A.dtype).eps
         rtol = where(absolute > 0, 0.0, default) if isinstance(absolute, Tensor) else 0.0 if absolute > 0 else default
-    limit = GENERATED["maximum"](values.amax(-1) * rtol, absolute)
+    limit = _maximum(values.amax(-1) * rtol, absolute)
     return sum(values > unsqueeze(limit, -1), -1)
 
 

@@ -228,6 +228,15 @@ def test_fields_of_records():
     assert (weft.ones(3) * records["value"]).tolist() == [1, 2, 3]
 
 
+def test_functions_written_with_extremes_take_numbers_though_maximum_does_not():
+    """maximum refuses numbers, as PyTorch's does; ranks, solutions and limits of bools were computed with it."""
+    with pytest.raises(TypeError, match="must be Tensor, not float"):
+        weft.maximum(weft.ones(2), 0.5)
+    assert weft.linalg.matrix_rank(weft.ones(2, 2)).item() == 1
+    assert weft.linalg.lstsq(weft.ones(2, 1), weft.tensor([[1.0], [3.0]])).solution.allclose(weft.tensor([[2.0]]))
+    assert weft.clamp(weft.tensor([True, False]), min=True).tolist() == [True, True]
+
+
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("program", PROGRAMS)
