@@ -125,7 +125,7 @@ def small(library):
 
 def steps(library):
     """A chain of ten ops with its backward, and steps of small networks."""
-    make, functional = tensors(library, 1), library.nn.functional
+    make = tensors(library, 1)
     x, w, b = make(3, 3, grad=True), make(3, 3, grad=True), make(3, 3)
 
     def chain():
@@ -137,24 +137,103 @@ def steps(library):
 
     found = {"ten ops and backward": chain}
     for name, sizes, batch in (("8-16-4, batch 8", (8, 16, 4), 8), ("64-128-64-10, batch 64", (64, 128, 64, 10), 64)):
-        found[f"step of {name}"] = training(library, functional, make, sizes, batch)
+        found[f"step of {name}"] = perceptron(library, make, sizes, batch)
+    found["step of a transformer block"] = transformer_block(library, make)
+    found["step of an LSTM of 32 steps"] = lstm(library, make)
+    found["step of an LSTM cell 32 times"] = lstm_cell(library, make)
+    found["step of a convolutional network"] = convolutional(library, make)
     return found
 
 
-def training(library, functional, make, sizes, batch):
-    layers = []
-    for inputs, outputs in zip(sizes, sizes[1:]):
-        layers += [library.nn.Linear(inputs, outputs), library.nn.ReLU()]
-    model = library.nn.Sequential(*layers[:-1])
+def classifying(library, model, x, n_classes):
+    """A training step with momentum."""
     optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, y = make(batch, sizes[0]), library.tensor(np.random.default_rng(2).integers(0, sizes[-1], batch))
+    y = library.tensor(np.random.default_rng(2).integers(0, n_classes, x.shape[0]))
 
     def step():
         optimizer.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
+        library.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
 
     return step
+
+
+def approaching(library, parameters, predict, y):
+    """A training step with Adam."""
+    optimizer = library.optim.Adam(parameters, lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        library.nn.functional.mse_loss(predict(), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def perceptron(library, make, sizes, batch):
+    layers = []
+    for inputs, outputs in zip(sizes, sizes[1:]):
+        layers += [library.nn.Linear(inputs, outputs), library.nn.ReLU()]
+    return classifying(library, library.nn.Sequential(*layers[:-1]), make(batch, sizes[0]), sizes[-1])
+
+
+def convolutional(library, make):
+    nn = library.nn
+    first = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    second = nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    return classifying(library, nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(64, 10)), make(8, 1, 8, 8), 10)
+
+
+def transformer_block(library, make, batch=2, length=16, width=32, heads=4):
+    nn, functional = library.nn, library.nn.functional
+    before, after = nn.LayerNorm(width), nn.LayerNorm(width)
+    whole, joined = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    wider, narrower = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    model = nn.ModuleList([before, after, whole, joined, wider, narrower])
+    x, hidden = make(batch, length, width), library.triu(library.ones(length, length), diagonal=1).bool()
+
+    def predict():
+        parts = whole(before(x)).reshape(batch, length, 3, heads, width // heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q @ k.transpose(-2, -1) * (heads / width) ** 0.5).masked_fill(hidden, -math.inf)
+        seen = functional.softmax(scores, -1) @ v
+        y = x + joined(seen.transpose(1, 2).reshape(batch, length, width))
+        return y + narrower(functional.gelu(wider(after(y))))
+
+    return approaching(library, model.parameters(), predict, make(batch, length, width))
+
+
+def lstm(library, make, steps=32, batch=4, inputs=8, width=16):
+    """Written with ops, as in tutorials."""
+    given, kept, head = (
+        library.nn.Linear(inputs, 4 * width),
+        library.nn.Linear(width, 4 * width),
+        library.nn.Linear(width, 1),
+    )
+    xs, parameters = make(steps, batch, inputs), library.nn.ModuleList([given, kept, head]).parameters()
+
+    def predict():
+        h = c = library.zeros(batch, width)
+        for t in range(steps):
+            i, f, g, o = (given(xs[t]) + kept(h)).chunk(4, 1)
+            c = library.sigmoid(f) * c + library.sigmoid(i) * library.tanh(g)
+            h = library.sigmoid(o) * library.tanh(c)
+        return head(h)
+
+    return approaching(library, parameters, predict, make(batch, 1))
+
+
+def lstm_cell(library, make, steps=32, batch=4, inputs=8, width=16):
+    cell, head = library.nn.LSTMCell(inputs, width), library.nn.Linear(width, 1)
+    xs, parameters = make(steps, batch, inputs), library.nn.ModuleList([cell, head]).parameters()
+
+    def predict():
+        h = c = library.zeros(batch, width)
+        for t in range(steps):
+            h, c = cell(xs[t], (h, c))
+        return head(h)
+
+    return approaching(library, parameters, predict, make(batch, 1))
 
 
 def large(library):
