@@ -13,9 +13,13 @@ from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, no
 from .runtime.replay.frame_spans import spanned
 from .runtime.state.tensor import shape_of
 
+_INT = {int}
+
 
 def sizes(shape, keyword=None):
     """x.reshape(2, 3), x.reshape((2, 3)), x.reshape([2, 3]) and x.reshape(shape=(2, 3)) alike."""
+    if keyword is None and {*map(type, shape)} == _INT:
+        return shape
     if keyword is not None:
         shape = (keyword,)
     if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
@@ -148,7 +152,7 @@ def cat(tensors, dim=0, *, axis=None):
     for k, x in enumerate(tensors):
         if not hasattr(x, "apply_op"):
             raise TypeError(f"cat: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")
-        shape = x.shape
+        shape = shape_of(x)
         if not shape:
             raise RuntimeError(f"cat: zero-dimensional tensor (at position {k}) cannot be concatenated")
         if shape != (0,):
@@ -158,7 +162,7 @@ def cat(tensors, dim=0, *, axis=None):
         # What is skipped counts for the type.
         dtype = functools.reduce(dtypes.promote, (x.dtype for x in tensors))
         kept = [x if x.dtype is dtype else comparison.cast(x, dtype=dtype) for x in kept]
-    return view.cat(*kept, axis=normalize_axis("cat", dim, kept[0].ndim))
+    return view.cat(*kept, axis=normalize_axis("cat", dim, len(shape_of(kept[0]))))
 
 
 concat = concatenate = cat
@@ -170,9 +174,12 @@ def stack(tensors, dim=0, *, axis=None):
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack: expected a non-empty list of Tensors")
-    first = tensors[0].shape
     for k, x in enumerate(tensors):
-        if x.shape != first:
+        if not hasattr(x, "apply_op"):
+            raise TypeError(f"stack: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")
+    first = shape_of(tensors[0])
+    for k, x in enumerate(tensors):
+        if shape_of(x) != first:
             raise OpError(f"stack: expects each tensor to be equal size, tensor 0 has {first}, {k} {x.shape}")
     return view.stack(*tensors, axis=normalize_axis("stack", dim, len(first) + 1))
 

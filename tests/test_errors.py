@@ -51,6 +51,7 @@ CASES = {
     "cat: tensor 1 has shape (2, 2), tensor 0 has (2, 3)": lambda: weft.cat([f(2, 3), f(2, 2)]),
     "cat: expected a non-empty list": lambda: weft.cat([]),
     "stack: expects each tensor to be equal size": lambda: weft.stack([f(2), f(3)]),
+    "stack: expected Tensor as element 1 in argument 0, but got int": lambda: weft.stack([f(2), 3]),
     "split_with_sizes expects split_sizes to sum exactly to 5": lambda: f(5).split([2, 2]),
     "split expects split_size be positive": lambda: f(5).split(0),
     "chunk expects `chunks` to be greater than 0": lambda: f(5).chunk(0),
