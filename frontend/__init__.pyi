@@ -1335,7 +1335,7 @@ def fmin(input: Tensor, other: _TensorLike) -> Tensor:
 def fmod(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'The remainder of input / other with the sign of input. Element by element.'
     ...
-def for_numpy(function: Any) -> Tensor:
+def for_numpy(function: Any) -> Callable[..., Any]:
     'A compiled function of NumPy arrays, from one of tensors: for the log density of a sampler, or predictions.'
     ...
 def fork_rng(devices: Any = ..., enabled: Any = ..., device_type: Any = ..., **options: Any) -> Any:
