@@ -16,7 +16,7 @@ add(x, y, out=o) ; sub(x, 2, out=o) ; mul(x, y, out=o) ; div(x, y, out=o) ; exp(
 mm(x, x, out=o) ; maximum(x, y, out=o) ; pow(x, 2, out=o) ; clamp(x, 0.0, 1.0, out=o) ; tanh(input=x, out=o)
 where(x > 0, x, y, out=o) ; cat([x[:1], y[1:]], out=o) ; cat((x[:, :1], y[:, 1:]), dim=1, out=o) ; abs(x, out=o)
 zeros(2, 2, out=o) ; ones((2, 2), out=o) ; eye(2, out=o) ; full((2, 2), 3.0, out=o) ; tril(x, out=o)
-round(x, decimals=1, out=o) ; addmm(x, x, y, out=o) ; gather(x, 1, i, out=o) ; lerp(x, y, 0.5, out=o)
+round(x, decimals=1, out=o) ; addmm(x, x, y, out=o) ; lerp(x, y, 0.5, out=o)
 """
 
 
@@ -31,6 +31,13 @@ def test_out_is_written_and_returned(call, dtype):
     assert eval(f"weft.{call}", {"weft": weft, **names, "o": out}) is out
     assert out.dtype is getattr(weft, dtype) and out.tolist() == expected.tolist()
     assert view.tolist() == out[0].tolist(), "written into the memory there was"
+
+
+def test_what_only_moves_elements_writes_into_their_own_type():
+    x, i, out = weft.tensor([[0.5, -1.0], [2.0, 3.0]]), weft.tensor([[0, 1], [1, 0]]), weft.zeros(2, 2)
+    assert weft.gather(x, 1, i, out=out) is out and out.tolist() == [[0.5, -1], [3, 2]]
+    with pytest.raises(RuntimeError, match="gather: Expected out tensor to have dtype float32, but got float64"):
+        weft.gather(x, 1, i, out=out.double())
 
 
 def test_out_takes_the_shape_of_the_result():

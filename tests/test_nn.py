@@ -444,7 +444,7 @@ def test_initialisation_errors():
 # --- documentation --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("module", [nn, weft.optim, weft.utils.data, weft.serialization], ids=lambda m: m.__name__)
 def test_examples_in_the_documentation(module):
-    failed, tried = doctest.testmod(module)
+    failed, tried = doctest.testmod(module, extraglobs={"weft": weft})
     assert tried > 0 and failed == 0
 
 

@@ -140,18 +140,26 @@ def _from_memory(builder, cotangents=()):
     new = Graph(old.name, old.default_float)
     place = {v.number: k for k, v in enumerate(old.inputs())}
     scalar_place = {v.number: k for k, v in enumerate(old.scalars())}
-    values = {}
+    values, made = {}, {}
+
+    def input_of(v, vid):
+        """One input for all that is in the same memory: what was written back is where the old value was."""
+        home = stretch.same.get(vid, vid)
+        if home not in made:
+            made[home] = new.input(v.shape, v.dtype, stretch.strides[home])
+            inputs.append(home)
+        return made[home]
+
     for number in _needed_values(old, known, cotangents):
         v = old.values[number]
         if number in known:
-            values[number] = new.input(v.shape, v.dtype, stretch.strides[known[number]])
-            inputs.append(known[number])
-            continue
-        values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
-        if number in scalar_place:
-            numbers.append(builder.numbers[scalar_place[number]])
+            values[number] = input_of(v, known[number])
         elif place.get(number, len(builder.inputs)) < len(builder.inputs):
-            inputs.append(builder.inputs[place[number]])
+            values[number] = input_of(v, builder.inputs[place[number]])
+        else:
+            values[number] = new.copy_value(v, tuple(values[o.number] for o in v.operands))
+            if number in scalar_place:
+                numbers.append(builder.numbers[scalar_place[number]])
     new.outputs = [values[v.number] for v in old.outputs]
     new.commits = [(values[t.number], values[n.number]) for t, n in old.commits]
     return new, inputs, numbers
