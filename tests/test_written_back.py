@@ -1,4 +1,4 @@
-"""Tensors from outside that a call changes, reads the outcome of, and changes again: all of it is in the same memory."""
+"""Tensors from outside that a call changes, reads and changes again: all of it is in the same memory."""
 
 import pytest
 from compiled_twin import assert_same, leaf
