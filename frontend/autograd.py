@@ -1,6 +1,7 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
 from .compiler.ops import view
+from .compiler.ops.comparison import cast
 from .creation import ones_like, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
@@ -79,6 +80,19 @@ def _as_tuple(given):
     return (given,) if isinstance(given, Tensor) else tuple(given)
 
 
+def _in_their_types(outputs, gradients):
+    """The cotangents, each in its output's type: what flows along an edge has the type of what flowed the other way."""
+    return tuple(_in_type_of(out, g) for out, g in zip(outputs, gradients)) + gradients[len(outputs) :]
+
+
+def _in_type_of(out, gradient):
+    if not isinstance(out, Tensor) or not isinstance(gradient, Tensor) or gradient.dtype is out.dtype:
+        return gradient
+    if gradient.dtype.is_complex and not out.dtype.is_complex:
+        raise RuntimeError(f"the gradient of an output of type {out.dtype!r} cannot be {gradient.dtype!r}: pass .real")
+    return cast(gradient, dtype=out.dtype)
+
+
 def _cotangents(outputs, gradients):
     """One cotangent per output; ones for scalars."""
     _check_cotangents(outputs, gradients)
@@ -128,7 +142,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     outputs = _as_tuple(tensors)
     if inputs is not None:
         inputs = _not_empty(_as_tuple(inputs), "backward")
-    gradients = None if grad_tensors is None else _as_tuple(grad_tensors)
+    gradients = None if grad_tensors is None else _in_their_types(outputs, _as_tuple(grad_tensors))
     retain = create_graph if retain_graph is None else retain_graph
     frame = state.frame
     if frame is not None:
@@ -215,7 +229,7 @@ def grad(
         options = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
         return _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options)
     outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
-    gradients = None if grad_outputs is None else _as_tuple(grad_outputs)
+    gradients = None if grad_outputs is None else _in_their_types(outputs, _as_tuple(grad_outputs))
     retain = create_graph if retain_graph is None else retain_graph
     if _are_edges(outputs, inputs):
         return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
