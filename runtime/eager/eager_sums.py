@@ -53,16 +53,30 @@ def are_alike_arrays(words: Words, left: ArrayObject, right: ArrayObject) -> Boo
 @native()
 def sum_of(words: Words, slots: List, cotangent: TensorObject) -> TensorObject:
     """What has arrived, which is the list's only item, and a cotangent like it."""
-    arrived = cast(TensorObject, slots[0])
-    array = cast(ArrayObject, arrived._data)
-    is_free = is_own(arrived) and arrived._storage is None and cast(CountedObject, arrived._data).count == 1
-    if is_free and array.flags & OWNS_ITS_MEMORY != 0:
+    if is_free(slots[0]):
+        arrived = cast(TensorObject, keep(slots[0]))
+        array = cast(ArrayObject, keep(arrived._data))
         add_arrays(words, array, cast(ArrayObject, cotangent._data), array)
         return arrived
+    return new_sum(words, cast(TensorObject, keep(slots[0])), cotangent)
+
+
+@native()
+def is_free(x: Object) -> Bool:
+    """Of an item of a list: whether only the list knows its memory."""
+    if not is_own(x) or cast(TensorObject, x)._storage is not None:
+        return False
+    data = cast(TensorObject, x)._data
+    return cast(CountedObject, data).count == 1 and cast(ArrayObject, data).flags & OWNS_ITS_MEMORY != 0
+
+
+@native()
+def new_sum(words: Words, x: TensorObject, y: TensorObject) -> TensorObject:
+    array = cast(ArrayObject, keep(x._data))
     null = words.null
     made = words.new_array(words.array_class, array.dtype, array.ndim, array.shape, null, null, 0, null)
     require(made is not None)
-    add_arrays(words, array, cast(ArrayObject, cotangent._data), made)
+    add_arrays(words, array, cast(ArrayObject, y._data), made)
     return new_tensor(words, made)
 
 
