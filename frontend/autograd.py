@@ -165,6 +165,8 @@ def _accumulate_into(outputs, gradients, inputs, retain, create_graph):
     roots = _roots(outputs, gradients)()
     _check_inputs(inputs)
     _retain(inputs)
+    if engine.open_calls(roots):
+        roots = _roots(outputs, gradients)()
     within = engine.accumulating_into(roots, [_edge(x) for x in inputs])
     roots = [(edge, c) for edge, c in roots if id(edge[0]) in within]
     engine.run(roots, retain_graph=retain, create_graph=create_graph, within=within)

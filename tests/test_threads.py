@@ -93,9 +93,9 @@ def test_column_sums(shape):
 
 
 @pytest.mark.parametrize("shape", [(5, 20_000), (2000, 16)])
-def test_sums_of_very_long_or_very_few_columns_are_not_cut(shape):
+def test_sums_of_very_long_or_very_few_columns(shape):
     (x,) = tensors(shape)
-    same_for_all_counts(lambda x: ((x.exp() * x).sum(0), (x.tanh() + 1).amax(0)), x, shares=False)
+    same_for_all_counts(lambda x: ((x.exp() * x).sum(0), (x.tanh() + 1).amax(0)), x)
 
 
 def test_transposed_operands():

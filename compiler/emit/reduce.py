@@ -372,6 +372,8 @@ def extreme_lanes(b, predicate, type, start, stop, load):
     (extreme, position): 32 lanes unless both are ints. load(j, mask) gives the elements from j on and where they are.
     """
     lanes, static = type.lanes, isinstance(start, int) and isinstance(stop, int)
+    if not static:
+        start, stop = b.i64(start), b.i64(stop)
     chains = 1 if static and stop - start < _MANY_VECTORS * lanes else _CHAINS
     step = chains * lanes
     take = _Extreme(b, predicate, type, stop, load)

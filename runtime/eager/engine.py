@@ -338,6 +338,15 @@ def accumulating_into(roots, wanted):
     return _leading_to(roots, wanted) | {id(node) for node, _ in wanted}
 
 
+def open_calls(roots):
+    """Whether a finished call of several results was behind these. Then it has gone over to nodes, which know what each
+    of the results depends on: of one that depends on no wanted input nothing is run or freed."""
+    calls = [node for node in _behind(roots) if node.is_call and node.n_outputs > 1]
+    for node in calls:
+        node.open("gradients of some inputs of several results")
+    return bool(calls)
+
+
 def _leading_to(roots, wanted):
     """ids of the nodes from which a wanted edge can be reached (without those whose own output is wanted last)."""
     order = _behind(roots)

@@ -19,7 +19,7 @@ from ..code.dump import watcher
 from ..code.jit import kernel_target
 from ..programs.places import described
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
-from .frame_autograd import reach, readable_values, summed_leaves
+from .frame_autograd import reach, readable_values, saved_by_nodes, summed_leaves
 
 
 class GraphBuilder:
@@ -280,7 +280,7 @@ def _build_joint(stretch, needed):
     joint = _joint(stretch, needed, needed.differentiable, ())
     parts = _split(joint)
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
-    kept = sorted(readable_values(stretch, [*needed.live, *stretch.known], needed.differentiable) - stretch.externals)
+    kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
     extra["split"] = [_digest(joint), list(parts.cut)]

@@ -105,6 +105,14 @@ def summed_leaves(frame, vids):
     return [v for v in leaves if uses[v] > 1]
 
 
+def saved_by_nodes(frame, vids):
+    """Those of the values that some node of eager mode would have saved, unchanged since. A change of their memory that
+    no version tells of counts in a backward of these nodes."""
+    steps = [s for s in frame.steps if is_op(s) and frame.metas[s.first].history]
+    read = {v for s in steps for k in needed_by(frame, s) for v in (k, frame.roots.get(k, k))}
+    return read.intersection(vids) - frame.overwritten
+
+
 def readable_values(frame, vids, results):
     """Those of the values that a backward of results may read again where they are: those eager mode would have saved
     for every result that was computed from them, unchanged since. For these a later change in place is the error it is
