@@ -1,6 +1,7 @@
 """The page that digits.py writes: the loss curve, the graphs, the kernels and some predictions."""
 
 import platform
+import textwrap
 from html import escape
 from pathlib import Path
 
@@ -15,22 +16,34 @@ N_IMAGES = 24
 _SHORTEST_NS = 30
 
 
-def write_page(path, digits, eager, compiled, equal, probabilities):
-    """Write the page of a comparison of an eager and a compiled training."""
+def write_page(path, digits, compared, probabilities):
+    """Write the page of a comparison of an eager and a compiled training (digits.py: Comparison)."""
+    eager, compiled = compared.eager, compared.compiled
     sections = [
-        _head(digits, eager, compiled, equal, probabilities),
-        _loss_section(eager, compiled, equal),
+        _head(digits, compared, probabilities),
+        _code_section(compared.code),
+        _loss_section(eager, compiled, compared.equal),
         _graph_section(digits, compiled),
         _kernel_section(compiled),
         _image_section(digits, probabilities),
-        f"<p style='margin-top:18px'>{escape(_machine())}</p>",
     ]
     Path(path).write_text(visualize.html_page("Handwritten digits with weft", "\n".join(sections)), encoding="utf-8")
 
 
 def _machine():
     versions = f"weft {weft.weft_version}, Python {platform.python_version()}, NumPy {np.__version__}"
-    return f"{versions}, llvmlite {llvmlite.__version__}, {platform.system()} {platform.machine()}."
+    where = f"{_processor()}, {weft.get_num_threads()} thread(s), {platform.system()}"
+    return f"{where}; {versions}, llvmlite {llvmlite.__version__}."
+
+
+def _processor():
+    """Its name as Linux tells it; else the kind of machine."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def _section(title, text, *parts):
@@ -38,7 +51,8 @@ def _section(title, text, *parts):
 
 
 # --- numbers at the top ----------------------------------------------------------------------------------------------
-def _head(digits, eager, compiled, equal, probabilities):
+def _head(digits, compared, probabilities):
+    eager, compiled, equal = compared.eager, compared.compiled, compared.equal
     right = np.mean(probabilities.argmax(1) == digits.test_classes.numpy())
     _, program = visualize.busiest_program(compiled.step)
     found = "loaded from disk" if program.meta["source"] == "disk" else "compiled now"
@@ -46,15 +60,32 @@ def _head(digits, eager, compiled, equal, probabilities):
         (f"{100 * right:.1f} %", f"of {len(probabilities)} held-out images right", ""),
         (f"{1 / compiled.steady_seconds:,.0f}", "training steps per second, compiled", ""),
         (f"{1 / eager.steady_seconds:,.0f}", "training steps per second, eager", ""),
+        *((f"{steps:,.0f}", f"training steps per second, {name}", "") for name, steps in compared.peers.items()),
         (f"{1e3 * compiled.compile_seconds:.0f} ms", f"until the step was native code ({found})", ""),
         (str(len(program.meta["plan"]["kernels"])), "kernels in the program of one step", ""),
         ("equal" if equal else "different", "eager and compiled loss, bit for bit", "" if equal else " bad"),
     ]
     boxes = "".join(f'<div class="tile{kind}"><b>{value}</b><span>{words}</span></div>' for value, words, kind in tiles)
     return (
-        "<h1>Handwritten digits with weft</h1><p>A network of three linear layers learns the 1,797 digits that come "
-        "with scikit-learn, once eagerly and once with its whole training step (forward, loss, backward, update) "
-        f'compiled by one decorator.</p><div class="tiles">{boxes}</div>'
+        f"<h1>Handwritten digits with weft{_headline(compared)}</h1><p>A network of three linear layers learns the "
+        "1,797 digits that come with scikit-learn, once eagerly and once with its whole training step (forward, loss, "
+        f'backward, update) compiled by one decorator. {escape(_machine())}</p><div class="tiles">{boxes}</div>'
+    )
+
+
+def _headline(compared):
+    """How many times as many steps as the quickest of the other libraries; nothing if there is none."""
+    if not compared.peers:
+        return ""
+    name, steps = max(compared.peers.items(), key=lambda peer: peer[1])
+    return f": {1 / compared.compiled.steady_seconds / steps:.1f} times the steps of {escape(name)}"
+
+
+def _code_section(code):
+    return _section(
+        "The code",
+        "What both trainings do for each batch; for the compiled one <code>wrap</code> is <code>weft.compile</code>.",
+        f"<pre>{escape(textwrap.dedent(code))}</pre>",
     )
 
 
@@ -116,7 +147,7 @@ def _kernel_section(compiled):
 def _kernel_row(k, kernel, time_ns, longest_ns):
     fill, border = visualize.group_color(k)
     chip = f'<span class="chip" style="background:{fill};border-color:{border}">{k}</span>'
-    words = "matrix&nbsp;product" if kernel["kind"] == "bmm" else f"{kernel['kind']} <code>{kernel['name']}</code>"
+    words = "matrix&nbsp;product" if kernel["kind"] == "bmm" else kernel["kind"]
     cells = [
         chip,
         words,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import weft
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -71,6 +73,20 @@ def test_the_page_shows_curves_graphs_kernels_and_images(demo):
         assert words in page
     assert page.count("<img ") == 24
     assert page.count('class="chip"') == int(re.search(r"<b>(\d+)</b><span>kernels in the program", page).group(1))
+
+
+def test_the_page_shows_its_code_and_what_it_ran_on(demo, digits):
+    _, page = demo
+    assert "def step(x, y):" in page and "optimizer.zero_grad()" in page
+    assert f"{weft.get_num_threads()} thread(s)" in page and f"weft {weft.weft_version}, Python" in page
+
+
+def test_other_libraries_where_they_are_installed(demo, digits):
+    printed, page = demo
+    for library, name in (("torch", "PyTorch"), ("jax", "JAX")):
+        is_there = importlib.util.find_spec(library) is not None
+        assert (re.search(rf"^ +{name} [\d.]+, \w+ [\d,]+$", printed, re.MULTILINE) is not None) == is_there
+        assert (f"training steps per second, {name}" in page) == is_there
 
 
 def test_every_element_of_the_page_is_closed(demo):

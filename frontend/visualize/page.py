@@ -16,7 +16,8 @@ h1 { font-size: 30px; line-height: 1.2; margin: 0 0 6px; }
 h2 { font-size: 19px; margin: 0 0 4px; }
 h3 { font-size: 15px; margin: 26px 0 6px; }
 p { margin: 0 0 14px; max-width: 112ch; color: #444c56; }
-section { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padding: 22px 24px; margin-top: 22px; }
+section { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padding: 22px 24px; margin-top: 22px;
+          overflow-x: auto; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 12px; margin-top: 22px; }
 .tile { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padding: 14px 16px; }
 .tile b { display: block; font-size: 25px; line-height: 1.25; font-variant-numeric: tabular-nums; }
@@ -31,6 +32,7 @@ th { text-align: left; color: #5b646f; font-weight: 600; border-bottom: 2px soli
 td { border-bottom: 1px solid #eceff2; padding: 6px 10px 6px 0; vertical-align: top; }
 th.number, td.number { text-align: right; white-space: nowrap; }
 code { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+pre { margin: 0; overflow-x: auto; font: 13px/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .chip { display: inline-block; min-width: 15px; padding: 0 5px; border-radius: 8px; border: 1px solid; font-weight: 600;
         font-size: 12px; text-align: center; }
 .bar { display: inline-block; height: 9px; border-radius: 3px; }
@@ -40,6 +42,7 @@ code { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mon
 .image.wrong { border: 2px solid #d0473e; background: #fdf1f0; padding: 9px 7px 6px; }
 .image small { display: block; color: #5b646f; }
 .image.wrong small { color: #b3261e; }
+@media (max-width: 600px) { main { padding: 20px 10px 40px; } section { padding: 14px; } h1 { font-size: 24px; } }
 """
 
 
