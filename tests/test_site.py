@@ -93,7 +93,6 @@ def test_a_program_is_shown_with_what_it_prints(tmp_path, monkeypatch):
 
 def test_a_program_that_fails_fails_the_build(tmp_path):
     gallery = module_of("site_gallery")
-    pytest.importorskip("matplotlib")
     (tmp_path / "wrong.py").write_text('"""Wrong"""\n\nraise ValueError("too bad")\n', encoding="utf-8")
     with pytest.raises(gallery.Failed, match=r"(?s)wrong.py: the program fails.*too bad"):
         gallery.run(tmp_path / "wrong.py", tmp_path)
