@@ -6,6 +6,7 @@ A plan is made when its key is asked for the second time: shapes that never come
 """
 
 import importlib
+import sys
 
 from ...compiler.dtypes import DType
 from ...compiler.ops.kinds import number_meta
@@ -24,6 +25,7 @@ _plans = {}
 _asked = set()
 _PLAIN = frozenset((type(None), bool, int, str, DType))
 _INT = frozenset((int,))
+_NATIVE = "weft.runtime.replay.eager_native"
 
 
 def is_view_op(op):
@@ -131,8 +133,10 @@ def _told(name, *args, busy):
     if jit.is_compiling():
         return busy
     with jit.compiling:
-        # Imported here: few programs get as far as this before they have trained for a while.
-        return getattr(importlib.import_module("weft.runtime.replay.eager_native"), name)(*args)
+        # Imported here: few programs get as far as this before they have trained for a while. And only once: an import
+        # takes a lock, which CPython 3.10 loses if a handler of signals raises in that moment.
+        module = sys.modules.get(_NATIVE) or importlib.import_module(_NATIVE)
+        return getattr(module, name)(*args)
 
 
 def _make(op, arrays, attributes, default_dtype):
