@@ -5,7 +5,7 @@ import gc
 
 import numpy as np
 import pytest
-from compiled_twin import twin
+from compiled_twin import assert_same, leaf, twin
 
 import weft
 from weft import nn
@@ -301,3 +301,31 @@ def test_copies_of_every_size_are_what_is_there(shape, dtype):
     for k in range(8):
         array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) + k, dtype)
         assert [v.tolist() for v in compiled(array.copy())] == [v.tolist() for v in f(array.copy())]
+
+
+@pytest.mark.parametrize("change", ["by hand", "optimizer", "copy"])
+def test_memory_that_was_shown_and_is_changed_later_in_the_call(change):
+    """An op read a copy, since an array showed the memory then; the change is made in the memory itself."""
+
+    def scenario(compile):
+        w, shown = leaf(4), []
+        optimizer = weft.optim.SGD([w], lr=0.1, momentum=0.5)
+
+        @compile
+        def step(x):
+            w.grad = None
+            loss = (w * x).square().sum()
+            shown.clear()
+            loss.backward()
+            if change == "optimizer":
+                optimizer.step()
+            else:
+                with weft.no_grad():
+                    w.sub_(w.grad * 0.1) if change == "by hand" else w.copy_(x)
+            return loss.detach()
+
+        for _ in range(7):
+            shown.append(w.detach().numpy())
+            yield step(weft.randn(4)), w
+
+    assert_same(scenario)

@@ -206,7 +206,8 @@ def alias_reason(frame, target, vid, shown=None):
     if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
-    if is_borrowed(array) or is_exposed(target):
+    # Of memory that has been exposed programs know a copy.
+    if is_borrowed(array) or vid in frame.held_copies or is_exposed(target):
         return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
@@ -438,7 +439,7 @@ class UsualUpdate:
     def applies(self, frame, rows, positions):
         """Whether this call updates just these tensors, and nothing living shares their memory."""
         targets = [row[k] for row in rows for k in positions]
-        if not all(map(is_, targets, self.targets)) or not self.has_dead_views(frame):
+        if frame.held_copies or not all(map(is_, targets, self.targets)) or not self.has_dead_views(frame):
             return False
         if not all(map(is_, map(_data, targets), self.arrays)) or not self.is_alone():
             return False
@@ -484,7 +485,7 @@ def _update_reason(frame, step, rows):
     for row in rows:
         for position in step.detail.targets:
             x = row[position]
-            if x._frame is not frame and not views and not is_borrowed(x._data):
+            if x._frame is not frame and not views and not frame.held_copies and not is_borrowed(x._data):
                 # alias_reason, for the usual case of memory of its own.
                 storage, data = x._storage, x._data
                 base = data.base
