@@ -160,8 +160,28 @@ class Loops:
         return program.call_kernel(self.kernel, places, own, self.first_scalars)
 
 
+class _Call:
+    """What calls of routines have in common. `value`: what is computed; `cut`: how threads share it."""
+
+    __slots__ = ()
+    checks = False
+
+    def __str__(self):
+        return ""
+
+    @property
+    def writes(self):
+        return [self.value.number]
+
+    def with_cut(self, cut, known):
+        return replace(self, cut=cut)
+
+    def in_blocks(self, known, taken, target):
+        return [self]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
+class Product(_Call):
     """Products of matrices: `value` is of the operands with these Accesses, over all leading dimensions."""
 
     value: object
@@ -169,20 +189,11 @@ class Product:
     right: object
     cut: Cut | None = None
 
-    checks = False
-
-    def __str__(self):
-        return ""
-
     @property
     def scratch(self):
         # The matrix kernel is the runtime's: it may have wider vectors than this program.
         element, depth = element_of(self.value.dtype), self.left.shape[-1]
         return [max(scratch_bytes(element, depth, target) for target in (AVX2, AVX512))]
-
-    @property
-    def writes(self):
-        return [self.value.number]
 
     def cost_ns(self, target):
         return product_cost_ns(self.value, target)
@@ -204,12 +215,6 @@ class Product:
         bases = (self.left.base, self.right.base, self.value)
         return [touch(b, memory, b is self.value, owner) for b, owner in zip(bases, owners)]
 
-    def with_cut(self, cut, known):
-        return replace(self, cut=cut)
-
-    def in_blocks(self, known, taken, target):
-        return [self]
-
     def emit(self, program, memory, scratch):
         left, right = ((memory.place[a.base.number], a) for a in (self.left, self.right))
         out = memory.place[self.value.number], self.value
@@ -217,18 +222,13 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RoutineCall:
+class RoutineCall(_Call):
     """A Routine (kernels/library.py) on operands that are in memory in row-major order: these, of any shape."""
 
     value: object
     operands: tuple
     kernel: object
     cut: Cut | None = None
-
-    checks = False
-
-    def __str__(self):
-        return ""
 
     @property
     def shape(self):
@@ -252,10 +252,6 @@ class RoutineCall:
     def scratch(self):
         return [self.kernel.scratch_bytes(self.element, self.shape, self.value.attributes)]
 
-    @property
-    def writes(self):
-        return [self.value.number]
-
     def cost_ns(self, target):
         return self.kernel.cost_ns(tuple(estimated(d) for d in self.shape))
 
@@ -268,12 +264,6 @@ class RoutineCall:
             owner = CALLER if cut is None else part(0, n, 1, self.n_rows, [(1, n)], value.dtype.size_bytes)
             found.append(touch(base, memory, value is self.value, owner))
         return found
-
-    def with_cut(self, cut, known):
-        return replace(self, cut=cut)
-
-    def in_blocks(self, known, taken, target):
-        return [self]
 
     def emit(self, program, memory, scratch):
         arrays = [(memory.place[base.number], n * value.dtype.size_bytes) for base, value, n in self.arrays]

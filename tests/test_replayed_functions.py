@@ -12,17 +12,23 @@ from weft.autograd.function import once_differentiable
 N_CALLS, ODD_CALLS = 11, (6, 9)
 
 
-class Clipped(Function):
-    @staticmethod
-    def forward(ctx, x, limit):
-        ctx.save_for_backward(x)
-        ctx.limit = limit
-        return x.clamp(-limit, limit)
+def clipped_in(library):
+    class Clipped(library.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, limit):
+            ctx.save_for_backward(x)
+            ctx.limit = limit
+            return x.clamp(-limit, limit)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= ctx.limit), None
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * (x.abs() <= ctx.limit), None
+
+    return Clipped
+
+
+Clipped = clipped_in(weft)
 
 
 class Reversed(Function):
@@ -293,18 +299,7 @@ def test_as_in_torch():
     torch = pytest.importorskip("torch")
 
     def run(library, compile):
-        class Own(library.autograd.Function):
-            @staticmethod
-            def forward(ctx, x, limit):
-                ctx.save_for_backward(x)
-                ctx.limit = limit
-                return x.clamp(-limit, limit)
-
-            @staticmethod
-            def backward(ctx, grad):
-                (x,) = ctx.saved_tensors
-                return grad * (x.abs() <= ctx.limit), None
-
+        Own = clipped_in(library)
         w = library.arange(16.0).reshape(4, 4).sub(7).div(16).requires_grad_()
         x = library.arange(24.0).reshape(6, 4).sub(11).div(8)
         seen = []

@@ -27,7 +27,7 @@ from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import repeats
-from .routine import RoutineStep
+from .routine import LibraryStep, RoutineStep
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
@@ -78,21 +78,13 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ProductCall:
+class ProductCall(LibraryStep):
     """A batch of products, or the units of a Cut; `operands`: left, right, result and scratch memory."""
 
     product: Product
     function: int
     cut: object
     operands: tuple
-
-    @property
-    def units(self):
-        return self.cut and self.cut.units
-
-    @property
-    def words(self):
-        return (self.function,)
 
     @property
     def token(self):

@@ -3,17 +3,10 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class RoutineStep:
-    """`operands`: addresses of the arrays, whose rows have `row_bytes`, and of scratch memory; `function`: the word of
-    the routine; `sizes`: what it is told after the number of rows."""
+class LibraryStep:
+    """A step that calls a routine, or does the units of a Cut of it; `function`: the word of the routine."""
 
-    function: int
-    row_bytes: tuple
-    n_rows: int
-    sizes: tuple
-    cut: object
-    operands: tuple
+    __slots__ = ()
 
     @property
     def units(self):
@@ -22,6 +15,19 @@ class RoutineStep:
     @property
     def words(self):
         return (self.function,)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineStep(LibraryStep):
+    """`operands`: addresses of the arrays, whose rows have `row_bytes`, and of scratch memory; `sizes`: what the routine is
+    told after the number of rows."""
+
+    function: int
+    row_bytes: tuple
+    n_rows: int
+    sizes: tuple
+    cut: object
+    operands: tuple
 
     @property
     def token(self):
