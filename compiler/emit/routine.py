@@ -19,8 +19,8 @@ class LibraryStep:
 
 @dataclass(frozen=True, slots=True)
 class RoutineStep(LibraryStep):
-    """`operands`: addresses of the arrays, whose rows have `row_bytes`, and of scratch memory; `sizes`: what the routine is
-    told after the number of rows."""
+    """`operands`: addresses of the arrays, whose rows have `row_bytes`, and of scratch memory; `sizes`: what the
+    routine is told after the number of rows."""
 
     function: int
     row_bytes: tuple
