@@ -129,14 +129,14 @@ def plan_memory(schedule, steps):
         for which, size in enumerate(sizes):
             scratch[k, which] = Place("arena", at)
             at += _round_up(size)
-        # What lies between the pieces of a group has negative numbers, and is no value that another may replace.
+        # What lies between the pieces of a group has negative numbers. It replaces no value, and none replaces it.
         over = {
             v.number: v for v in read if last_use[v.number] == k and v.number >= 0 and v.number in ending.get(k, {})
         }
         for value in written:
             if value.number in place:
                 continue
-            old = _replaced(schedule, group, value, over.values())
+            old = _replaced(schedule, group, value, over.values()) if value.number >= 0 else None
             if old is not None:
                 del over[old.number]
                 stretch = ending[k].pop(old.number)

@@ -168,6 +168,21 @@ def test_elementwise_work_beside_a_full_sum(pool):
     same(pool, chain, x, y)
 
 
+def test_what_lies_between_pieces_takes_no_memory_of_a_value_that_ends():
+    """Of so many values the forward computes some again: a piece read one for the last time, of the size of its sums."""
+    w = numbers(10_000).requires_grad_()
+
+    def centred(x):
+        s = x
+        for _ in range(13):
+            s = (s * w).tanh().sin() + x
+            s = s - s.mean()
+        return s.sum()
+
+    x = numbers(10_000, seed=1)
+    assert weft.compile(centred)(x).item() == centred(x).item()
+
+
 def test_operands_that_are_strided_or_repeated(pool):
     def strided(x, y):
         return x.t().sum(), x[::2].sum(0), x[:, 1:].sum(0), (x + y).sum(), (x + y).sum(0), x.t().sum(1)
