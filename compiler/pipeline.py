@@ -14,6 +14,7 @@ from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
+from .emit.interrupt import LOOK_NS, MOST_LOOKS
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
 from .extent import estimated, scope_of, upper
 from .fuse import fuse
@@ -136,7 +137,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
         note_large(work, scope, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
-    text, plan = _emit(trace, order, steps, memory, team, target, in_one)
+    text, plan = _emit(trace, order, steps, memory, team, [w.cost for w in work], in_one, target)
     show("llvm", text)
     return Compiled(text, plan)
 
@@ -259,20 +260,27 @@ def _cut_all(steps, team):
     ]
 
 
-def _emit(trace, order, steps, memory, team, target, in_one):
+def _emit(trace, order, steps, memory, team, costs, in_one, target):
     fusion, settled = order.fusion, order.fusion.graph
     module = Module(target)
     program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
     first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
     may_fail = any(step.lowered.checks for step in steps)
-    kernels = []
+    kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - sum(team.waits if team else ())
     for k, step in enumerate(steps):
+        may_look = looks_left > 0 and (first_commit is None or k <= first_commit)
+        if unseen_ns >= LOOK_NS and may_look:
+            program.leave_if_interrupted()
+            unseen_ns, looks_left = 0, looks_left - 1
+        unseen_ns += costs[k]
         if team and team.waits[k]:
             program.wait()
         if may_fail and k == first_commit:
             program.leave_if_failed()
         scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
         kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
+        if costs[k] > LOOK_NS and k != first_commit and looks_left > 0 and may_look:
+            program.in_turns(-int(-costs[k] // LOOK_NS))
     program.finish(in_one)
     numbers = {v.number: k for k, s in enumerate(steps) if s.group and not s.piece for v in s.group.values}
     accesses = fusion.reads.accesses

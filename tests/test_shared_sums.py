@@ -169,7 +169,7 @@ def test_elementwise_work_beside_a_full_sum(pool):
 
 
 def test_what_lies_between_pieces_takes_no_memory_of_a_value_that_ends():
-    """Of so many values the forward computes some again: a piece read one for the last time, of the size of its sums."""
+    """The forward computes some of so many values again: a piece was the last to read one of the size of its sums."""
     w = numbers(10_000).requires_grad_()
 
     def centred(x):

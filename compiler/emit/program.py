@@ -1,6 +1,6 @@
 """The program: functions that call the kernels of a schedule in order.
 
-    i64 @weft_program(ptr table)                                0, or 1 if a check failed
+    i64 @weft_program(ptr table)                                0; 1 if a check failed; 2 if it was interrupted
     i64 @body(ptr closure, i64 rank, i64 size, i64 number, ptr scratch)
 
 The table's words: the arena, the run-time scalars, the thread pool, the routines that `Program.symbols` names, which
@@ -22,6 +22,7 @@ from ..dtypes import element_of
 from ..target import LINE_BYTES
 from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
+from .interrupt import AGAIN, SEEN, InTurns, Look
 from .kernel import emit_kernel
 from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
@@ -189,6 +190,21 @@ class Program:
     def leave_if_failed(self):
         self.steps.append(LeaveIfFailed())
 
+    def leave_if_interrupted(self):
+        self.steps.append(self.look())
+        if self.team is not None:
+            self.wait()
+        self.leave_if_failed()
+
+    def in_turns(self, n_turns):
+        """The last step can be interrupted in its middle, if its work is cut."""
+        step = self.steps[-1]
+        if step.units and not isinstance(step, ProductCall):
+            self.steps[-1] = InTurns(step, n_turns, self.look())
+
+    def look(self):
+        return Look((self.symbol(SEEN), self.symbol(AGAIN)))
+
     def address(self, place, offset=0, scratch=None):
         """The Address of a Place."""
         if place.kind == "arena":
@@ -299,7 +315,7 @@ class _Part:
         self.b = Builder(program.module, name, _BODY, result="i64", linkage="internal")
         self.closure, self.rank, self.size, self.number, self.own_scratch = self.b.arguments
         self.pointers, self.units = {}, {}
-        self.failed = None
+        self.failed = self.turns = None
         # In a loop over steps: which wait of the program the first wait of this iteration is, less that of the first.
         self.waits_before = None
         self.is_caller = self.b.cmp("eq", self.rank, self.b.i64(0))
@@ -365,6 +381,9 @@ class _Part:
     def some(self, units, emit):
         """A step of which every member does some units: emit(first, stop)."""
         first, stop = self.some_units(units)
+        if self.turns is not None:
+            self.turns.some(self, first, stop, emit)
+            return
         with self.b.when(self.b.cmp("lt", first, stop)):
             emit(first, stop)
 
@@ -396,7 +415,7 @@ class _Part:
         self.leave_if(lambda: self.b.load(self.closure, I64))
 
     def leave_if(self, make_number):
-        """Return 1 if a number is not 0."""
+        """Return what the closure says of failures, if a number is not 0."""
         self.failed = self.failed or self.b.label("failed")
         following = self.b.label("following")
         self.b.branch_if(self.b.cmp("ne", make_number(), self.b.i64(0)), self.failed, following)
@@ -421,7 +440,7 @@ class _Part:
             done = b.label("succeeded")
             b.branch(done)
             b.start(self.failed)
-            b.lines.append("  ret i64 1")
+            b.lines.append(f"  ret {b.load(self.closure, I64)}")
             b.start(done)
 
 

@@ -14,6 +14,7 @@ from ...compiler.dtypes import element_of, from_numpy
 from ...compiler.emit.builder import Module
 from ...compiler.emit.gemm import emit_gemm, scratch_bytes
 from ...compiler.emit.gemv import emit_gemv
+from ...compiler.emit.interrupt import AGAIN, SEEN
 from ...compiler.kernels.library import ROUTINES
 from . import jit
 from .cache import default_cache, pack, unpack
@@ -134,10 +135,14 @@ def gemv_address(element):
 
 
 _ROUTINES = {"gemm": gemm_address, "gemv": gemv_address}
+# Of the interpreter's, which must be held: whether there was an interrupt, and another one.
+OF_CPYTHON = {SEEN: "PyOS_InterruptOccurred", AGAIN: "PyErr_SetInterrupt"}
 
 
 def routine(symbol):
     """The address of a routine that programs call, such as "gemm_f32"."""
+    if symbol in OF_CPYTHON:
+        return ctypes.cast(getattr(ctypes.pythonapi, OF_CPYTHON[symbol]), ctypes.c_void_p).value
     name, element = symbol.rsplit("_", 1)
     found = _ROUTINES.get(name)
     return _address_of_rows(name, element) if found is None else found(element)

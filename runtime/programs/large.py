@@ -12,7 +12,7 @@ import ctypes
 
 import numpy as np
 
-from ..code.kernels import address_of
+from ..code.kernels import OF_CPYTHON, address_of
 from ..state.references import first_unheld
 
 # Giving the lock back and taking it again costs a fraction of a microsecond, if nobody else wants it.
@@ -35,6 +35,9 @@ class LargeProgram:
         kind = ctypes.CFUNCTYPE if n_elements >= RELEASING_ELEMENTS else ctypes.PYFUNCTYPE
         self.function = kind(ctypes.c_int64, ctypes.c_void_p)(program.address)
         self.words = list(program.table[: program.first_array])
+        for k, symbol in enumerate(program.meta["symbols"]):
+            if symbol in OF_CPYTHON:  # that want the lock
+                self.words[program.first_symbol + k] = 0
         # There may be thousands, and nobody asks them to explain themselves.
         program.meta = {}
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import dtypes
+from ...compiler.emit.interrupt import INTERRUPTED
 from ..code import jit, kernels, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.references import first_unheld
@@ -151,6 +152,10 @@ class Program:
                     (run.scalars if code == -3 else run.integers)[slot] = numbers[position]
                 # In C as a whole: nothing can come between the end of the program and the note of it.
                 returned.extend(map(self.function, run.table_address))
+                while returned[0] == INTERRUPTED:
+                    # Nothing was written. The handler of the signal runs here; if it raises nothing, all begins again.
+                    returned.clear()
+                    returned.extend(map(self.function, run.table_address))
             finally:
                 run.in_use = False
         return None if returned[0] else outputs

@@ -1,0 +1,165 @@
+"""Ctrl-C in the middle of a program: it ends soon, and nothing has changed.
+
+Here programs look after every few microseconds of work, and the look that sees the interrupt is chosen.
+"""
+
+import ctypes
+import signal
+
+import pytest
+
+import weft
+from weft import nn, optim
+from weft.compiler import pipeline
+from weft.compiler.emit.interrupt import SEEN
+from weft.nn import functional as F
+from weft.runtime.code import kernels
+
+
+class Looks:
+    """Counts the looks of programs; look number `at` sees an interrupt."""
+
+    def __init__(self):
+        self.count, self.at = 0, None
+        self.function = ctypes.PYFUNCTYPE(ctypes.c_int)(self.look)
+        self.address = ctypes.cast(self.function, ctypes.c_void_p).value
+
+    def look(self):
+        self.count += 1
+        return self.count == self.at
+
+    def of(self, function):
+        """How often a call looks, and its result."""
+        self.count, self.at = 0, None
+        result = function()
+        return self.count, result
+
+    def interrupt(self, at, function):
+        """Call it, with an interrupt that this look sees."""
+        self.count, self.at = 0, at
+        try:
+            return function()
+        finally:
+            assert self.count >= at
+            self.at = None
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    found, routine = Looks(), kernels.routine
+    monkeypatch.setenv("WEFT_CACHE", "0")
+    monkeypatch.setattr(pipeline, "LOOK_NS", 3000)
+    monkeypatch.setattr(kernels, "routine", lambda symbol: found.address if symbol == SEEN else routine(symbol))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield found
+    signal.signal(signal.SIGINT, before)
+
+
+def chain(x, w):
+    s = x
+    for _ in range(4):
+        s = (s * w).tanh().sin() + x
+        s = s - s.mean(1, keepdim=True)
+    return s
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupted_at_every_look(looks, threads):
+    before = weft.get_num_threads()
+    weft.set_num_threads(threads)
+    try:
+        weft.manual_seed(0)
+        x, w = weft.randn(300, 500), weft.randn(300, 500)
+        compiled = weft.compile(chain)
+        expected = chain(x, w)
+        kept = x.clone(), w.clone()
+        for _ in range(3):  # recorded, compared, replayed
+            n_looks, result = looks.of(lambda: compiled(x, w))
+            assert n_looks > 10 and result.equal(expected)
+            for at in {1, 2, 7, n_looks // 2, n_looks - 1, n_looks}:
+                with pytest.raises(KeyboardInterrupt):
+                    looks.interrupt(at, lambda: compiled(x, w))
+                assert x.equal(kept[0]) and w.equal(kept[1])
+            assert compiled(x, w).equal(expected)
+    finally:
+        weft.set_num_threads(before)
+
+
+def test_a_handler_that_raises_nothing(looks):
+    weft.manual_seed(0)
+    x, w = weft.randn(300, 500), weft.randn(300, 500)
+    compiled, expected, seen = weft.compile(chain), chain(x, w), []
+    n_looks, _ = looks.of(lambda: compiled(x, w))
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    try:
+        for k in range(5):
+            assert looks.interrupt(n_looks // 2, lambda: compiled(x, w)).equal(expected)
+            assert len(seen) == k + 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def trained(compiler):
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(100, 300), nn.Tanh(), nn.LayerNorm(300), nn.Linear(300, 10))
+    optimizer = optim.Adam(model.parameters(), lr=1e-3)
+    x, y = weft.randn(400, 100), weft.randint(0, 10, (400,))
+
+    @compiler
+    def step():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def state():
+        moments = [t for s in optimizer.state.values() for t in s.values() if weft.is_tensor(t)]
+        return [t.clone() for t in [*model.parameters(), *moments]]
+
+    return step, state
+
+
+def same(xs, ys):
+    return len(xs) == len(ys) and all(a.equal(b) for a, b in zip(xs, ys))
+
+
+def test_a_training_step_is_done_whole_or_not_at_all(looks):
+    step, state = trained(weft.compile)
+    eager, eager_state = trained(lambda f: f)
+    for k in range(6):
+        n_looks, loss = looks.of(step)
+        assert loss.item() == eager().item() and same(state(), eager_state())
+        before = state()
+        with pytest.raises(KeyboardInterrupt):
+            looks.interrupt(max(1, n_looks * (k + 1) // 6), step)
+        assert same(state(), before)
+    assert step().item() == eager().item() and same(state(), eager_state())
+
+
+def test_a_backward_outside(looks):
+    weft.manual_seed(0)
+    x, w = weft.randn(300, 500), weft.randn(300, 500, requires_grad=True)
+    chain(x, w).sum().backward()
+    expected, w.grad = w.grad, None
+    compiled = weft.compile(chain)
+    for _ in range(4):
+        total = compiled(x, w).sum()
+        with pytest.raises(KeyboardInterrupt):
+            looks.interrupt(2, lambda t=total: t.backward(retain_graph=True))
+        assert w.grad is None
+        total.backward()
+        assert w.grad.equal(expected)
+        w.grad = None
+
+
+def test_what_runs_without_the_interpreters_lock_does_not_look(looks):
+    x = weft.randn(1 << 19, requires_grad=True)
+    n_looks, _ = looks.of(lambda: [F.softmax(x.view(512, 1024).tanh(), 1).sum().backward() for _ in range(30)])
+    assert n_looks == 0
+
+
+def test_short_programs_do_not_look():
+    compiled = weft.compile(chain)
+    compiled(weft.ones(30, 50), weft.ones(30, 50))
+    assert SEEN not in compiled.recordings[0].programs[0].meta["symbols"]
