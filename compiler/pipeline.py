@@ -103,9 +103,10 @@ class Compiled:
     plan: Plan
 
 
-def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
+def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=False):
     """The program of a recorded graph. `watch(stage, text)` is called after every stage; `in_one`: without loops over
-    steps, in one function, which takes long for long programs."""
+    steps, in one function, which takes long for long programs; `for_itself`: for one thread, and asking no interpreter
+    whether it was interrupted."""
 
     def show(stage, thing):
         if watch is not None:
@@ -128,16 +129,19 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False):
     show("fusion", fusion)
     order = schedule(fusion)
     whole = _lower_all(order, target)
-    steps = _in_blocks(whole, settled, target)
+    steps = whole if for_itself else _in_blocks(whole, settled, target)
     memory, work, team = _shared(order, steps, target)
-    if team is None and len(steps) > len(whole):
+    if for_itself:
+        team = None
+    elif team is None and len(steps) > len(whole):
         steps = whole
         memory, work, team = _shared(order, steps, target)
     if (scope := scope_of(settled.inputs())) is not None:
         note_large(work, scope, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
-    text, plan = _emit(trace, order, steps, memory, team, [w.cost for w in work], in_one, target)
+    costs = [0 if for_itself else w.cost for w in work]
+    text, plan = _emit(trace, order, steps, memory, team, costs, in_one, target)
     show("llvm", text)
     return Compiled(text, plan)
 

@@ -57,6 +57,8 @@ for _module, _path in ((linalg, "linalg"), (special, "special"), (fft, "fft")):
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
+from .exported import load_exported  # noqa: E402
+from .exporting import aot, export  # noqa: E402
 from .importing import as_torch  # noqa: E402
 from .on_arrays import for_numpy, grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402

@@ -27,7 +27,7 @@ _DENSE = "weft's tensors are dense arrays"
 _REFUSED = {
     "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
     "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_PROCESS, "distributed": _ONE_PROCESS,
-    "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER, "export": _NO_INTERPRETER,
+    "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER,
     "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["docs/architecture.md", "docs/differences.md", "docs/adding_an_op.md", "docs/native.md"]
+DOCUMENTS = ["docs/architecture.md", "docs/differences.md", "docs/adding_an_op.md", "docs/native.md", "docs/from_python_to_c.md"]
 PACKAGES = ("frontend", "runtime", "compiler")
 
 
@@ -49,6 +49,15 @@ def without_times(text):
 
 def test_the_example_of_native_functions_runs(tmp_path):
     run_blocks("docs/native.md", tmp_path)
+
+
+def test_functions_are_exported_as_the_document_says(tmp_path):
+    header = run_blocks("docs/from_python_to_c.md", tmp_path)
+    assert "int nll_value_and_grad(const double *beta, double *value, double *grad_beta, void *scratch);" in header
+    assert {path.suffix for path in tmp_path.glob("nll.*")} == {".o", ".h", ".json"}
+    text = (tmp_path / "step.h").read_text()
+    for line in text_of("docs/from_python_to_c.md").split("```c\n")[3].split("```")[0].splitlines():
+        assert line.strip() == "..." or line in text
 
 
 def test_every_difference_is_so(tmp_path):

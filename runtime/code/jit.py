@@ -33,6 +33,10 @@ from weft.runtime.code import elf
 
 ENGINES = ("elf", "lljit", "mcjit")
 _LEVELS = {"x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
+EXPORT_TARGETS = {
+    **{level: ("x86_64-unknown-linux-gnu", level) for level in _LEVELS},
+    "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
+}
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
 _library_numbers = itertools.count()
@@ -107,6 +111,32 @@ def assembly(ir):
     """The assembly text of what compile_text gives."""
     with compiling:
         return _machine().emit_assembly(_parse(ir))
+
+
+def export_target(name):
+    """What the compiler knows of a target of compile_for. Raises ValueError for another name."""
+    if name == "native":
+        return kernel_target()
+    if name not in EXPORT_TARGETS:
+        raise ValueError(f"target={name!r}: must be 'native' or one of {', '.join(EXPORT_TARGETS)}")
+    return target_for(_LEVELS.get(name, 8))
+
+
+def compile_for(ir, name):
+    """Object code of a module for "native" or one of EXPORT_TARGETS, to be linked by a linker."""
+    if name == "native":
+        return compile_text(ir)
+    with compiling:
+        binding = _llvm()
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+        triple, cpu = EXPORT_TARGETS[name]
+        machine = binding.Target.from_triple(triple).create_target_machine(
+            cpu=cpu, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="default"
+        )
+        module = _parse(ir)
+        module.triple = triple
+        return machine.emit_object(module)
 
 
 def link(object_bytes):

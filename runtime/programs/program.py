@@ -28,6 +28,9 @@ _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
 
 
+captures = []  # of those who want to know what programs are made of and run on (capture.py)
+
+
 class Needed(NamedTuple):
     """What must exist after a flush: numbers of values, of views of them, (input, new value) pairs to be written into
     the input's memory, and (at the end of a call) the values that a backward may start from."""
@@ -158,6 +161,8 @@ class Program:
                     returned.extend(map(self.function, run.table_address))
             finally:
                 run.in_use = False
+        if captures:
+            captures[-1].ran(self, arrays, numbers, outputs)
         return None if returned[0] else outputs
 
     def _another(self):
@@ -235,6 +240,8 @@ def _build(stretch, needed):
 def _load_forward(frame, needed):
     """One for several sizes if that is wanted and can be."""
     stretch, sizes = Stretch(frame), frame.recording.sizes
+    if captures:
+        captures[-1].described(stretch, needed)
     if sizes is None:
         return load_program(stretch.text(needed), lambda: _build(stretch, needed))
     return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))

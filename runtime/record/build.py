@@ -210,14 +210,19 @@ def _uncollected():
             gc.enable()
 
 
+def forward_graph(stretch, needed):
+    """(graph, its inputs, its numbers) of the program for `needed`, if nothing of it is differentiated later."""
+    builder = graph_of(stretch)
+    _finish(builder, needed)
+    return _from_memory(builder)
+
+
 @_uncollected()
 def build_forward(stretch, needed):
     """(meta, IR text) of the program for `needed`."""
     if needed.differentiable:
         return _build_joint(stretch, needed)
-    builder = graph_of(stretch)
-    _finish(builder, needed)
-    graph, inputs, numbers = _from_memory(builder)
+    graph, inputs, numbers = forward_graph(stretch, needed)
     compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 

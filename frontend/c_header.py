@@ -1,0 +1,88 @@
+"""The C header of an exported function."""
+
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int64": "int64_t",
+    "int32": "int32_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+
+_PREFACE = """/* {name}: made by weft, needs no runtime. Link {name}.o with libc and libm.
+
+   Arrays are stored row after row, without gaps; a number is an array of one element. They need no more alignment
+   than their elements. Results must not overlap with arguments. `scratch` is memory of the function's own, as many
+   bytes as {upper}_..._SCRATCH says, aligned to 64; its content does not matter before or after, and each thread needs
+   its own. Functions return 0; or 1 if an index was out of range, and then nothing but results has been written. */
+#ifndef {upper}_H
+#define {upper}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+"""
+
+_END = """
+#ifdef __cplusplus
+}}
+#endif
+#endif /* {upper}_H */
+"""
+
+
+def text_of(name, functions, state):
+    """The header. `state`: name of initial content -> array."""
+    parts = [_PREFACE.format(name=name, upper=name.upper())]
+    for function in functions:
+        for parameter in function.parameters:
+            if parameter.role == "state":
+                parts += [*_struct(function.entry.name, parameter)]
+    if state:
+        parts.append("/* What the fields held when this was made. */")
+        parts += [f"extern const {c_type(a)} {key}[{max(a.size, 1)}];" for key, a in state.items()]
+        parts.append("")
+    for function in functions:
+        parts += _declaration(function)
+    parts.append(_END.format(upper=name.upper()))
+    return "\n".join(parts)
+
+
+def c_type(array):
+    if array.dtype.name not in _TYPES:
+        raise ValueError(f"export: an array of {array.dtype.name} has no type in C; use one of {', '.join(_TYPES)}")
+    return _TYPES[array.dtype.name]
+
+
+def _struct(name, parameter):
+    yield "/* What the function changes; the caller provides the memory. */"
+    yield "typedef struct {"
+    for field, array in parameter.fields:
+        yield f"    {c_type(array)} *{field}; /* {_shape(array)} */"
+    yield f"}} {name}_state;"
+    yield ""
+
+
+def _declaration(function):
+    name, n_bytes = function.entry.name, function.entry.scratch_bytes
+    parameters, shapes = [], []
+    for p in function.parameters:
+        if p.role == "state":
+            parameters.append(f"const {name}_state *state")
+            continue
+        const = "const " if p.role == "argument" else ""
+        parameters.append(f"{const}{c_type(p.array)} *{p.name}")
+        shapes.append(f"{p.name} {_shape(p.array)}")
+    return [
+        f"/* {', '.join(shapes)} */",
+        f"#define {name.upper()}_SCRATCH {n_bytes}",
+        f"int {name}({', '.join([*parameters, 'void *scratch'])});",
+    ]
+
+
+def _shape(array):
+    return "".join(f"[{d}]" for d in array.shape) or "a number"

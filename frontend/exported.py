@@ -1,0 +1,162 @@
+"""Exported functions called from Python, and their addresses for other libraries: SciPy, numba, samplers.
+
+`weft.aot` makes them and keeps them in memory; `load_exported` reads what `weft.export` has written. Neither LLVM nor
+networkx is needed to load and call them.
+"""
+
+import ctypes
+import json
+from pathlib import Path
+
+import numpy as np
+
+from .runtime.code import jit
+from .runtime.code.kernels import address_of
+
+_ALIGNMENT = 64
+
+
+class NativeFunction:
+    """A C function on NumPy arrays: `f(*arguments)` gives its result, or a tuple of results. One without dimensions is
+    a Python number.
+
+    Arrays that have the argument's type and lie without gaps are read where they are, others are converted. What the
+    function changes must be such an array. Calls of one object must not overlap; `copy` makes another one.
+
+    address: of the C function, whose signature `declaration` gives. scratch_bytes: what its last parameter points to.
+    """
+
+    def __init__(self, library, described, state):
+        self._library, self._described, self._state = library, described, state
+        self.name, self.scratch_bytes = described["name"], described["scratch_bytes"]
+        self.address = library.address(self.name)
+        parameters = described["parameters"]
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * (len(parameters) + 1))(self.address)
+        self._arguments = [_Argument(p) for p in parameters if "argument" in p["role"]]
+        self._results = [(tuple(p["shape"]), np.dtype(p["dtype"])) for p in parameters if p["role"] == "result"]
+        self._memory = np.empty(self.scratch_bytes + _ALIGNMENT, np.uint8)
+        self._scratch = -(-address_of(self._memory) // _ALIGNMENT) * _ALIGNMENT
+        fields = [address_of(a) for a in state.values()]
+        self._struct = (ctypes.c_size_t * len(fields))(*fields)
+        self._last = [ctypes.addressof(self._struct)] if state else []
+
+    def __call__(self, *arguments):
+        if len(arguments) != len(self._arguments):
+            expected = ", ".join(str(a) for a in self._arguments)
+            raise TypeError(f"{self.name} takes ({expected}), but {len(arguments)} arguments were given")
+        arrays = [wanted.array_of(x) for wanted, x in zip(self._arguments, arguments)]
+        results = [np.empty(shape, dtype) for shape, dtype in self._results]
+        if self._function(*map(address_of, arrays), *map(address_of, results), *self._last, self._scratch):
+            raise IndexError(f"{self.name}: an index is out of range; nothing was changed")
+        given = [x.item() if x.ndim == 0 else x for x in results]
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def copy(self):
+        """Another object for the same function and state, with scratch memory of its own: one for each thread."""
+        return NativeFunction(self._library, self._described, self._state)
+
+    @property
+    def declaration(self):
+        """Its parameters in C: all pointers to elements, then the scratch memory, aligned to 64 bytes."""
+        names = [f"{p['name']} ({p['role']})" for p in self._described["parameters"]]
+        return f"int {self.name}({', '.join([*names, 'scratch'])})"
+
+    @property
+    def ctypes(self):
+        """The C function for ctypes and numba: addresses as integers, the scratch memory last; `scratch` is one."""
+        return self._function
+
+    @property
+    def scratch(self):
+        """The address of memory that can be passed as `scratch`, alive as long as this object."""
+        return self._scratch
+
+    def low_level_callable(self):
+        """For `scipy.integrate` (quad, nquad, ...): a scipy.LowLevelCallable `double (int, double *, void *)`.
+
+        The function must take one float64 array, of as many elements as there are integration variables, and give one
+        float64 number. Raises TypeError otherwise. Keep this object while the result is in use.
+        """
+        from scipy import LowLevelCallable
+
+        try:
+            address = self._library.address(f"{self.name}_scipy")
+        except KeyError:
+            raise TypeError(
+                f"{self.declaration} is no function of one float64 array that gives one float64 number"
+            ) from None
+        kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p)
+        return LowLevelCallable(kind(address), ctypes.c_void_p(self._scratch))
+
+    def __repr__(self):
+        return f"<weft native function {self.declaration}>"
+
+
+class _Argument:
+    """What stands for one parameter."""
+
+    def __init__(self, described):
+        self.name, self.shape = described["name"], tuple(described["shape"])
+        self.dtype, self.changed = np.dtype(described["dtype"]), described["role"] == "changed argument"
+
+    def array_of(self, x):
+        is_ready = type(x) is np.ndarray and x.dtype == self.dtype and x.flags.c_contiguous
+        if not is_ready:
+            if self.changed:
+                raise TypeError(f"{self} is changed in place: it must be such an array, without gaps")
+            x = np.ascontiguousarray(x, self.dtype).reshape(np.shape(x))
+        if x.shape != self.shape:
+            raise ValueError(f"{self} was expected, got an array of shape {x.shape}")
+        if self.changed and not x.flags.writeable:
+            raise ValueError(f"{self} is changed in place, but the array is read-only")
+        return x
+
+    def __str__(self):
+        return f"{self.name}: {self.dtype.name}{list(self.shape)}"
+
+
+class NativeFunctions:
+    """The functions of one object, as attributes: `value`, `value_and_grad` and `hvp`, as far as they were asked for;
+    calling it calls `value`. `state`: the arrays by name that the function changes."""
+
+    def __init__(self, library, description, initial):
+        self.name, self.target = description["name"], description["target"]
+        self.state = initial
+        for described in description["functions"]:
+            kind = described["name"][len(self.name) :].lstrip("_") or "value"
+            has_state = any(p["role"] == "state" for p in described["parameters"])
+            setattr(self, kind, NativeFunction(library, described, initial if has_state else {}))
+
+    def __call__(self, *arguments):
+        return self.value(*arguments)
+
+    def __repr__(self):
+        kinds = [k for k in ("value", "value_and_grad", "hvp") if hasattr(self, k)]
+        return f"<weft native functions {self.name}: {', '.join(kinds)}>"
+
+
+def load_exported(path):
+    """What `weft.export(..., path)` has written, to be called from Python: a NativeFunctions.
+
+    Loads machine code from `path`.o: load only what you trust. Raises OSError if a file is missing, ValueError if it
+    was made for another kind of processor.
+    """
+    path = Path(path)
+    description = json.loads(path.with_name(f"{path.name}.json").read_text(encoding="utf-8"))
+    if (description["target"] == "aarch64") != (jit.target().triple.split("-")[0] == "aarch64"):
+        raise ValueError(f"{path}.o was made for {description['target']}, and this is {jit.target().triple}")
+    return loaded(path.with_name(f"{path.name}.o").read_bytes(), description)
+
+
+def loaded(code, description):
+    """The functions of object code."""
+    library = jit.link(code)
+    initial = {}
+    for function in description["functions"]:
+        for parameter in function["parameters"]:
+            for field in parameter.get("fields", ()):
+                address = library.address(f"{description['name']}_initial_{field['name']}")
+                dtype = np.dtype(field["dtype"])
+                content = ctypes.string_at(address, field["elements"] * dtype.itemsize)
+                initial[field["name"]] = np.frombuffer(content, dtype).reshape(field["shape"]).copy()
+    return NativeFunctions(library, description, initial)
