@@ -57,7 +57,6 @@ for _module, _path in ((linalg, "linalg"), (special, "special"), (fft, "fft")):
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .compiled import compile  # noqa: E402
-from .exported import load_exported  # noqa: E402
 from .exporting import aot, export  # noqa: E402
 from .importing import as_torch  # noqa: E402
 from .on_arrays import for_numpy, grad, hessian, hvp, value_and_grad  # noqa: E402
@@ -65,6 +64,7 @@ from .printing import get_printoptions, printoptions, set_printoptions  # noqa: 
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 from .runtime.code.cache import clear_cache  # noqa: E402
 from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
+from .runtime.programs.exported import load_exported  # noqa: E402
 from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
 from .vmapping import vmap  # noqa: E402

@@ -5,12 +5,11 @@ Hessian), compiled again for one thread and for the processor that is asked for.
 its arguments are data of the object; those that it changes are fields of a struct, which the caller provides.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import c_header
-from .exported import loaded
+from .runtime.programs.exported import loaded
 from .version import weft_version
 
 
@@ -50,6 +49,8 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     if not name.isidentifier() or not name.isascii():
         raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
     functions, state, code = _made(name, function, example_args, gradients, hvp, target)
+    import json
+
     files = Exported(*[path.with_name(f"{name}.{ending}") for ending in ("o", "h", "json")])
     header = c_header.text_of(name, functions, state)
     files.object.write_bytes(code)

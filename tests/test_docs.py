@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["docs/architecture.md", "docs/differences.md", "docs/adding_an_op.md", "docs/native.md", "docs/from_python_to_c.md"]
+DOCUMENTS = [
+    "docs/architecture.md",
+    "docs/differences.md",
+    "docs/adding_an_op.md",
+    "docs/native.md",
+    "docs/from_python_to_c.md",
+]
 PACKAGES = ("frontend", "runtime", "compiler")
 
 

@@ -5,13 +5,12 @@ networkx is needed to load and call them.
 """
 
 import ctypes
-import json
 from pathlib import Path
 
 import numpy as np
 
-from .runtime.code import jit
-from .runtime.code.kernels import address_of
+from ..code import jit
+from ..code.kernels import address_of
 
 _ALIGNMENT = 64
 
@@ -141,6 +140,8 @@ def load_exported(path):
     Loads machine code from `path`.o: load only what you trust. Raises OSError if a file is missing, ValueError if it
     was made for another kind of processor.
     """
+    import json
+
     path = Path(path)
     description = json.loads(path.with_name(f"{path.name}.json").read_text(encoding="utf-8"))
     if (description["target"] == "aarch64") != (jit.target().triple.split("-")[0] == "aarch64"):
