@@ -5,6 +5,7 @@ The libraries are those of the extra `test`; a test is skipped where its library
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,14 @@ def test_a_pipeline_of_scikit_learn(example):
     pytest.importorskip("sklearn")
     printed = example("pipeline_sklearn.py")
     assert "'hidden': 64" in printed and numbers(printed, "accuracy")[0] > 0.9
+
+
+def test_training_in_c(example):
+    pytest.importorskip("sklearn")
+    printed = example("training_in_c.py")
+    assert "object file" in printed
+    if shutil.which("cc"):
+        assert "same weights: True" in printed and numbers(printed, "accuracy")[0] > 97
 
 
 def test_a_table_of_pandas(example):
