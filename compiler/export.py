@@ -10,6 +10,7 @@ several threads at once, each with scratch memory of its own.
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 
 from .emit.builder import F64, I32, I64, PTR, Builder, Module, Reg
 from .emit.gemm import emit_gemm
@@ -80,7 +81,7 @@ class Entry:
         first_array = FIRST_SYMBOL_WORD + len(symbols)
         table = b.alloca(I64, first_array + len(self.arrays))
         standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
-        numbers = self.data(module, "numbers", self.numbers)
+        numbers = _data(module, self.numbers)
         words = [scratch, numbers, Reg("null", PTR), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
         own = self._own_start
         for k, array in enumerate(self.arrays):
@@ -89,7 +90,7 @@ class Entry:
             elif isinstance(array, Field):
                 pointer = b.load(b.offset(parameters[array.parameter], array.place, 8), PTR)
             elif isinstance(array, Data):
-                pointer = self.data(module, f"data{k}", array.bytes)
+                pointer = _data(module, array.bytes)
             else:
                 pointer = b.offset(scratch, own, 1)
                 own += _aligned(array.n_bytes)
@@ -111,8 +112,10 @@ class Entry:
         number = b.load(value, F64)
         b.finish(b.select(b.cmp("ne", failed, b.const(0, I32)), b.const(float("nan"), F64), number))
 
-    def data(self, module, name, content):
-        return constant(module, f"{self.name}_{name}", content, "internal ")
+
+def _data(module, content):
+    """Bytes that functions of the module share."""
+    return constant(module, f"data_{sha256(content).hexdigest()[:16]}", content, "internal ")
 
 
 def constant(module, name, content, linkage=""):
