@@ -148,7 +148,8 @@ RESULTS = {
             "aminmax qr svd geqrf lu lu_unpack unique unique_consecutive var_mean std_mean frexp slogdet "
             "triangular_solve histogram histogramdd atleast_1d atleast_2d atleast_3d register_hook vmap gradient "
             "fork_rng printoptions get_printoptions gradcheck gradgradcheck register_post_accumulate_grad_hook storage "
-            "untyped_storage type names to_dlpack __dlpack__ __dlpack_device__ value_and_grad get_default_device"
+            "untyped_storage type names to_dlpack __dlpack__ __dlpack_device__ value_and_grad get_default_device "
+            "export aot load_exported"
         ),
         "Any",
     ),
@@ -273,4 +274,7 @@ def text():
 
 
 if __name__ == "__main__":
+    import stubs_of_modules
+
     TARGET.write_text(text(), encoding="utf-8")
+    stubs_of_modules.write()

@@ -12,6 +12,7 @@ import inspect
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,7 @@ class Training:
 
     losses: list
     seconds: list
-    step: object
+    step: Callable
     model: nn.Module
     optimizer: object
 
@@ -162,7 +163,7 @@ def report(digits, eager, compiled, equal, peers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--output", default="weft-demo.html", help="where the page goes")
     options = parser.parse_args()

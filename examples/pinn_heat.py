@@ -36,8 +36,8 @@ def step(x, t):
 
 rng = np.random.default_rng(0)
 for _ in range(1000):
-    points = rng.uniform(size=(2, 128, 1)).astype(np.float32) * np.float32([1.0, 0.2])[:, None, None]
-    x, t = (weft.tensor(p, requires_grad=True) for p in points)
+    points = rng.uniform(size=(2, 128, 1)).astype(np.float32)
+    x, t = weft.tensor(points[0], requires_grad=True), weft.tensor(0.2 * points[1], requires_grad=True)
     loss = step(x, t)
     schedule.step()
 

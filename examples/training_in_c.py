@@ -53,10 +53,11 @@ int main(void) {
 }
 """
 
-images, classes = load_digits(return_X_y=True)
-images = (images / 16).astype(np.float32)
-train_x, test_x, train_y, test_y = train_test_split(images, classes, test_size=389, stratify=classes, random_state=0)
-train_x, train_y = train_x.reshape(BATCHES, BATCH, 64), train_y.astype(np.int64).reshape(BATCHES, BATCH)
+images, classes = map(np.asarray, load_digits(return_X_y=True))
+parts = train_test_split(images / 16, classes, test_size=389, stratify=classes, random_state=0)
+train_x, test_x = (np.asarray(x, np.float32) for x in parts[:2])
+train_y, test_y = (np.asarray(y, np.int64) for y in parts[2:])
+train_x, train_y = train_x.reshape(BATCHES, BATCH, 64), train_y.reshape(BATCHES, BATCH)
 
 weft.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -85,7 +86,7 @@ numbers = {"batch": BATCH, "batches": BATCHES, "epochs": EPOCHS, "fields": copie
 (folder / "data.bin").write_bytes(train_x.tobytes() + train_y.tobytes())
 print(f"object file: {files.object.stat().st_size} bytes, in {folder}")
 
-compiled = weft.compile(step)
+compiled, loss = weft.compile(step), weft.zeros(())
 for _ in range(EPOCHS):
     for batch in batches:
         loss = compiled(*batch)

@@ -804,7 +804,7 @@ def angle(input: Tensor) -> Tensor:
 def any(input: Tensor, dim: _Dims = ..., keepdim: builtins.bool = ..., *, dtype: _DType | None = ..., axis: _Dims = ..., keepdims: builtins.bool = ...) -> Tensor:
     'any over the dimensions `dim` (an int, a tuple, or None for all).'
     ...
-def aot(function: Any, example_args: Any, *, gradients: Any = ..., hvp: Any = ...) -> Tensor:
+def aot(function: Any, example_args: Any, *, gradients: Any = ..., hvp: Any = ...) -> Any:
     'The same as `export`, kept in memory: native functions of NumPy arrays, and their addresses for other libraries.'
     ...
 def arange(start: Any = ..., end: Any = ..., step: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
@@ -1282,7 +1282,7 @@ def expm1(input: Tensor, *, out: Any = ...) -> Tensor:
 def expm1_(self: Any) -> Tensor:
     'As expm1, in place.'
     ...
-def export(function: Any, example_args: Any, path: Any, *, gradients: Any = ..., hvp: Any = ..., target: Tensor = ...) -> Tensor:
+def export(function: Any, example_args: Any, path: Any, *, gradients: Any = ..., hvp: Any = ..., target: Tensor = ...) -> Any:
     'Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.'
     ...
 def eye(n: Any, m: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
@@ -1652,7 +1652,7 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: _DType | None = ..., re
 def load(f: Any, map_location: Any = ..., pickle_module: Any = ..., *, weights_only: Any = ..., mmap: Any = ...) -> Any:
     'Read what `save` wrote, from a path or a readable binary file: also what `torch.save` wrote of tensors and plain data, such as state dicts, and safetensors.'
     ...
-def load_exported(path: Any) -> Tensor:
+def load_exported(path: Any) -> Any:
     'What `weft.export(..., path)` has written, to be called from Python: a NativeFunctions.'
     ...
 def log(input: Tensor, *, out: Any = ...) -> Tensor:
