@@ -39,231 +39,57 @@ class Optimizer:
     def zero_grad(self, set_to_none: builtins.bool = ...) -> None: ...
 
 class ASGD(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        lambd: Any = ...,
-        alpha: Any = ...,
-        t0: Any = ...,
-        weight_decay: Any = ...,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., lambd: Any = ..., alpha: Any = ..., t0: Any = ..., weight_decay: Any = ..., foreach: Any = ..., maximize: builtins.bool = ..., differentiable: builtins.bool = ..., capturable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Adadelta(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        rho: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        foreach: Any = ...,
-        *,
-        capturable: builtins.bool = ...,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., rho: Any = ..., eps: Any = ..., weight_decay: Any = ..., foreach: Any = ..., *, capturable: builtins.bool = ..., maximize: builtins.bool = ..., differentiable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Adafactor(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        beta2_decay: Any = ...,
-        eps: Any = ...,
-        d: Any = ...,
-        weight_decay: Any = ...,
-        *,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., beta2_decay: Any = ..., eps: Any = ..., d: Any = ..., weight_decay: Any = ..., *, foreach: Any = ..., maximize: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Adagrad(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        lr_decay: Any = ...,
-        weight_decay: Any = ...,
-        initial_accumulator_value: Any = ...,
-        eps: Any = ...,
-        foreach: Any = ...,
-        *,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-        fused: Any = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., lr_decay: Any = ..., weight_decay: Any = ..., initial_accumulator_value: Any = ..., eps: Any = ..., foreach: Any = ..., *, maximize: builtins.bool = ..., differentiable: builtins.bool = ..., fused: Any = ...) -> None: ...
     def add_param_group(self, param_group: Any) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Adam(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        betas: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        amsgrad: builtins.bool = ...,
-        *,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-        fused: Any = ...,
-        decoupled_weight_decay: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., betas: Any = ..., eps: Any = ..., weight_decay: Any = ..., amsgrad: builtins.bool = ..., *, foreach: Any = ..., maximize: builtins.bool = ..., capturable: builtins.bool = ..., differentiable: builtins.bool = ..., fused: Any = ..., decoupled_weight_decay: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Adamax(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        betas: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        foreach: Any = ...,
-        *,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., betas: Any = ..., eps: Any = ..., weight_decay: Any = ..., foreach: Any = ..., *, maximize: builtins.bool = ..., differentiable: builtins.bool = ..., capturable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class LBFGS(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        max_iter: Any = ...,
-        max_eval: Any = ...,
-        tolerance_grad: Any = ...,
-        tolerance_change: Any = ...,
-        history_size: Any = ...,
-        line_search_fn: Any = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., max_iter: Any = ..., max_eval: Any = ..., tolerance_grad: Any = ..., tolerance_change: Any = ..., history_size: Any = ..., line_search_fn: Any = ...) -> None: ...
     def step(self, closure: Any) -> Any: ...  # type: ignore[override]
 
 class Muon(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        weight_decay: Any = ...,
-        momentum: Any = ...,
-        nesterov: builtins.bool = ...,
-        ns_coefficients: Any = ...,
-        eps: Any = ...,
-        ns_steps: Any = ...,
-        adjust_lr_fn: Any = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., weight_decay: Any = ..., momentum: Any = ..., nesterov: builtins.bool = ..., ns_coefficients: Any = ..., eps: Any = ..., ns_steps: Any = ..., adjust_lr_fn: Any = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class NAdam(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        betas: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        momentum_decay: Any = ...,
-        decoupled_weight_decay: builtins.bool = ...,
-        *,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., betas: Any = ..., eps: Any = ..., weight_decay: Any = ..., momentum_decay: Any = ..., decoupled_weight_decay: builtins.bool = ..., *, foreach: Any = ..., maximize: builtins.bool = ..., capturable: builtins.bool = ..., differentiable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class RAdam(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        betas: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        decoupled_weight_decay: builtins.bool = ...,
-        *,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., betas: Any = ..., eps: Any = ..., weight_decay: Any = ..., decoupled_weight_decay: builtins.bool = ..., *, foreach: Any = ..., maximize: builtins.bool = ..., capturable: builtins.bool = ..., differentiable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class RMSprop(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        alpha: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        momentum: Any = ...,
-        centered: builtins.bool = ...,
-        capturable: builtins.bool = ...,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., alpha: Any = ..., eps: Any = ..., weight_decay: Any = ..., momentum: Any = ..., centered: builtins.bool = ..., capturable: builtins.bool = ..., foreach: Any = ..., maximize: builtins.bool = ..., differentiable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class Rprop(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        etas: Any = ...,
-        step_sizes: Any = ...,
-        *,
-        capturable: builtins.bool = ...,
-        foreach: Any = ...,
-        maximize: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., etas: Any = ..., step_sizes: Any = ..., *, capturable: builtins.bool = ..., foreach: Any = ..., maximize: builtins.bool = ..., differentiable: builtins.bool = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class SGD(Optimizer):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        momentum: Any = ...,
-        dampening: Any = ...,
-        weight_decay: Any = ...,
-        nesterov: builtins.bool = ...,
-        *,
-        maximize: builtins.bool = ...,
-        foreach: Any = ...,
-        differentiable: builtins.bool = ...,
-        fused: Any = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., momentum: Any = ..., dampening: Any = ..., weight_decay: Any = ..., nesterov: builtins.bool = ..., *, maximize: builtins.bool = ..., foreach: Any = ..., differentiable: builtins.bool = ..., fused: Any = ...) -> None: ...
     def update_group(self, group: Any) -> Any: ...
 
 class AdamW(Adam):
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = ...,
-        betas: Any = ...,
-        eps: Any = ...,
-        weight_decay: Any = ...,
-        amsgrad: builtins.bool = ...,
-        *,
-        maximize: builtins.bool = ...,
-        foreach: Any = ...,
-        capturable: builtins.bool = ...,
-        differentiable: builtins.bool = ...,
-        fused: Any = ...,
-    ) -> None: ...
+    def __init__(self, params: Any, lr: Any = ..., betas: Any = ..., eps: Any = ..., weight_decay: Any = ..., amsgrad: builtins.bool = ..., *, maximize: builtins.bool = ..., foreach: Any = ..., capturable: builtins.bool = ..., differentiable: builtins.bool = ..., fused: Any = ...) -> None: ...

@@ -26,9 +26,7 @@ class CosineAnnealingLR(LRScheduler):
     def get_lr(self) -> Any: ...
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    def __init__(
-        self, optimizer: Any, T_0: Any, T_mult: Any = ..., eta_min: Any = ..., last_epoch: Any = ...
-    ) -> None: ...
+    def __init__(self, optimizer: Any, T_0: Any, T_mult: Any = ..., eta_min: Any = ..., last_epoch: Any = ...) -> None: ...
     def get_lr(self) -> Any: ...
     def step(self, epoch: Any = ...) -> None: ...
 
@@ -41,14 +39,7 @@ class LambdaLR(LRScheduler):
     def get_lr(self) -> Any: ...
 
 class LinearLR(LRScheduler):
-    def __init__(
-        self,
-        optimizer: Any,
-        start_factor: Any = ...,
-        end_factor: Any = ...,
-        total_iters: Any = ...,
-        last_epoch: Any = ...,
-    ) -> None: ...
+    def __init__(self, optimizer: Any, start_factor: Any = ..., end_factor: Any = ..., total_iters: Any = ..., last_epoch: Any = ...) -> None: ...
     def get_lr(self) -> Any: ...
 
 class MultiStepLR(LRScheduler):
@@ -60,18 +51,7 @@ class PolynomialLR(LRScheduler):
     def get_lr(self) -> Any: ...
 
 class ReduceLROnPlateau(LRScheduler):
-    def __init__(
-        self,
-        optimizer: Any,
-        mode: builtins.str = ...,
-        factor: Any = ...,
-        patience: Any = ...,
-        threshold: Any = ...,
-        threshold_mode: builtins.str = ...,
-        cooldown: Any = ...,
-        min_lr: Any = ...,
-        eps: Any = ...,
-    ) -> None: ...
+    def __init__(self, optimizer: Any, mode: builtins.str = ..., factor: Any = ..., patience: Any = ..., threshold: Any = ..., threshold_mode: builtins.str = ..., cooldown: Any = ..., min_lr: Any = ..., eps: Any = ...) -> None: ...
     @property
     def in_cooldown(self) -> Any: ...
     def step(self, metrics: Any, epoch: Any = ...) -> None: ...  # type: ignore[override]
@@ -85,22 +65,7 @@ class ChainedScheduler(LRScheduler):
     def step(self) -> None: ...  # type: ignore[override]
 
 class CyclicLR(LRScheduler):
-    def __init__(
-        self,
-        optimizer: Any,
-        base_lr: Any,
-        max_lr: Any,
-        step_size_up: Any = ...,
-        step_size_down: Any = ...,
-        mode: builtins.str = ...,
-        gamma: Any = ...,
-        scale_fn: Any = ...,
-        scale_mode: builtins.str = ...,
-        cycle_momentum: builtins.bool = ...,
-        base_momentum: Any = ...,
-        max_momentum: Any = ...,
-        last_epoch: Any = ...,
-    ) -> None: ...
+    def __init__(self, optimizer: Any, base_lr: Any, max_lr: Any, step_size_up: Any = ..., step_size_down: Any = ..., mode: builtins.str = ..., gamma: Any = ..., scale_fn: Any = ..., scale_mode: builtins.str = ..., cycle_momentum: builtins.bool = ..., base_momentum: Any = ..., max_momentum: Any = ..., last_epoch: Any = ...) -> None: ...
     def get_lr(self) -> Any: ...
     def scale_fn(self, x: Any) -> Any: ...
 
@@ -109,23 +74,7 @@ class MultiplicativeLR(LambdaLR):
     def get_lr(self) -> Any: ...
 
 class OneCycleLR(LRScheduler):
-    def __init__(
-        self,
-        optimizer: Any,
-        max_lr: Any,
-        total_steps: Any = ...,
-        epochs: Any = ...,
-        steps_per_epoch: Any = ...,
-        pct_start: Any = ...,
-        anneal_strategy: builtins.str = ...,
-        cycle_momentum: builtins.bool = ...,
-        base_momentum: Any = ...,
-        max_momentum: Any = ...,
-        div_factor: Any = ...,
-        final_div_factor: Any = ...,
-        three_phase: builtins.bool = ...,
-        last_epoch: Any = ...,
-    ) -> None: ...
+    def __init__(self, optimizer: Any, max_lr: Any, total_steps: Any = ..., epochs: Any = ..., steps_per_epoch: Any = ..., pct_start: Any = ..., anneal_strategy: builtins.str = ..., cycle_momentum: builtins.bool = ..., base_momentum: Any = ..., max_momentum: Any = ..., div_factor: Any = ..., final_div_factor: Any = ..., three_phase: builtins.bool = ..., last_epoch: Any = ...) -> None: ...
     def get_lr(self) -> Any: ...
 
 class SequentialLR(LRScheduler):
