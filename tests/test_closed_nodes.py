@@ -106,6 +106,25 @@ def test_second_derivatives_through_a_call_have_the_bits_of_eager_mode(use, inne
     twin(scenario)()
 
 
+@pytest.mark.parametrize("inner", [lambda x, w: (x * w).sin(), lambda x, w: (x * w).tanh() * x.exp() * w])
+def test_a_penalty_beside_other_uses_of_the_result(inner):
+    """The critic's step of a WGAN, with the critic compiled: an error once the gradient came from a call of its own.
+    What comes from the other uses has arrived at the call before the gradient's node makes it go over to nodes."""
+
+    def scenario(compile):
+        w = leaf(5)
+        f = compile(lambda x: inner(x, w))
+        for _ in range(9):
+            w.grad = None
+            x = weft.arange(5.0).clone().requires_grad_()
+            y = f(x)
+            (g,) = grad(y.sum(), x, create_graph=True)
+            (y.mean() + y.square().sum() + (y * x).sum() + (g.norm() - 1.0).square()).backward()
+            yield w.grad, x.grad
+
+    twin(scenario)()
+
+
 @twin
 def test_the_gradient_of_a_result_that_another_result_was_computed_from(compile):
     """It was that of what came after the call alone: a wrong number, or an error that it was not used."""

@@ -106,7 +106,11 @@ class Sweep:
     def take_one(self):
         """Run the next node."""
         node = self.queue.take()
-        cotangents = self.pending.pop(node)
+        cotangents = self.pending.pop(node, None)
+        if node.stands_for is not None:
+            if cotangents is not None:
+                self._go_on_in_nodes(node, cotangents, {})
+            return
         if self.walked is None:
             self.go_on(node, self.arrive(node, cotangents))
             return
@@ -164,7 +168,10 @@ class Sweep:
         return sums
 
     def _go_on_in_nodes(self, node, cotangents, sums):
-        """A node has not run, because others have taken its place meanwhile."""
+        """A node has not run, because others have taken its place meanwhile, and perhaps that of calls behind it: what
+        has arrived there already goes to their nodes first, as it came first."""
+        for other in [n for n in self.pending if n.stands_for is not None]:
+            self._go_on_in_nodes(other, self.pending.pop(other), {})
         relevant, captured = self.relevant, self.captured or {}
         for k, arrived in sums.items():
             self.contribute(*node.ends[k], arrived)
