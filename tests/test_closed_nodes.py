@@ -185,6 +185,20 @@ def test_gradients_of_some_inputs_alone(compile):
         yield g, grad(g.sum(), [v, w])
 
 
+@twin
+def test_third_derivatives_where_a_gradient_is_a_view(compile):
+    """That of a product with one vector is one, and what it is a view of is a result of the gradient's call too."""
+    w, x = weft.randn(2, 3), leaf(3)
+    f = compile(lambda x: (w @ x).sin().square().sum())
+    for _ in range(9):
+        c = leaf()
+        (g,) = grad(f(x), x, c, create_graph=True)
+        (h,) = grad(g, c, weft.ones(3), create_graph=True)
+        yield h, grad(h, x)
+        (g,) = grad(f(x), x, create_graph=True)
+        yield grad(g.sum(), x, create_graph=True)[0].detach(), g.detach()
+
+
 def test_the_backward_of_second_derivatives_alone_stays_compiled():
     """Only where they meet others of the same call the call has to go over to nodes."""
     f, w = weft.compile(lambda w: (w.tanh() * w).sum()), leaf(3)

@@ -77,7 +77,10 @@ def values_of_gradients(node):
     with frame_hidden(node.frame.default_dtype):
         found = engine.run(roots, retain_graph=True, create_graph=True, wanted=first.ends, within=within)
     _stand_at(found, before, node.sequence)
-    return {v: x for v, x in zip(numbers, found) if v is not None}
+    values = {v: x for v, x in zip(numbers, found) if v is not None}
+    # A gradient that is a view keeps what it is a view of, which is a result then too.
+    roots = {node.frame.roots[v]: x._base for v, x in values.items() if v in node.frame.roots and x._base is not None}
+    return {**roots, **values}
 
 
 def leading_to(frame, vids, given):
