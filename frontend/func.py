@@ -15,13 +15,13 @@ tensor(12.)
 """
 
 import threading
-import weakref
 from functools import wraps
 
 from . import autograd
 from .creation import zeros_like
 from .nn.module import Module
 from .public import of_module
+from .runtime.record.frame_leaves import ends_of
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -37,26 +37,38 @@ __all__ = [
 
 
 class _Transforming(threading.local):
-    """How many transformations are at work around the code that runs, and what they differentiate for: id -> leaf."""
+    """How many transformations are at work around the code that runs, and what they differentiate for: id -> leaf.
+
+    It holds the leaves until the outermost is done. Weak references would make calls of compiled functions unusual.
+    """
 
     def __init__(self):
-        self.depth, self.leaves = 0, weakref.WeakValueDictionary()
+        self.depth, self.leaves = 0, {}
 
 
 _transforming = _Transforming()
 
 
 class _Level:
-    """One transformation at work: gradients are recorded, and results leave it by `release`."""
+    """One transformation at work: gradients are recorded, and results leave it by `release`.
+
+    earlier: the leaves of one that is over, and goes on.
+    """
+
+    def __init__(self, earlier=None):
+        self.earlier = earlier or {}
 
     def __enter__(self):
         self.recorded = state.grad_enabled
         state.grad_enabled = True
         _transforming.depth += 1
+        _transforming.leaves.update(self.earlier)
         return self
 
     def __exit__(self, *exception):
         _transforming.depth -= 1
+        if not _transforming.depth:
+            _transforming.leaves.clear()
         state.grad_enabled = self.recorded
 
     def release(self, tree):
@@ -88,9 +100,14 @@ def _inputs(name, tree):
 
 def _reaches_others(x):
     """Whether x depends on a leaf that requires gradients and is not of a transformation."""
-    if x.grad_fn is None:
+    if x.is_leaf:
         return _is_other(x)
-    waiting, seen = [x.grad_fn], set()
+    ends = ends_of(x)
+    return any(map(_reaches_others, ends)) if ends is not None else _leads_to_others(x.grad_fn)
+
+
+def _leads_to_others(node):
+    waiting, seen = [node], set()
     while waiting:
         node = waiting.pop()
         if node in seen:
@@ -217,6 +234,7 @@ def vjp(func, *primals, has_aux=False):
         result, aux = _with_aux("vjp", result) if has_aux else (result, None)
         outputs, form = _outputs("vjp", result)
         released, aux = level.release((result, aux))
+        leaves = dict(_transforming.leaves)
 
     def vjp_fn(cotangents, retain_graph=True, create_graph=None):
         flat, given_form = tree_flatten(cotangents)
@@ -225,7 +243,7 @@ def vjp(func, *primals, has_aux=False):
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
                 f"function. cotangents: {given_form}, primal output: {form}"
             )
-        with _Level() as level:
+        with _Level(leaves) as level:
             return level.release(tree_unflatten(_gradients(outputs, inputs, flat), spec))
 
     return (released, vjp_fn, aux) if has_aux else (released, vjp_fn)
@@ -241,6 +259,7 @@ def linearize(func, *primals):
         cotangents = [_leaf(zeros_like(out)) for out in outputs]
         gradients = _gradients(outputs, inputs, cotangents)
         released = level.release(result)
+        leaves = dict(_transforming.leaves)
 
     def jvp_fn(*tangents):
         flat, given_form = tree_flatten(tangents)
@@ -249,7 +268,7 @@ def linearize(func, *primals):
                 "jvp: tangents must have the form and the shapes of the primals: "
                 f"{[tuple(t.shape) for t in flat]} are given, {[tuple(x.shape) for x in inputs]} needed"
             )
-        with _Level() as level:
+        with _Level(leaves) as level:
             return level.release(tree_unflatten(_gradients(gradients, cotangents, flat), form))
 
     return released, jvp_fn

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_replayed_hooks import departures
 
 import weft
 from weft import func, nn
@@ -92,6 +93,38 @@ def test_compiled_calls_have_the_same_bits(name):
     expected = bits(CALLS[name](func, *given(weft)))
     for _ in range(3):
         assert bits(compiled(*given(weft))) == expected
+
+
+def gradients_of_what_is_reached(x, w):
+    """Results stay connected to w, which a compiled call must find out without nodes."""
+    gradient = func.grad(lambda x: loss(x, w))(x)
+    value, pull = func.vjp(lambda x: vector(x, w), x)
+    return weft.autograd.grad(gradient.pow(2).sum() + pull(value)[0].sum(), w)[0], gradient.requires_grad
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp of a grad", "hessian", "vmap of grad", "connected"])
+def test_calls_with_transformations_are_replayed(name, monkeypatch):
+    """Whether a result leaves as part of the graph was asked of nodes, which every call had to make for it."""
+    x, w, b = given(weft)
+    function = weft.compile(lambda x, w, b: CALLS[name](func, x, w, b))
+    if name == "connected":
+        w.requires_grad_()
+        function = weft.compile(lambda x, w, b: gradients_of_what_is_reached(x, w))
+        assert function(x, w, b)[1] is True
+        assert function(x, w, b)[0].tolist() == gradients_of_what_is_reached(x, w)[0].tolist()
+    assert departures(lambda: function(x, w, b), monkeypatch) == 0
+
+
+@pytest.mark.parametrize("wrap", [weft.compile, lambda function: function])
+def test_a_pullback_that_is_used_later_knows_what_was_differentiated_for(wrap):
+    """Its results are no part of the graph, though the transformation that made it was over long before."""
+    x, w, _ = given(weft)
+    function = wrap(lambda x: loss(x, w))
+    for _ in range(4):
+        value, pull = func.vjp(func.grad(function), x)
+        _, push = func.linearize(function, x)
+        func.grad(function)(x)
+        assert not value.requires_grad and not pull(x)[0].requires_grad and not push(x).requires_grad
 
 
 def connected(library):

@@ -90,6 +90,7 @@ class Known:
     computed    (flushed, unusual updates) -> numbers of the pending values
     living      results -> those of them from which a backward can still start
     reached     results -> numbers of the values that their gradients reach
+    ends        number of a value -> numbers of the leaves that its gradients reach
     """
 
     forward: dict = field(default_factory=dict)
@@ -101,6 +102,7 @@ class Known:
     computed: dict = field(default_factory=dict)
     living: dict = field(default_factory=dict)
     reached: dict = field(default_factory=dict)
+    ends: dict = field(default_factory=dict)
 
 
 class Step:

@@ -4,6 +4,8 @@ The tensor goes on as another value, the result of an op that changes nothing, w
 from it before knows nothing of the gradients that are asked for after.
 """
 
+from types import SimpleNamespace
+
 from ...compiler.ops.view import leaf
 from ..programs.recording import TooManyPaths, ValueMeta
 from ..state.modes import state
@@ -76,6 +78,20 @@ def are_reached(frame):
             if freed.isdisjoint(steps) and not leaves.isdisjoint(reached):
                 return True
     return False
+
+
+def ends_of(tensor):
+    """The leaves and tensors from outside that gradients of a value of the call in flight reach; None of other tensors,
+    and if that must be asked of their nodes. All calls that have come as far have the same."""
+    call = tensor._frame
+    if call is None or call is not state.frame or call.working:
+        return None
+    (step, _), vid = call.place(), tensor._vid
+    known = step.known.ends
+    if vid not in known:
+        known[vid] = reach(SimpleNamespace(steps=step.path(), metas=step.metas_so_far()), [vid])[1]
+    found = [call.tensors[v] for v in known[vid]]
+    return None if any(x is None for x in found) else found
 
 
 def drop_gradients(tensors, numbers):
