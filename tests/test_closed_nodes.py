@@ -199,6 +199,18 @@ def test_third_derivatives_where_a_gradient_is_a_view(compile):
         yield grad(g.sum(), x, create_graph=True)[0].detach(), g.detach()
 
 
+@twin
+def test_derivatives_of_ever_higher_order(compile):
+    """The third was a wrong number once the second came from a compiled call: it left out what passes through the nodes
+    of the call itself."""
+    f, x = compile(lambda x: (x.sin() * x * x).sum()), leaf(3)
+    for _ in range(20):
+        found = f(x)
+        for _ in range(3):
+            (found,) = grad(found.sum(), x, create_graph=True)
+        yield found.detach()
+
+
 def test_the_backward_of_second_derivatives_alone_stays_compiled():
     """Only where they meet others of the same call the call has to go over to nodes."""
     f, w = weft.compile(lambda w: (w.tanh() * w).sum()), leaf(3)

@@ -71,7 +71,11 @@ def values_of_gradients(node):
     """The same of a call that has computed the gradients of another one (closed_again.py), which goes over too."""
     first, cotangents, numbers = node.again
     first.open()
-    within = set(map(id, made_for(first)))
+    # Its own gradients pass through the nodes of the call that it is a derivative of, if there is one.
+    within, call = set(), first
+    while call is not None:
+        within.update(map(id, made_for(call)))
+        call = call.again and call.again[0]
     roots = [(edge, c) for edge, c in zip(first.stands_for, cotangents) if c is not None]
     before = next_sequence()
     with frame_hidden(node.frame.default_dtype):
