@@ -189,4 +189,4 @@ def test_second_derivatives_outside_are_compiled():
     for _ in range(16):
         grad(grad(f(x), x, create_graph=True)[0].sum(), x)
     (again,) = f.recordings[0].usual.entries[-2].step.known.again.values()
-    assert again.recordings[0].usual is not None
+    assert again.function.recordings[0].usual is not None

@@ -84,7 +84,7 @@ class Known:
     forward     (how many steps were flushed before, what is needed) -> the program that computes it
     last        the entry of `forward` that was used last, as (flushed, needed, program)
     backward    (needed, results that got a cotangent, sums that go on) -> the program, None if there is none
-    again       (needed, results) -> how often their gradients were differentiated; then the compiled call that does it
+    again       (needed, results) -> how often their gradients were differentiated; then the Again that does it
     read        results -> {number of a value that their backward reads: a step that needs it}
     frees       results -> indices of the steps whose saved values their backward frees
     computed    (flushed, unusual updates) -> numbers of the pending values

@@ -4,6 +4,8 @@ The recorded steps are run once more, and their gradients taken with create_grap
 then inside a compiled call, whose results can be differentiated like those of any other.
 """
 
+from dataclasses import dataclass
+
 from ..eager import engine
 from ..eager.gate import apply
 from ..eager.node import edge_of
@@ -19,37 +21,58 @@ def set_compile(function):
     _compile = function
 
 
+@dataclass(slots=True)
+class Again:
+    """How the gradients of all calls that did the same are found: a compiled function of (tensors, cotangents, run-time
+    numbers of every step). read: the numbers of the tensors that it is given."""
+
+    function: object
+    read: list
+    steps: list
+    default_dtype: object
+
+    def run(self, externals, cotangents, numbers):
+        """Gradients of the leaves. externals: number -> tensor; numbers: all run-time numbers of the call."""
+        inputs = [externals[v] for v in self.read]
+        own = [list(numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in self.steps]
+        before = state.grad_enabled, state.default_dtype
+        state.grad_enabled, state.default_dtype = True, self.default_dtype
+        try:
+            return self.function(inputs, cotangents, own)
+        finally:
+            state.grad_enabled, state.default_dtype = before
+
+
 def gradients(node, steps, cotangents):
     """Cotangents of a CallNode's edges, with a history; None if they must be found by its eager nodes."""
     frame = node.frame
     if state.frame is not None or _compile is None or watching or node.freed_steps:
         return None
     # Hooks of what the gradients are for are called by the pass around this.
-    if frame.rewritten or any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in node.edges):
+    if frame.rewritten or are_watched(node.edges):
         return None
     made = {step.first for step in steps}
     read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)
     if any(v not in node.externals for v in read):
         return None
     key, known = (node.needed, node.present), frame.step.known.again
-    times = known.get(key, 0)
-    if isinstance(times, int):
-        known[key] = times + 1
-        if times < TIMES_BEFORE:
+    again = known.get(key, 0)
+    if isinstance(again, int):
+        known[key] = again + 1
+        if again < TIMES_BEFORE:
             return None
-        times = known[key] = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
-    given = [c for c in cotangents if c is not None]
-    numbers = [list(frame.numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in steps]
-    before = state.grad_enabled, state.default_dtype
-    state.grad_enabled, state.default_dtype = True, frame.default_dtype
-    try:
-        found = times([node.externals[v] for v in read], given, numbers)
-    finally:
-        state.grad_enabled, state.default_dtype = before
-    return found if _is_told(node, cotangents, found) else None
+        function = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
+        again = known[key] = Again(function, list(read), steps, frame.default_dtype)
+    found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)
+    return found if is_told(node, cotangents, found) else None
 
 
-def _is_told(node, cotangents, found):
+def are_watched(edges):
+    """Whether a user's hook, or a .grad that is kept, is at the end of one."""
+    return any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in edges)
+
+
+def is_told(node, cotangents, found):
     """Whether the call that has made these gradients knows whose they are, or they have no history."""
     made = [x for x in found if x is not None and x._requires_grad]
     if not made:

@@ -2,9 +2,11 @@
 
     EndedCall      its own backward has freed what they were computed from
     ReplayedCall   a backward may still come: what its program reads is kept
+    LateNode       the node of such a call where results are used further
 
-Both know only what is usually asked of such results: nothing, or one `backward()` of all of them. To any other question
-they make the closed Frame that a recorded call would have left, which knows all answers.
+All know only what is usually asked of such results: nothing, or one backward pass of all of them, which may be one that
+is differentiated again (usual_gradients.py). To any other question they make the closed Frame that a recorded call
+would have left, which knows all answers.
 """
 
 import weakref
@@ -14,15 +16,17 @@ import numpy as np
 
 from ...compiler.ops.arithmetic import add
 from ..eager.gate import apply_inplace
-from ..eager.node import edge_of, leaf_edge, next_sequence
+from ..eager.node import BaseNode, edge_of, leaf_edge, next_sequence
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record import frame_autograd
-from ..record.closed import CallNode
+from ..record.closed import CallNode, _contiguous
+from ..record.closed_again import are_watched
 from ..record.frame import Frame
 from ..record.frame_changes import owner_of
-from ..state.modes import state
+from ..state.modes import state, watching
 from ..state.tensor import Storage, Tensor, register_reader
 from .usual_entries import NotReplayed
+from .usual_gradients import gradients_again
 
 
 class EndedCall:
@@ -82,6 +86,8 @@ class OutsideBackward:
         self.watched = list(expected.values())
         self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
         self.places = {vid: k for k, vid in enumerate(self.inside)}
+        self.expected = expected
+        self.summed = tuple(k for k, v in enumerate(self.reached) if v in meta["summed"])
         self.constant = {
             name: getattr(frame, name)
             for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "same")
@@ -91,6 +97,8 @@ class OutsideBackward:
         if not read.keys().isdisjoint(frame.versioned):
             raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
+        self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
+        self.gradients = None  # the GradientProgram of these calls
         self._plans = {}
 
     def _check_leaves(self, frame, expected):
@@ -134,18 +142,20 @@ class OutsideBackward:
 
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
-    somebody has asked for more than one backward() of all results."""
+    somebody has asked for more than one backward() of all results. late: a weak reference to its node before that.
+    again: (call, cotangents, numbers of the gradients) if it has differentiated another one."""
 
     closed = True
 
     __slots__ = (
         "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-        "again", "__weakref__",
+        "late", "again", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, outside, tensors):
         """Of a call whose program is about to run, and whose values are these tensors."""
         self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
+        self.late = None
         self.inputs = [tensors[vid] for vid in outside.inside]
         self.arrays = [tensor._data for tensor in self.inputs]
         self.kept = [_storage(tensors[vid]) for vid in outside.kept]
@@ -164,7 +174,7 @@ class ReplayedCall:
     # --- one backward of all results --------------------------------------------------------------------------------
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
         """Whether backward() of these results has been done, by the program alone."""
-        if inputs is not None:
+        if inputs is not None or create_graph:
             return False
         leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
         gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
@@ -186,10 +196,9 @@ class ReplayedCall:
     def _gradients(self, outputs, cotangents, leaves, retain_graph, create_graph):
         """Tensors with the gradients of the leaves, or None if more than the program has to be asked."""
         present = self.outside.needed.differentiable
-        if create_graph or self.frame is not None or self.freed or len(outputs) != len(present):
+        if self.frame is not None or self.freed or len(outputs) != len(present) or create_graph and not retain_graph:
             return None
-        plan = self.outside.plan(present)
-        if plan is None or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
+        if not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
         given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
         if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
@@ -197,11 +206,45 @@ class ReplayedCall:
         arrays = [given[vid] for vid in present]
         if any(array is None for array in arrays):
             return None
+        if create_graph:
+            # Gradients may share memory with cotangents, and these are known to the next pass.
+            return gradients_again(self, _as_tensors(outputs, cotangents, present))
+        found = self._run(present, arrays)
+        if found is not None and not retain_graph:
+            self.free()
+        return found
+
+    def _run(self, present, arrays):
+        """Gradients of the leaves for these cotangents; None if no program is known that finds them."""
+        plan = self.outside.plan(present)
+        if plan is None:
+            return None
         program, sources = plan
         found = program.call([source(self, arrays) for source in sources], self.numbers, self.outside.expectation)
-        if not retain_graph:
-            self.freed, self.outputs, self.arrays = True, (), ()
         return list(map(Tensor, found))
+
+    def free(self):
+        """What a backward pass frees."""
+        self.freed, self.outputs, self.arrays, self.again = True, (), (), None
+
+    def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
+        """The same in the middle of a backward pass that arrives at the call's node."""
+        if self.freed or state.frame is not None or watching or any(c is None for c in cotangents):
+            return None
+        if self._versions() != self.versions or node.meets_relatives() or create_graph and not retain_graph:
+            return None
+        if create_graph:
+            return None if are_watched(node.edges) else gradients_again(self, list(cotangents))
+        return self._run(self.outside.needed.differentiable, [_contiguous(c) for c in cotangents])
+
+    def externals(self):
+        """number -> tensor from outside; None if one has other memory since."""
+        outside = self.outside
+        if any(t._data is not array for t, array in zip(self.inputs, self.arrays)):
+            return None
+        if any(t._data is not outside.expectation.known[v] for v, t in outside.expected.items()):
+            return None
+        return {**outside.expected, **dict(zip(outside.inside, self.inputs))}
 
     def before_silent_change(self, tensor):
         """What a CallNode does then; one that there is already is told by itself."""
@@ -210,20 +253,35 @@ class ReplayedCall:
         owner = owner_of(tensor._data)
         arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
         if any(owner_of(array) == owner for array in arrays):
-            self.frame, self.node = self._closed_frame()
-            self.node.before_silent_change(tensor)
+            self.closed_node().before_silent_change(tensor)
 
     # --- everything else ----------------------------------------------------------------------------------------------
     def _frame_of(self, tensor):
-        if self.frame is None:
-            self.frame, self.node = self._closed_frame()
+        node = self.closed_node()
         tensor._frame = self.frame
         if tensor._vid in self.outside.needed.differentiable:
-            tensor._call_node = self.node
+            tensor._call_node = node
         return self.frame
 
-    def _closed_frame(self):
-        """The Frame and the CallNode that a recorded call would have left."""
+    def graph_node(self):
+        """The call's node. It is held by those who use it, and not by the call that it needs."""
+        node = self.node or self.late and self.late()
+        if node is None:
+            node = LateNode(self)
+            self.late = weakref.ref(node)
+        return node
+
+    def closed_node(self):
+        """The CallNode that a recorded call would have left, with its Frame."""
+        node = self.graph_node()
+        if self.frame is None:
+            # From now on the call holds the node.
+            frame = self._close(node)
+            self.frame, self.node, node.call = frame, node, None
+        return node
+
+    def _close(self, node):
+        """The Frame that a recorded call would have left. The node becomes what that call's would be."""
         outside = self.outside
         frame = Frame(outside.recording)
         frame.step, frame.last_program, frame.numbers = outside.step, outside.program, self.numbers
@@ -245,30 +303,85 @@ class ReplayedCall:
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
         frame.saved, frame.closed = self.outputs[outside.n_live :], True
         frame.tensors = _stand_ins(frame, outside.kept, self.kept)
-        node = CallNode(frame, outside.needed)
+        hooks = node.hooks, node.pre_hooks, node.retained
+        CallNode.__init__(node, frame, outside.needed)
+        node.hooks, node.pre_hooks, node.retained = hooks
         frame.tensors, frame.saved, frame.graph_node, node.sequence = [], [], weakref.ref(node), self.sequence
         for vid, version in zip(outside.kept, kept):
             node.kept[vid].version = version
         versions = dict(zip(map(id, (*outside.watched, *self.inputs)), (*watched, *inside)))
         for saved in node.written.values():
             saved.version = versions[id(saved.tensor)]
-        node.again = self.again
+        if self.again is not None:
+            first, *gradients = self.again
+            node.again = _node_of(first), *gradients
         if self.freed:
             node.present = outside.needed.differentiable
-            node.release()
-        return frame, node
+            CallNode.release(node)
+        return frame
 
     def node_of(self, tensor):
         return self._frame_of(tensor).node_of(tensor)
 
     def edge_of(self, tensor):
-        return self._frame_of(tensor).edge_of(tensor)
+        if self.frame is not None or tensor._vid not in self.outside.needed.differentiable:
+            return self._frame_of(tensor).edge_of(tensor)
+        node = tensor._call_node = self.graph_node()
+        return node, self.outside.needed.differentiable.index(tensor._vid)
 
     def use_nodes(self, tensor):
         self._frame_of(tensor).use_nodes(tensor)
 
     def leave(self, tensor):
         self._frame_of(tensor).leave(tensor)
+
+
+class LateNode(CallNode):
+    """The node of a ReplayedCall whose Frame nobody has needed yet: what it has not got makes that Frame, and from then
+    on it is like any CallNode. call: None from then on."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call):
+        outside = call.outside
+        leaves = [outside.leaf(call, k) for k in range(len(outside.reached))]
+        BaseNode.__init__(self, tuple([edge_of(leaf) or leaf_edge(leaf) for leaf in leaves]))
+        self.call, self.sequence, self.stands_for = call, call.sequence, None
+        self.n_outputs, self.summed = len(outside.needed.differentiable), outside.summed
+
+    def __getattr__(self, name):
+        if self.call is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.call.closed_node()
+        return getattr(self, name)
+
+    def run_all(self, cotangents, create_graph, retain_graph, sums=None):
+        found = None
+        if self.call is not None and not sums:
+            found = self.call.cotangents_of_leaves(self, cotangents, create_graph, retain_graph)
+        return super().run_all(cotangents, create_graph, retain_graph, sums) if found is None else found
+
+    def release(self):
+        if self.call is None:
+            super().release()
+        else:
+            self.call.free()
+
+    @property
+    def family(self):
+        if self.call is None:
+            return super().family
+        return self if self.call.again is None else _node_of(self.call.again[0]).family
+
+    def meets_relatives(self):
+        """What `_meets_relatives` tells, without the Frame."""
+        again = self.call.again
+        return again is not None and (_node_of(again[0]).stands_for is not None or state.sweep.has_relatives(self))
+
+
+def _node_of(call):
+    """The node of a call that another one has differentiated."""
+    return call.graph_node() if isinstance(call, ReplayedCall) else call
 
 
 def _first(entered):
@@ -311,6 +424,13 @@ def _cotangent(result, cotangent):
     given = cotangent.array if isinstance(cotangent, Tensor) and not cotangent._requires_grad else None
     fits = given is not None and given.shape == array.shape and given.dtype == array.dtype and given.flags.c_contiguous
     return given if fits else None
+
+
+def _as_tensors(outputs, cotangents, present):
+    """Cotangents of the results with these numbers, with memory of their own."""
+    given = {out._vid: c for out, c in zip(outputs, cotangents or (None,) * len(outputs))}
+    data = {out._vid: out._data for out in outputs}
+    return [Tensor(np.ones_like(data[v])) if given[v] is None else given[v] for v in present]
 
 
 @cache

@@ -1,0 +1,290 @@
+"""Second derivatives of finished compiled calls, once a program finds them at once: what comes between is as in eager
+mode, and what the program has not seen is found another way."""
+
+import gc
+import weakref
+
+import pytest
+from compiled_twin import error_of, leaf, twin
+
+import weft
+from weft.autograd import grad
+from weft.runtime.replay.usual_gradients import GradientProgram
+
+ROUNDS = 14  # the first ones are eager, then recorded
+
+
+def curve(x):
+    return (weft.sin(x) * x * x).sum()
+
+
+def first_and_second(f, *x):
+    first = grad(f(*x), x, create_graph=True)
+    return [*[g.detach() for g in first], *grad(sum(g.square().sum() for g in first), x)]
+
+
+FUNCTIONS = {
+    "one leaf": (curve, 1),
+    "two leaves": (lambda x, y: (x.tanh() * y.exp() + x).sum(), 2),
+    "no scalar": (lambda x: (x * x).sin().reshape(-1)[:1], 1),
+    "a product": (lambda x, y: weft.tanh(x.reshape(2, 2) @ y.reshape(2, 2)).square().mean(), 2),
+    "a sorted value": (lambda x: (x.sort().values.cumsum(0) * x).sum(), 1),
+    "linear": (lambda x, y: (x * y).sum(), 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_of_gradients(name):
+    function, count = FUNCTIONS[name]
+
+    def scenario(compile):
+        f, x = compile(function), [leaf(4) for _ in range(count)]
+        for _ in range(ROUNDS):
+            yield first_and_second(f, *x)
+            with weft.no_grad():
+                x[0] += 0.25
+
+    twin(scenario)()
+
+
+def program_of(f):
+    return f.recordings[0].usual.outside.gradients
+
+
+def test_the_program_is_known_after_a_while():
+    f, x = weft.compile(curve), leaf(4)
+    for _ in range(ROUNDS):
+        first_and_second(f, x)
+    program = program_of(f)
+    assert isinstance(program, GradientProgram)
+    before = program.outside.program.calls, program.outside.recording.calls
+    first_and_second(f, x)
+    # It has run, and nothing of the function that it was recorded from.
+    assert (program.outside.program.calls, program.outside.recording.calls) == (before[0] + 1, before[1])
+
+
+def hooked(f, x):
+    handle = x.register_hook(lambda g: g * 2.0)
+    found = first_and_second(f, x)
+    handle.remove()
+    return found
+
+
+def of_a_sum_of_calls(f, x):
+    y = f(x) + f(x * 1.0).square() + f(x)
+    (g,) = grad(y, x, create_graph=True)
+    return g.detach(), grad(g.sin().sum(), x)
+
+
+def four_times(f, x):
+    found = f(x)
+    for _ in range(4):
+        (found,) = grad(found.sum(), x, create_graph=True)
+        yield found.detach()
+
+
+def into_grad(f, x):
+    x.grad = None
+    f(x).backward(create_graph=True)
+    g, x.grad = x.grad, None
+    (g * g).sum().backward()
+    return g.detach(), x.grad
+
+
+def into_a_grad_with_a_history(f, x):
+    x.grad = None
+    f(x).backward(create_graph=True)
+    f(x).backward(create_graph=True)
+    g, x.grad = x.grad, None
+    return g.detach(), grad(g.sum(), x)
+
+
+def beside_the_value(f, x):
+    y = f(x)
+    (g,) = grad(y, x, create_graph=True)
+    return grad(g.square().sum() + y.sin(), x)
+
+
+def twice(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    z = g.square().sum()
+    return grad(z, x, retain_graph=True), grad(z, x), error_of(grad, g.square().sum(), x)
+
+
+def twice_along_nodes_kept(f, x):
+    y = f(x)
+    z = y.sin()
+    (g,) = grad(z, x, create_graph=True)
+    (h,) = grad(g.sum(), x, create_graph=True)
+    return grad(h.sum(), x, retain_graph=True), grad(h.sum() + g.sum(), x), error_of(grad, z, x)
+
+
+def changed_between(f, x):
+    y = f(x)
+    with weft.no_grad():
+        x.mul_(1.0)
+    return error_of(grad, y, x, create_graph=True)
+
+
+def changed_after(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    z = g.sum()
+    with weft.no_grad():
+        x.mul_(1.0)
+    return error_of(grad, z, x)
+
+
+def changed_through_data(f, x):
+    y = f(x)
+    x.data.add_(0.5)
+    (g,) = grad(y, x, create_graph=True)
+    x.data.sub_(0.5)
+    return g.detach(), grad(g.sum(), x)
+
+
+def other_memory(f, x):
+    y = f(x)
+    before, x.data = x.data, x.data * 2.0
+    (g,) = grad(y, x, create_graph=True)
+    x.data = before
+    return g.detach()
+
+
+def the_gradient_is_changed(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    h = g * 1.0
+    g.detach().mul_(2.0)
+    return h.detach(), g.detach(), grad(h.sum(), x)
+
+
+def a_cotangent(f, x):
+    y = f(x)
+    return [grad(y, x, c, retain_graph=True, create_graph=True)[0].detach() for c in (weft.ones(()), weft.ones(()) * 3)]
+
+
+def a_cotangent_with_a_history(f, x):
+    c = leaf()
+    (g,) = grad(f(x), x, c, create_graph=True)
+    return g.detach(), grad(g.square().sum(), [x, c])
+
+
+def nodes_are_read(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    name = g.grad_fn.name()
+    z = g.sum()
+    return name, z.grad_fn.next_functions[0][0].name(), g.requires_grad, g.is_leaf, grad(z, x)
+
+
+def a_hook_on_the_gradient(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    z = g.square().sum()
+    seen = []
+    g.register_hook(seen.append)
+    return grad(z, x), seen
+
+
+def the_gradient_keeps_its_grad(f, x):
+    (g,) = grad(f(x), x, create_graph=True)
+    g.retain_grad()
+    g.square().sum().backward()
+    found, x.grad = x.grad, None
+    return found, g.grad
+
+
+def requires_grad_is_taken(f, x):
+    y = f(x)
+    x.requires_grad_(False)
+    (g,) = grad(y, x.requires_grad_(), create_graph=True)
+    return g.detach(), grad(g.sum(), x)
+
+
+USES = [
+    hooked, of_a_sum_of_calls, four_times, into_grad, into_a_grad_with_a_history, beside_the_value, twice,
+    twice_along_nodes_kept, changed_between, changed_after, changed_through_data, other_memory,
+    the_gradient_is_changed, a_cotangent, a_cotangent_with_a_history, nodes_are_read, a_hook_on_the_gradient,
+    the_gradient_keeps_its_grad, requires_grad_is_taken,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_done_with_gradients_of_gradients(use):
+    """Both from the beginning, and once the program is known."""
+
+    def scenario(compile):
+        for known in (False, True):
+            f, x = compile(curve), leaf(4)
+            for _ in range(ROUNDS if known else 0):
+                first_and_second(f, x)
+            for _ in range(4 if known else ROUNDS):
+                found = use(f, x)
+                yield found if isinstance(found, (tuple, list)) else list(found)
+                yield first_and_second(f, x)
+
+    twin(scenario)()
+
+
+@twin
+def test_numbers_that_change_from_call_to_call(compile):
+    """The numbers of the derivative depend on those of the function."""
+    f, x = compile(lambda x, k: (x.sin() * k * x + k).pow(2.0).sum()), leaf(4)
+    for k in [2.5] * ROUNDS + [1.5, 2.5, -0.0, 0.0, 2.5]:
+        yield first_and_second(lambda x, k=k: f(x, k), x)
+
+
+@twin
+def test_powers_that_change_from_call_to_call(compile):
+    f, x = compile(lambda x, k: x.exp().pow(k).sum()), leaf(4)
+    for k in [3.0] * ROUNDS + [2.0, 3.0, 1.0, 0.0, 3.0]:
+        yield first_and_second(lambda x, k=k: f(x, k), x)
+
+
+@twin
+def test_memory_that_numpy_shows(compile):
+    f = compile(lambda x, s: (x.sin() * s * x).sum())
+    x, scale = leaf(4), weft.ones(4)
+    for k in range(2 * ROUNDS):
+        if k == ROUNDS:
+            array = scale.numpy()
+        y = f(x, scale)
+        (g,) = grad(y, x, create_graph=True)
+        yield g.detach(), grad(g.sum(), x)
+        if k > ROUNDS:
+            array += 1.0
+
+
+@twin
+def test_a_critic_whose_parameters_the_call_finds_by_itself(compile):
+    """The penalty of a WGAN: one call for the data, one for the samples, one for points between."""
+    critic = weft.nn.Sequential(weft.nn.Linear(3, 8), weft.nn.Tanh(), weft.nn.Linear(8, 1))
+    with weft.no_grad():
+        for p in critic.parameters():
+            p.copy_(weft.linspace(-1, 1, p.numel()).reshape(p.shape))
+    optimizer, score = weft.optim.Adam(critic.parameters()), compile(lambda x: critic(x))
+    for _ in range(ROUNDS):
+        real, fake = weft.randn(5, 3), weft.randn(5, 3)
+        between = (real + fake).mul(0.5).requires_grad_()
+        out = score(between)
+        (g,) = grad(out, between, weft.ones_like(out), create_graph=True)
+        loss = score(fake).mean() - score(real).mean() + (g.norm(2, dim=1) - 1.0).square().mean() * 10.0
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.detach(), [p.grad for p in critic.parameters()], between.grad
+
+
+def test_a_call_and_its_derivatives_go_with_the_last_who_holds_them():
+    """Not when the garbage collector comes: the node holds its call, which does not hold the node."""
+    f, x = weft.compile(curve), leaf(4)
+    for _ in range(ROUNDS):
+        first_and_second(f, x)
+    gc.disable()
+    try:
+        y = f(x)
+        (g,) = grad(y, x, create_graph=True)
+        (h,) = grad(g.sum(), x, create_graph=True)
+        calls = [weakref.ref(t._frame) for t in (y, g, h) if t._frame is not None]
+        assert len(calls) >= 2
+        del y, g, h
+        assert all(call() is None for call in calls)
+    finally:
+        gc.enable()
