@@ -31,11 +31,12 @@ class Split:
     cut: tuple
 
 
-def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None):
+def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None, copied=()):
     """joint.outputs: the forward's results, then gradients. Its last n_cotangents inputs are the cotangents.
 
     readable: positions, among joint.inputs(), of the inputs that still hold their value when the backward runs.
     kept: positions, among the forward's results, of those that do. cut: what was decided before, if it was.
+    copied: positions of inputs that the forward gives copies of at its very end, which the backward does not read.
     """
     inputs = joint.inputs()
     cotangents = inputs[len(inputs) - n_cotangents :]
@@ -49,7 +50,7 @@ def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None):
     saved = [v for v in joint.values if v.number in cut and v.number not in free and v.number not in results]
     given = {v.number: ("saved", k) for k, v in enumerate(saved)}
     given.update((number, ("output", k)) for number, k in results.items() if number in cut)
-    forward = _forward(joint, joint.outputs[:n_forward] + saved, cotangents)
+    forward = _forward(joint, joint.outputs[:n_forward] + saved + [inputs[k] for k in copied], cotangents)
     ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
     ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
     backward, sources, scalars = _backward(joint, gradients, {**ends, **given})

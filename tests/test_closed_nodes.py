@@ -233,3 +233,86 @@ def test_what_a_call_has_kept_goes_with_its_nodes():
     del y, z
     alive = [x for x in gc.get_objects() if isinstance(x, weft.Tensor) and x.shape == (1000,)]
     assert kept is not None and {id(x) for x in alive} == {id(w), id(w.grad)}
+
+
+# --- calls that have changed what they read ---------------------------------------------------------------------------
+def argument(w, h, x):
+    doubled = h * 2.0
+    h.mul_(x)
+    return (doubled * w * w).sum()
+
+
+def recurrent_state(w, h, x):
+    new = (h @ w.t() @ w + x).tanh()
+    with weft.no_grad():
+        h.copy_(new)
+    return new.sum()
+
+
+def part_of_an_argument(w, h, x):
+    sines = (h[1:] * w[1:]).sin()
+    h[0] = 1.0
+    return sines.sum() + (h * w * w).sum()
+
+
+def parameter(w, h, x):
+    loss = (w + x).sin().sum()
+    with weft.no_grad():
+        w.mul_(0.9)
+    return loss
+
+
+def argument_twice(w, h, x):
+    total = h.exp()
+    h.add_(x)
+    total = total + h.sin()
+    h.add_(x)
+    return (total * w * w).sum() + h.sum()
+
+
+def what_a_node_has_saved(w, h, x):
+    product = h * w
+    h.mul_(x)
+    return (product * w).sum()
+
+
+CHANGING = [argument, recurrent_state, part_of_an_argument, parameter, argument_twice, what_a_node_has_saved]
+
+
+@pytest.mark.parametrize("function", CHANGING)
+@pytest.mark.parametrize("n_calls", [1, 14])
+def test_second_derivatives_of_a_call_that_has_changed_what_it_read(function, n_calls):
+    """Its steps were to run again from what was in memory then, which said that it had been changed: a call gives
+    copies of what it reads and then changes, for those who compute it once more."""
+
+    def scenario(compile):
+        w, h = leaf(3, 4), weft.randn(3, 4)
+        step = compile(function)
+        for _ in range(n_calls):
+            try:
+                loss = step(w, h, weft.randn(3, 4))
+                (first,) = grad(loss, w, create_graph=True)
+                yield loss, first
+                yield grad((first * first).sum(), w)
+            except RuntimeError as error:
+                yield type(error).__name__
+            yield h
+
+    twin(scenario)()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_change_in_the_middle_of_a_call_refuses_a_second_derivative(reads):
+    """What was there before a value was read in the middle, or before a change that living views see, is not kept."""
+    w, h = leaf(3, 4), weft.randn(3, 4)
+
+    @weft.compile
+    def step(x):
+        doubled, view = h * 2.0, None if reads else h[0]
+        h.mul_(x)
+        factor = h.sum().item() if reads else view.sum()
+        return (doubled * w * w).sum() * factor
+
+    loss = step(weft.randn(3, 4))
+    with pytest.raises(RuntimeError, match="a tensor that it has read was changed in the middle of it"):
+        grad(loss, w, create_graph=True)

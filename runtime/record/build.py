@@ -19,7 +19,7 @@ from ..code.dump import watcher
 from ..code.jit import kernel_target
 from ..programs.places import described
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
-from .frame_autograd import reach, readable_values, saved_by_nodes, summed_leaves
+from .frame_autograd import reach, read_before_changes, readable_values, saved_by_nodes, summed_leaves
 
 
 class GraphBuilder:
@@ -273,8 +273,8 @@ def _joint(stretch, needed, present, continued):
     return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
 
 
-def _split(joint, cut=None):
-    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept, cut)
+def _split(joint, cut=None, copied=()):
+    return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept, cut, copied)
 
 
 def _digest(joint):
@@ -283,10 +283,11 @@ def _digest(joint):
 
 def _build_joint(stretch, needed):
     joint = _joint(stretch, needed, needed.differentiable, ())
-    parts = _split(joint)
+    before = [v for v in read_before_changes(stretch, needed) if v in joint.inputs]
+    parts = _split(joint, copied=[joint.inputs.index(v) for v in before])
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
     kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
-    extra = {"reached": joint.reached, "kept": kept, "backward_graph": str(parts.backward)}
+    extra = {"reached": joint.reached, "kept": kept, "before": before, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
     extra["split"] = [_digest(joint), list(parts.cut)]
     return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text

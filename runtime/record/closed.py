@@ -12,7 +12,7 @@ from ..programs.program import load_backward
 from ..state.modes import state
 from ..state.tensor import Tensor, register_reader, storage_of
 from . import closed_again, frame_autograd
-from .closed_nodes import leading_to, made_for, values_of_gradients, values_of_steps
+from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
 from .frame_changes import owner_of
 
 
@@ -237,6 +237,12 @@ class CallNode(BaseNode):
             self.saved, self.kept, self.again = None, {}, None
             self.frame.arrays = {}
 
+    def before(self):
+        """number -> what was in the memory of tensors from outside before the call changed them, where that is read to
+        compute the results."""
+        numbers = self.frame.last_program.meta["before"] if self.saved else ()
+        return dict(zip(numbers, self.saved[len(self.saved) - len(numbers) :])) if numbers else {}
+
     # --- nodes (closed_nodes.py) ----------------------------------------------------------------------------------
     def open(self, reason=None):
         """Go over to nodes."""
@@ -262,9 +268,8 @@ class CallNode(BaseNode):
         """What goes to the inputs, with a history, by a compiled call; None if that must be found by nodes."""
         if self.written or self._meets_relatives():
             return None
-        steps = leading_to(self.frame, self.needed.differentiable, self.externals)
-        for vid in {k for step in steps for k in step.operands if k in self.externals}:
-            self.check(vid)
+        steps = frame_autograd.leading_to(self.frame, self.needed.differentiable, self.externals)
+        check_unchanged(self, steps, self.externals)
         return closed_again.gradients(self, steps, cotangents)
 
     @property

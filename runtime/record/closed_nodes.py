@@ -55,16 +55,29 @@ def values_of_steps(node):
     if frame.rewritten:
         raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
     written = {v: saved.tensor for v, saved in node.written.items() if not metas[v].history}
-    given = {**node.externals, **written}
-    steps = leading_to(frame, node.needed.differentiable, given)
-    for vid in {k for step in steps for k in step.operands if k in given}:
-        node.check(vid)
+    before = {v: Tensor(array) for v, array in node.before().items()}
+    given = {**node.externals, **written, **before}
+    steps = frame_autograd.leading_to(frame, node.needed.differentiable, given)
+    check_unchanged(node, steps, given.keys() - before.keys())
     first = next_sequence()
     with frame_hidden(frame.default_dtype), grad_mode(state.grad_enabled):
         values = _run_again(frame, steps, _as_they_were(node, given), node.kept)
+    for tensor in before.values():
+        # A node that has saved it raises, as it would in eager mode after the change.
+        tensor.bump_version()
     _stand_at(values.values(), first, node.sequence)
     free(frame, values, node.freed_steps)
     return values
+
+
+def check_unchanged(node, steps, given):
+    """That steps would read what they have read, of values that are not computed by them."""
+    frame = node.frame
+    changed = frame.overwritten.union(frame.same.values())
+    for vid in {k for step in steps for k in step.operands if k in given}:
+        if vid in changed:
+            raise RuntimeError(RUN_AGAIN.format(reason="a tensor that it has read was changed in the middle of it"))
+        node.check(vid)
 
 
 def values_of_gradients(node):
@@ -85,16 +98,6 @@ def values_of_gradients(node):
     # A gradient that is a view keeps what it is a view of, which is a result then too.
     roots = {node.frame.roots[v]: x._base for v, x in values.items() if v in node.frame.roots and x._base is not None}
     return {**roots, **values}
-
-
-def leading_to(frame, vids, given):
-    """The op steps that the values are computed by from the given ones, in order."""
-    wanted, steps = set(vids), []
-    for step in reversed(frame.steps):
-        if frame_autograd.is_op(step) and step.first in wanted and step.first not in given:
-            steps.append(step)
-            wanted.update(step.operands)
-    return steps[::-1]
 
 
 def free(frame, values, indices):

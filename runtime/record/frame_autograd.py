@@ -136,6 +136,25 @@ def _computed_from(frame, result):
     return found.union(frame.roots.get(k, k) for k in found) - {result}
 
 
+def leading_to(frame, vids, given):
+    """The op steps that the values are computed by from the given ones, in order."""
+    wanted, steps = set(vids), []
+    for step in reversed(frame.steps):
+        if is_op(step) and step.first in wanted and step.first not in given:
+            steps.append(step)
+            wanted.update(step.operands)
+    return steps[::-1]
+
+
+def read_before_changes(frame, needed):
+    """Numbers of the tensors from outside that results with a history were computed from before the call changed them:
+    who computes these once more (closed_nodes.py) must have what was there."""
+    written = {new for _, new in needed.commits if not frame.metas[new].history}
+    steps = leading_to(frame, needed.differentiable, written.union(frame.externals))
+    read = {k for step in steps for k in step.operands}
+    return [origin for origin, _ in needed.commits if origin in read]
+
+
 # --- nodes, built from steps when somebody needs them -----------------------------------------------------------------
 def node_for(frame, vid):
     """The autograd node of a recorded value. All steps before have nodes then, made in order: the engine's order of
