@@ -52,3 +52,16 @@ def test_from_the_command_line(tmp_path):
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 7" in done.stdout and "0 not: []" in done.stdout
+
+
+@pytest.mark.oracle
+def test_programs_beside_torch():
+    pytest.importorskip("torch")
+    from attack.beside_torch import difference_beside_torch
+
+    for seed in (1, 3, 4):
+        kind, source = source_of(seed)
+        difference = outcome(source, difference_beside_torch)
+        assert difference is None, f"{kind}, seed {seed}: {difference}\n\n{source}"
+    wrong = DIFFERENT.replace("compile is weft.compile", "'torch' in str(weft.Tensor)")
+    assert "observation 0" in difference_beside_torch(wrong)

@@ -2,11 +2,14 @@
 
     python -m tests.attack --minutes 10            from a new seed
     python -m tests.attack --minutes 1 --seed 7    the programs of seed 7, 8, ...
+    python -m tests.attack --minutes 5 --torch     eager mode beside PyTorch, within rounding
 
     fragments.py   what users write: statements, results, what is done with them, what changes between calls
+    families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order
     programs.py    functions of a few tensors, called in turn
     trainings.py   models that are trained
     compare.py     two runs of a program, and the first thing in which they differ
+    beside_torch.py  the same program with torch under weft's name
     minimise.py    a smaller program that differs too
     worker.py      runs seeds, in a process of its own: a crash ends it and not the attack
 

@@ -1,4 +1,4 @@
-"""python -m tests.attack --minutes N [--seed S] [--folder F]: see the package's docstring.
+"""python -m tests.attack --minutes N [--seed S] [--folder F] [--torch]: see the package's docstring.
 
 Prints a line of figures for every worker and at the end; ends with 1 if a program differed or a worker died.
 """
@@ -23,10 +23,10 @@ def main():
     folder = Path(options.folder or tempfile.mkdtemp(prefix="attack-"))
     folder.mkdir(parents=True, exist_ok=True)
     if options.worker is not None:
-        work(options.seed, folder, options.worker)
+        work(options.seed, folder, options.worker, options.torch)
         return 0
     print(f"seed {options.seed}; reproducers in {folder} (run them with PYTHONPATH=tests)", flush=True)
-    return _attack(options.seed, folder, 60 * options.minutes)
+    return _attack(options.seed, folder, 60 * options.minutes, ["--torch"] if options.torch else [])
 
 
 def _options():
@@ -34,6 +34,7 @@ def _options():
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--folder", default=None, help="where reproducers are written")
+    parser.add_argument("--torch", action="store_true", help="eager mode beside PyTorch, not compiled beside eager")
     parser.add_argument("--worker", type=float, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.seed is None:
@@ -41,12 +42,12 @@ def _options():
     return options
 
 
-def _attack(first, folder, seconds):
+def _attack(first, folder, seconds, flags):
     """Workers one after the other, until the time is over. A seed is never run twice."""
     deadline, seed, turn, n_same, found = time.monotonic() + seconds, first, 0, 0, []
     while time.monotonic() < deadline:
         given = min(SECONDS_PER_WORKER, max(deadline - time.monotonic(), 1))
-        report = _run_worker(seed, folder, given, ENVIRONMENTS[turn % len(ENVIRONMENTS)])
+        report = _run_worker(seed, folder, given, ENVIRONMENTS[turn % len(ENVIRONMENTS)], flags)
         seeds = [int(line.split()[1]) for line in report if line.startswith("run")]
         n_same += report.count("same")
         bad = [s for s, word in zip(seeds, [line for line in report if not line.startswith("run")]) if word != "same"]
@@ -57,10 +58,10 @@ def _attack(first, folder, seconds):
     return 1 if found else 0
 
 
-def _run_worker(seed, folder, seconds, environment):
+def _run_worker(seed, folder, seconds, environment, flags):
     """The lines that a worker has printed. If it died, the last says so, and its program is kept."""
     command = [sys.executable, "-m", "tests.attack", "--worker", str(seconds), "--seed", str(seed)]
-    command += ["--folder", str(folder)]
+    command += ["--folder", str(folder), *flags]
     done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
     report = done.stdout.split("\n")[:-1]
     if done.returncode != 0:

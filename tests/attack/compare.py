@@ -6,6 +6,9 @@ gives plain data.
 """
 
 import gc
+import threading
+from contextlib import contextmanager
+from dataclasses import is_dataclass
 
 import numpy as np
 from compiled_twin import look as look_roughly
@@ -59,9 +62,33 @@ def flat(x):
     """The tensors in containers, in order."""
     if isinstance(x, weft.Tensor):
         return [x]
-    if isinstance(x, dict):
-        x = list(x.values())
+    if isinstance(x, dict) or is_dataclass(x):
+        x = list((x if isinstance(x, dict) else vars(x)).values())
     return [t for v in x for t in flat(v)] if isinstance(x, (list, tuple)) else []
+
+
+@contextmanager
+def reading(*tensors):
+    """A block during which another thread looks at tensors; what it has met raises at the end."""
+    over, met = threading.Event(), []
+
+    def read():
+        try:
+            while not over.is_set():
+                [(t * 1.0).tolist() for t in tensors]
+                over.wait(0.0005)
+        except Exception as error:
+            met.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if met:
+        raise met[0]
 
 
 def n_alive():

@@ -83,7 +83,9 @@ RETURNS = (
     "return {x}.detach(), {y}", "return ({x} * w).sum()", "return ({x} * w).sum(), ({y} * v).sum()", "return x, {x}",
     "return {x}.item() if {x}.numel() == 1 else {x}.sum().item()", "box.last = {x}\nreturn {y}", "return w, {x}",
     "{t} = {x} * w\nreturn {t}, {t}[0], {t}[0][1:]", "return model({x} * w)", "return model({x} * w).sum(), {y}",
-    "return {x}.mean(), {y}.detach()", "return {x} * w, {y} * v, s",
+    "return {x}.mean(), {y}.detach()", "return {x} * w, {y} * v, s", "return Two({x}, {y})", "return Batch({x}, {y})",
+    "return ({x} * w).sin(), ({x} * w).cos()", "return ({x} * w).unbind(0)",
+    "return ({x} * w).square().mean(), {x}[..., :1]",
 )  # fmt: skip
 
 # How arguments are taken and given: parameters, first lines, the call. {a}, {b}: what is given.
@@ -97,12 +99,20 @@ SIGNATURES = (
     ("*given, scale=1.5", "x, y = given", "{a}, {b}"),
     ("x, y, scale", "pass", "{a}, {b}, call % 2"),
     ("x, y=None, **more", "y = x if y is None else y", "{a}, note='n', z={b}"),
+    ("batch", "x, y, scale = batch.x, batch.y, batch.scale", "Batch({a}, {b}, 0.5 + call)"),
+    ("batch", "x, y = batch.x, batch.y", "Batch(x={a}, y={b})"),
+    ("rows", "x, y = rows", "(q for q in ({a}, {b}))"),
+    ("two, scale=1.5", "x, y = two", "Two({a}, {b})"),
+    ("tree", "(x,), [y] = tree['a']['b'], tree['c']", "{{'a': {{'b': ({a},)}}, 'c': [{b}]}}"),
+    ("x, y", "x, y = weft.as_tensor(x), weft.as_tensor(y)", "({a}).detach().numpy(), {b}"),
+    ("x, y, training=True, note=None", "pass", "{a}, y={b}, note='n' * (call % 2)"),
 )
 ARGUMENTS = (
     "randn(3, 4)", "randn(3, 4)", "randn(3, 4)", "randn(4)", "a", "b", "randn(4, 3).t()", "s", "w", "base[0]", "n", "a",
     "randn(3, 4, requires_grad=True)", "w * 2.0", "w.detach()", "r0", "s[1]", "b.expand(3, 4)", "weft.ones(3, 4)",
     "a[0]", "base[:3]", "weft.from_numpy(array)", "randn(())", "randn(3, 4).double()", "weft.arange(12).view(3, 4)",
-    "u", "v",
+    "u", "v", "kernel[0].sum(1)[:, None].expand(3, 4)", "w.t().contiguous().t()", "base[1:4]", "(weft.randn(3, 4) > 0)",
+    "randn(3, 4)[:, ::2].repeat(1, 2)", "w[None][0]", "base[::2]", "array * 1",
 )  # fmt: skip
 # What happens to the results. rs: all tensors of them.
 AFTER = (
@@ -138,7 +148,22 @@ AFTER = (
     "{r}.numpy()[...] = 0.5", "({r}.sum() + w.sum()).backward()", "f0({r}, {q})",
     "copied = copy.deepcopy({r}.detach())\nyield copied", "yield {r}.sum().item()", "{r}.unsqueeze(0).add_(1.0)",
     "nn.utils.clip_grad_norm_([w, v], 0.5)\noptimizer.step()", "{r}.sum().backward()\n{r}.sum().backward()",
-    "{r}.detach().requires_grad_().sum().backward()",
+    "{r}.detach().requires_grad_().sum().backward()", "scheduler.step()", "optimizer.zero_grad(set_to_none=False)",
+    "g = weft.autograd.grad({r}.sum(), [w, v], create_graph=True, allow_unused=True)\nyield g",
+    "g = weft.autograd.grad({r}.sum(), w, create_graph=True)[0]\n"
+    "h = weft.autograd.grad(g.sin().sum(), w, create_graph=True)[0]\n"
+    "yield weft.autograd.grad(h.sum(), [w, v], allow_unused=True)",
+    "g = weft.autograd.grad({r}.square().sum(), v, create_graph=True)[0]\n(g.norm() + {r}.sum()).backward()",
+    "weft.autograd.backward([o.sum() for o in rs if o.requires_grad], inputs=[w, v])",
+    "if w.grad is not None:\n    nn.utils.clip_grad_value_([w], 0.1)",
+    "with weft.autograd.graph.saved_tensors_hooks(lambda q: q, lambda q: q):\n    ({r} * w).sum().backward()",
+    "{r}.sum().backward(retain_graph=True)\nw.grad = None\n{r}.sum().backward()\nyield w.grad",
+    "hook = {r}.register_hook(lambda g: seen.append(g.sum().item()))\n{r}.sum().backward(retain_graph=True)\n"
+    "hook.remove()",
+    "hook = w.register_hook(lambda g: g.clamp(-1.0, 1.0))\n{r}.sum().backward()\nhook.remove()",
+    "yield {r}.is_contiguous()", "({r}.double() * 0.5).sum().backward()",
+    "box.hooked.sum().backward()\nyield box.hooked.grad", "yield nested({r}, {q})",
+    "q = {r} * w\nq += 1.0\nq.sum().backward()", "{r}[0].sum().backward()", "{r}.sum(0).square().sum().backward()",
 )  # fmt: skip
 # What changes between calls.
 SURGERY = (
@@ -164,5 +189,14 @@ SURGERY = (
     "w.data = w.data.t().contiguous().t()", "w.grad = weft.ones(3, 4)", "box = copy.deepcopy(box)",
     "weft.manual_seed(5)", "s.requires_grad_(True)", "s = s.detach()", "r0 = randn(3, 4)", "u = v", "u = s[0]",
     "inner = weft.sin", "model[0].register_forward_hook(lambda module, given, out: out * 0.5)",
-    "v = w[0].detach().requires_grad_()",
+    "v = w[0].detach().requires_grad_()", "scheduler.step()", "array[...] = call", "running[0].zero_()",
+    "kernel.data.mul_(0.5)", "handle = model[0].register_forward_pre_hook(lambda module, given: (given[0] * 0.5,))",
+    "nested = compile(between)",
+    "handle = model[0].register_full_backward_hook(lambda module, given, out: seen.append(out[0].sum().item()))",
+    "scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.9)", "lstm = copy.deepcopy(lstm)", "attend.eval()",
+    "nested = between", "model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())", "running = [weft.zeros(4), weft.ones(4)]",
+    "index = index.flip(0)", "kernel = kernel.detach().requires_grad_()", "box.x = w",
+    "w.register_hook(lambda g: None)", "index[0] = calls[0] % 3",
+    "model.load_state_dict({k: q * 0.5 for k, q in model.state_dict().items()})",
+    "optimizer.param_groups[0]['params'].reverse()",
 )  # fmt: skip

@@ -3,26 +3,38 @@ changes in between. Calls repeat what the call before did more often than not, s
 
 import numpy as np
 
-from . import fragments
+from . import families, fragments
 
 HEADER = """\
+import collections
 import contextlib
 import copy
+import dataclasses
 import gc
 import signal
 import threading
 import weakref
 
 import numpy as np
-from attack.compare import assert_same, flat, n_alive, peek, said, shared
+from attack.compare import assert_same, flat, n_alive, peek, reading, said, shared
 
 import weft
 from weft import nn, optim, randn
 from weft.nn import functional as F
+from weft.utils.checkpoint import checkpoint
+
+Two = collections.namedtuple("Two", "first second")
 
 
 class Box:
     scale = 0.75
+
+
+@dataclasses.dataclass
+class Batch:
+    x: object
+    y: object
+    scale: float = 1.5
 
 
 class Twice(weft.autograd.Function):
@@ -35,21 +47,67 @@ class Twice(weft.autograd.Function):
         return g * 2.0
 
 
+class Cube(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3.0 * x * x
+
+
+class Pair(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        out = x * y
+        ctx.save_for_backward(x, y, out)
+        return out, x + y
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y, out = ctx.saved_tensors
+        gx = (g * y + h).sum_to_size(x.shape) if ctx.needs_input_grad[0] else None
+        return gx, (g * x + h).sum_to_size(y.shape) if ctx.needs_input_grad[1] else None
+
+
+class Straight(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.view(ctx.shape)
+
+
 def program(compile):
     weft.manual_seed({seed})
     w, v = randn(3, 4, requires_grad=True), randn(4, requires_grad=True)
     model = nn.Sequential(nn.Linear(4, 4), nn.{layer}, nn.Linear(4, 4))
     other = copy.deepcopy(model)
+    kernel, image = randn(2, 3, 2, requires_grad=True), randn(2, 1, 2, 2, requires_grad=True)
+    lstm, attend = nn.LSTM(4, 4, batch_first=True), nn.MultiheadAttention(4, 2, batch_first=True)
     optimizer = optim.{optimizer}
+    scheduler = optim.lr_scheduler.StepLR(optimizer, 2)
+    index, running = weft.tensor([0, 2, 1]), [weft.zeros(4), weft.ones(4)]
     s, u, a, b, base, box = weft.zeros(3, 4), randn(4), randn(3, 4), randn(4), randn(6, 4), Box()
     array = np.ones((3, 4), np.float32)
     n = weft.from_numpy(array)
     kept, seen, calls, mode, elsewhere, scale = [], [], [0], [], [], 0.5
-    handle = held = saved = None
+    handle = held = saved = rs = None
     r0 = randn(3, 4)
 
     def inner(x):
         return x.cos() * v
+
+    def between(x, y):
+        return (x * y).sin() + x
+
+    nested = compile(between)
 
     def look_elsewhere():
         thread = threading.Thread(target=lambda: elsewhere.append((w.sum().item(), s.tolist())))
@@ -67,10 +125,15 @@ ASSIGNED = "w, v, s, u, n, array, base, model, other, optimizer, box, inner, a, 
 LAYERS = ("Tanh()", "ReLU()", "Dropout(0.3)", "LayerNorm(4)", "BatchNorm1d(4)", "Identity()")
 OPTIMIZERS = (
     "SGD([w, v, *model.parameters()], lr=0.05)",
+    "SGD([w, v, kernel, image, *lstm.parameters()], lr=0.05, momentum=0.9)",
+    "RMSprop([w, v, *attend.parameters()], lr=0.01)",
     "SGD([w, v], lr=0.05, momentum=0.9)",
     "Adam([w, v, *model.parameters()], lr=0.02)",
     "AdamW([{'params': [w]}, {'params': [v, *model.parameters()], 'lr': 0.01}])",
 )
+# What a program has of besides values and views: statements of two of these kinds.
+RARE = [fragments.CHANGES, fragments.LOOKS, fragments.GRADIENTS, fragments.ODDITIES]
+RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER]
 
 
 class RandomAttack:
@@ -95,7 +158,7 @@ class RandomAttack:
     def function(self, k, parameters, first):
         """The lines of a function."""
         names, lines = ["x", "y"], [f"def f{k}({parameters}):", "    calls[0] += 1", f"    {first}"]
-        lines.insert(1, "    nonlocal handle, s")
+        lines.insert(1, "    nonlocal handle, s, array")
         for number in range(int(self.rng.integers(1, 7))):
             kind = self.pick(self.kinds)
             words = self.words(names, number)
@@ -131,7 +194,10 @@ class RandomAttack:
             lines += _indented(self.pick(fragments.SURGERY))
         lines += [f"    given = {self.signatures[k][2].format(a=a, b=b)}".replace("given = ", f"r = f{k}(", 1) + ")"]
         if self.chance(0.05):
-            lines[-1] = f"    with mode[-1] if mode else contextlib.nullcontext():\n        {lines[-1].strip()}"
+            around = self.pick(
+                ["mode[-1] if mode else contextlib.nullcontext()", "reading(w, v, s)", "reading(*rs or [w])"]
+            )
+            lines[-1] = f"    with {around}:\n        {lines[-1].strip()}"
         lines += ["    rs = flat(r)", *(line for text in after for line in _indented(text))]
         lines += ["except (Exception, KeyboardInterrupt) as error:", "    yield said(error)"]
         if self.chance(0.3):
@@ -156,7 +222,7 @@ class RandomAttack:
     @property
     def source(self):
         f = fragments
-        rare = [self.pick([f.CHANGES, f.LOOKS, f.GRADIENTS, f.ODDITIES]) for _ in range(2)]
+        rare = [self.pick(RARE) for _ in range(2)]
         self.kinds = [*[f.VALUES] * 3, f.VIEWS, *rare, *(rare if self.chance(0.3) else [])]
         self.signatures = [self.pick(f.SIGNATURES) for _ in range(self.n_functions)]
         lines = [

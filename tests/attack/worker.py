@@ -15,7 +15,7 @@ from .minimise import minimised
 from .programs import RandomAttack, RandomLoop
 from .trainings import LongTraining
 
-N_TRIED = 5
+N_TRIED = 3
 
 
 def source_of(seed):
@@ -40,33 +40,43 @@ def _with_fewest_errors(kind, seed):
     return min((kind(N_TRIED * seed + k) for k in range(N_TRIED)), key=lambda made: n_errors(made.source))
 
 
-def outcome(source):
+def outcome(source, find=difference_in):
     """What differs, or None; an error that is no difference (of the comparison, of compiling) counts as one."""
     try:
-        return difference_in(source)
+        return find(source)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def attack(seed, folder):
+def _beside_torch():
+    import torch
+
+    from .beside_torch import difference_beside_torch
+
+    torch.set_num_threads(1)
+    return difference_beside_torch
+
+
+def attack(seed, folder, find):
     """Whether the program of this seed does the same in both modes. If not, a smaller one that does not is kept."""
     kind, source = source_of(seed)
-    difference = outcome(source)
+    difference = outcome(source, find)
     if difference is None:
         return True
     raised = difference.split(":")[0]
-    small = minimised(source, lambda text: (outcome(text) or "").split(" ")[0] == difference.split(" ")[0])
-    said = "".join(f"# {line}\n" for line in (outcome(small) or difference).split("\n"))
+    small = minimised(source, lambda text: (outcome(text, find) or "").split(" ")[0] == difference.split(" ")[0])
+    said = "".join(f"# {line}\n" for line in (outcome(small, find) or difference).split("\n"))
     (folder / f"{kind}_{seed}.py").write_text(f"# {kind}, seed {seed}: {raised}\n{said}\n{small}")
     (folder / f"{kind}_{seed}_whole.py").write_text(source)
     return False
 
 
-def work(first, folder, seconds):
+def work(first, folder, seconds, beside_torch=False):
+    find = _beside_torch() if beside_torch else difference_in
     deadline = time.monotonic() + seconds
     seed = first
     while time.monotonic() < deadline:
         print("run", seed, flush=True)
-        print("same" if attack(seed, folder) else "differs", flush=True)
+        print("same" if attack(seed, folder, find) else "differs", flush=True)
         seed += 1
     sys.stdout.flush()

@@ -1,0 +1,80 @@
+"""Statements of rarer kinds, as in fragments.py. There are besides: kernel (2, 3, 2) and image (2, 1, 2, 2), leaves;
+index, three integers; running, a mean and a variance; lstm and attend, layers; nested, a compiled function; Cube, Pair
+and Straight, functions with derivatives of the user; scheduler, of the optimizer.
+"""
+
+SCANS = (
+    "{t} = ({x} * w).sort(-1)[0]", "{t} = ({x} * w).sort(0, descending=True).values", "{t} = ({x} * w).cumsum(-1)",
+    "{t} = ({x} * w).topk(2, -1).values.sum(-1, keepdim=True)", "{t} = ({x} * w).cumsum(0)", "{t} = {x}.flip(0)",
+    "{t} = ({x} * w).cummax(-1).values", "{t} = ({x} * w).cummin(0)[0]", "{t} = ({x} * w).cumprod(-1)",
+    "{t} = ({x} * w).argsort(-1) * v", "{t} = ({x} * w).gather(1, ({y} * w).argmax(1, keepdim=True))",
+    "{t} = ({x} * w).logsumexp(-1, keepdim=True)", "{t} = ({x} * w).max(0).values",
+    "{t} = ({x} * w).median(-1).values[0]", "{t} = ({x} * w).logcumsumexp(0)", "{t} = ({x} * w).diff(dim=0)[1]",
+    "{t} = weft.stack([{x} * w, {y} * w]).amax(0)", "{t} = ({x} * w).roll(1, 0)",
+    "{t} = ({x} * w).kthvalue(2).values.mean()", "{t} = ({x} * w).norm(dim=0)", "{t} = ({x} * w).std(0)",
+    "{t} = ({x} * w).var(-1, keepdim=True)", "{t} = ({x} * w).prod(0)",
+    "_, {t} = ({x} * w).topk(2, 0)\n{t} = {t}.sum() * v",
+    "{t} = weft.einsum('ij,kj->ik', {x} * w, {y} * w).mean(0).sum()", "{t} = ({x} * w).triu()",
+    "{t} = weft.minimum({x}, {y})", "{t} = ({x} * w).clamp(-0.5, 0.5)", "{t} = {x}.abs().sqrt()",
+    "{t} = ({x} * w).unfold(1, 2, 1).sum(-1).sum()", "{t} = ({x} * w).repeat(2, 1)[1:4]", "{t} = ({x} * w).tril(-1)",
+)  # fmt: skip
+LAYERS = (
+    "{t} = F.conv1d(({x} * w)[None], kernel)[0].mean()", "{t} = F.conv1d(({x} * w)[None], kernel, padding=1)[0, :, 1:]",
+    "{t} = F.conv2d(({x} * w)[None, None], image)[0].sum(0)[0, 1]", "{t} = F.max_pool2d(({x} * w)[None], 2)[0, 0, 0]",
+    "{t} = F.conv2d(({x} * w)[None, None], image, padding=1).relu()[0, 0, 1:]", "{t} = F.gelu({x})",
+    "{t} = F.silu({x})", "{t} = F.avg_pool1d(({x} * w)[None], 2)[0].sum()",
+    "{t} = F.adaptive_avg_pool2d(({x} * w)[None], (3, 4))[0]", "{t} = F.max_pool1d(({x} * w)[None], 3, 1, 1)[0]",
+    "{t} = F.layer_norm({x} * w, (4,))", "{t} = F.softplus({x})",
+    "{t} = F.batch_norm({x} * w, *running, training=True)", "{t} = F.batch_norm({x} * w, *running)",
+    "{t} = lstm(({x} * w)[None])[0][0]",
+    "{t}, (s, _) = lstm(({x} * w)[None])\n{t}, s = {t}[0], s[0].detach().expand(3, 4)",
+    "{t} = F.scaled_dot_product_attention({x} * w, {y} * w, w)", "{t} = attend(*[({x} * w)[None]] * 3)[0][0]",
+    "{t} = F.scaled_dot_product_attention(({x} * w)[None], w[None], w[None], is_causal=True)[0]",
+    "{t} = F.embedding(index, w) * {x}", "{t} = F.pad({x} * w, (1, 1))[:, 1:5]", "{t} = F.normalize({x} * w, dim=-1)",
+    "{t} = F.cross_entropy({x} * w, index)", "{t} = F.one_hot(index, 4) * {x}", "{t} = F.log_softmax({x} * w, 0)",
+    "{t} = F.nll_loss(({x} * w).log_softmax(1), index)", "{t} = F.huber_loss({x} * w, {y} * w)", "{t} = F.elu({x})",
+    "{t} = F.binary_cross_entropy_with_logits({x} * w, (s > 0) * 1.0)", "{t} = F.glu({x} * w, 1).sum()",
+    "{t} = F.group_norm(({x} * w)[None], 3)[0]", "{t} = F.cosine_similarity({x} * w, {y} * w).mean()",
+    "{t} = F.interpolate(({x} * w)[None], scale_factor=2.0)[0, :, ::2]",
+    "{t} = F.conv_transpose1d(({x} * w)[None], kernel.transpose(0, 1))[0].sum()", "{t} = F.leaky_relu({x}, 0.2)",
+)  # fmt: skip
+MASKS = (
+    "{t} = {x} * w\n{t}[{t} > 0.5] = 0.5", "{t} = ({x} * w).masked_fill({y} * w > 0, -1.0)", "s[s > 0.5] = 0.0",
+    "{t} = {x} * w\n{t}.masked_fill_({t} < 0, 0.0)", "{t} = ({x} * w)[({x} * w) > 0].sum()", "s[index] += 1.0",
+    "{t} = ({x} * w).masked_select({x} * w > 0).sum()", "{t} = ({x} * w)[index]", "{t} = ({x} * w)[index, index]",
+    "{t} = weft.zeros(3, 4).index_add(0, index, {x} * w)", "s.index_copy_(0, index, ({x} * w).detach())",
+    "{t} = weft.zeros(3, 4).scatter(1, index[:, None], ({x} * w))", "s.index_fill_(0, index[:1], 0.5)",
+    "s.scatter_add_(1, index[:, None], ({x} * w).detach()[:, :1])",
+    "{t} = {x} * w\n{t}[index[0]] = {t}[index[1]] * 2.0", "{t} = {x} * w\n{t}[:, 1] = v[0]",
+    "{t} = {x} * w\n{t}[1:, ::2] *= 0.5", "{t} = weft.where({x} * w > {y} * w, v, 0.0)",
+    "{t} = {x} * w\n{t}.fill_diagonal_(0.0)", "{t} = ({x} * w).index_select(1, index)[:, :1]", "w.data[s > 1.0] = 0.0",
+    "{t} = {x} * w\n{t}[[0, 2]] = v", "s.data[0] += 1.0", "{t} = {x} * w\n{t}.data.clamp_(-1.0, 1.0)",
+    "with weft.no_grad():\n    w[w > 1.0] = 1.0", "{t} = weft.nonzero({x} * w > 0).sum() * v",
+    "{t} = {x} * w\n{t}.data = {t}.data * 0.5", "{t} = {x} * w\n{t}[{t}.detach().argmax(0)[0] % 3] = 0.0",
+)  # fmt: skip
+HIGHER = (
+    "{t} = Cube.apply({x})", "{t} = Cube.apply({x} * w)", "{t}, _ = Pair.apply({x}, w)", "_, {t} = Pair.apply({x}, w)",
+    "{t} = Straight.apply({x} * w)", "{t} = nested({x}, {y})", "{t} = nested({x}, w)", "{t} = nested({x} * w, v)",
+    "{t} = {x} * w\n{t}.register_hook(lambda g: g * 0.5)", "{t} = {x} * w\n{t}.retain_grad()\nbox.hooked = {t}",
+    "{t} = {x} * w\n{t}.register_hook(lambda g: seen.append(g.sum().item()))",
+    "{t} = checkpoint(inner, {x}, use_reentrant=False)", "{t} = {x} * w\n{t}.register_hook(lambda g: kept.append(g))",
+    "{t} = weft.func.grad(lambda q: (q * w).sin().sum())({x}.double().to(w.dtype))",
+    "g = weft.autograd.grad(({x} * w).sin().sum(), w, create_graph=True)[0]\n"
+    "{t} = weft.autograd.grad((g * v).sum(), w, create_graph=True)[0]",
+    "g = weft.autograd.grad(({x} * w).exp().sum(), w, create_graph=True)[0]\ng.square().sum().backward(inputs=[w])",
+    "q = {x}.detach().requires_grad_()\n"
+    "{t} = weft.autograd.grad(((q * w).tanh().sum(-1)).sum(), q, create_graph=True)[0].square()",
+    "q = ({x} * w).square().sum()\nq.backward(retain_graph=True)\nq.backward()",
+    "with weft.enable_grad():\n    {t} = {x} * w",
+    "q = ({x} * w).tanh()\nq.sum().backward(retain_graph=True)\n(q * 0.5).sum().backward(inputs=[w])",
+    "scheduler.step()", "nn.utils.clip_grad_norm_([w, v], 0.1)",
+    "seen.append(nn.utils.clip_grad_norm_([w, v], 0.1).item())", "{t} = copy.deepcopy(model)({x} * w)",
+    "if w.grad is not None:\n    nn.utils.clip_grad_value_([w, v], 0.1)",
+    "{t} = weft.autograd.functional.vjp(inner, {x}.detach(), v.detach() * {x}.detach())[1]",
+    "q = {x} * w\nkept.append(weft.autograd.grad(q.sum(), [w], retain_graph=True)[0])\n{t} = q.square()",
+    "with weft.set_grad_enabled(calls[0] % 2 == 0):\n    {t} = {x} * w",
+    "with weft.no_grad():\n    {t} = nested({x}, {y})", "{t} = weft.func.vmap(lambda row: row.sum() * row)({x} * w)",
+    "{t} = weft.utils.checkpoint.checkpoint(model, {x} * w, use_reentrant=False)",
+    "array[...] = 0.5\n{t} = n * {x}\narray += 1.0", "array[calls[0] % 3] += 1.0\n{t} = (n * w).sum() * {x}",
+    "{t} = sum(q * w for q in ({x}, {y}))",
+)  # fmt: skip
