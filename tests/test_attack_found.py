@@ -92,3 +92,43 @@ def test_an_input_that_is_saved_for_something_else_and_changed_after_the_call(us
             yield w.grad
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("change", ["data", "no_grad"])
+def test_edges_of_a_leaf_that_the_call_has_changed(change):
+    """A replayed call forgot that what is in such a leaf now requires gradients: its results led nowhere, and what they
+    were differentiated again for got no gradient."""
+
+    def scenario(compile):
+        w = leaf(3, 4)
+
+        @compile
+        def step(x):
+            if change == "data":
+                w.data.add_(0.01)
+            else:
+                with weft.no_grad():
+                    w.mul_(0.9)
+            return (w * x).square().sum(), w.sum()
+
+        for _ in range(14):
+            loss, total = step(weft.randn(3, 4))
+            yield [node.name() for node, _ in total.grad_fn.next_functions]
+            (first,) = grad(loss, w, create_graph=True)
+            yield grad(first.sum() + total, w)
+
+    twin(scenario)()
+
+
+@twin
+def test_names_of_nodes_behind_a_leaf_that_needs_no_gradient_any_more(compile):
+    """A call that had gone over to nodes kept those of its inputs that required gradients then, not when it was made;
+    `next_functions` raised a KeyError."""
+    w, v, x = leaf(3, 2), leaf(2), weft.randn(3, 2)
+    result = compile(lambda row: (w * v).tanh())(x[0])
+    v.requires_grad_(False)
+    x[0].data = result.data
+    product = result.grad_fn.next_functions[0][0]
+    yield [node.name() for node, _ in product.next_functions]
+    result.sum().backward()
+    yield w, v.grad

@@ -260,7 +260,7 @@ class CallNode(BaseNode):
         """Of all that the call's own backward would read: nodes keep what they need, until they are freed."""
         self.saved, self.kept, self.written, self.externals, self.watched = None, {}, {}, {}, []
         self.frame.arrays, self.frame.saved = {}, []
-        self.frame.entered = [one for one in self.frame.entered if one[1]._requires_grad]
+        self.frame.entered = [one for one in self.frame.entered if self.frame.metas[one[0]].requires_grad]
         if self.again is not None:
             self.again = self.again[0], (), ()
 

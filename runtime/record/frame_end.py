@@ -83,7 +83,7 @@ def _release(frame, needed):
         frame.ends_freed = any(t._frame is frame for t in left)
         # A result keeps its call alive; it must not keep the call's arguments alive with it.
         frame.arrays = {}
-        frame.entered = [e for e in frame.entered if e[1]._requires_grad] if frame.ends_freed else []
+        frame.entered = [e for e in frame.entered if frame.metas[e[0]].requires_grad] if frame.ends_freed else []
         if not frame.ends_freed:
             frame.met_expected = None
     frame.closed, frame.sight = True, None

@@ -90,7 +90,7 @@ class OutsideBackward:
         self.summed = tuple(k for k, v in enumerate(self.reached) if v in meta["summed"])
         self.constant = {
             name: getattr(frame, name)
-            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "same")
+            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "changed_metas", "same")
         }
         read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
         self._check_leaves(frame, expected)
