@@ -37,7 +37,9 @@ from .runtime.state.modes import state as _state
 from .runtime.state.random import Generator, default_generator, manual_seed
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
+from .spelled import FORMS as _FORMS
 
+globals().update(_FORMS[""])
 for _module in _FAMILIES:
     globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
 for _name in (*absent.taking_out(""), "norm", "tensordot"):

@@ -3,10 +3,10 @@
 import math
 import warnings
 
-from .compiler.ops import comparison
+from .compiler.ops import comparison, transcendental
 from .compiler.ops import complex_numbers as ops
 from .compiler.ops.table import OpError
-from .functions import GENERATED, to_dtype
+from .operands import to_dtype
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import transpose
@@ -22,7 +22,7 @@ def polar(abs, angle):
     for name, x in (("abs", abs), ("angle", angle)):
         if not isinstance(x, Tensor):
             raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
-    return ops.complex_(abs * GENERATED["cos"](angle), abs * GENERATED["sin"](angle))
+    return ops.complex_(abs * transcendental.cos(angle), abs * transcendental.sin(angle))
 
 
 def real(input):

@@ -1,4 +1,4 @@
-"""Public functions on tensors, in PyTorch's spelling. Most are made from the op table by the loops below."""
+"""Functions on tensors in PyTorch's spelling, where that is more than calling one op (see spelled.py)."""
 
 import builtins
 from numbers import Number
@@ -19,98 +19,12 @@ from .compiler.ops import (
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
-from .creation import as_tensor, full
+from .creation import full
+from .operands import operand, require_one_tensor, require_tensors, tensor_of, to_dtype
 from .out import write
-from .reference import text_of_entry
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import reshape
-
-
-def operand(x):
-    """What an op takes: a tensor, or a plain Python number for a NumPy scalar or an enum. Arrays become tensors."""
-    if isinstance(x, Tensor) or type(x) in (float, int, bool, complex):
-        return x
-    if isinstance(x, np.generic):  # np.float64 is a float, too
-        return x.item()
-    if isinstance(x, np.ndarray):
-        return as_tensor(x)
-    if isinstance(x, (int, float, complex)):
-        return int(x) if isinstance(x, int) else float(x) if isinstance(x, float) else complex(x)
-    raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
-
-
-def _tensor(name, x):
-    if isinstance(x, Tensor):
-        return x
-    raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}")
-
-
-def _require_tensor(name, input, other):
-    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
-
-
-def require_tensors(name, *operands):
-    """TypeError for a number where PyTorch takes only tensors."""
-    for k, x in enumerate(operands):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"{name}(): argument '{('input', 'other')[k]}' (position {k + 1}) must be Tensor, not "
-                f"{type(x).__name__}; write weft.tensor({x!r})"
-            )
-
-
-def _unary(op, name):
-    def function(input, *, out=None):
-        result = op(_tensor(name, input))
-        return result if out is None else write(name, out, result)
-
-    return function
-
-
-def _binary(op, name):
-    # PyTorch takes a number for either operand, for the second one, or for none.
-    insists = 2 if name in _OF_TENSORS else name in _OF_TENSOR_AND_ANY
-
-    def function(input, other, *, out=None):
-        input, other = operand(input), operand(other)
-        if insists:
-            require_tensors(name, *(input, other)[:insists])
-        else:
-            _require_tensor(name, input, other)
-        result = op(input, other)
-        return result if out is None else write(name, out, result)
-
-    return function
-
-
-_OF_TENSORS = str.split("maximum minimum logical_and logical_or logical_xor")
-_OF_TENSOR_AND_ANY = str.split("fmod eq ne lt le gt ge")
-
-
-_UNARY = str.split("""
-    neg abs floor ceil trunc sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid
-    erf sin cos tan atan asin acos sinh cosh relu isnan isinf isfinite logical_not bitwise_not silu
-""")
-_BINARY = str.split("""
-    mul maximum minimum fmod remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor
-    bitwise_and bitwise_or bitwise_xor
-""")
-
-
-def _generate():
-    made = {}
-    for names, make in ((_UNARY, _unary), (_BINARY, _binary)):
-        for name in names:
-            made[name] = make(TABLE[name], name)
-            made[name].__name__ = made[name].__qualname__ = name
-            made[name].__doc__ = text_of_entry(TABLE[name], 2 if make is _binary else 1)
-    return made
-
-
-GENERATED = _generate()
-globals().update(GENERATED)
 
 
 def add(input, other, *, alpha=1, out=None):
@@ -118,7 +32,7 @@ def add(input, other, *, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
-    _require_tensor("add", input, other)
+    require_one_tensor("add", input, other)
     result = arithmetic.add(input, other)
     return result if out is None else write("add", out, result)
 
@@ -128,7 +42,7 @@ def sub(input, other, *, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
-    _require_tensor("sub", input, other)
+    require_one_tensor("sub", input, other)
     result = arithmetic.sub(input, other)
     return result if out is None else write("sub", out, result)
 
@@ -136,7 +50,7 @@ def sub(input, other, *, alpha=1, out=None):
 def div(input, other, *, rounding_mode=None, out=None):
     """input / other; rounding_mode "floor" or "trunc" rounds the quotient."""
     input, other = operand(input), operand(other)
-    _require_tensor("div", input, other)
+    require_one_tensor("div", input, other)
     if rounding_mode is None:
         result = arithmetic.div(input, other)
     else:
@@ -156,12 +70,12 @@ def _rounded_quotient(input, other, rounding_mode):
 
 def clone(input, *, memory_format=None):
     """A copy with memory of its own. Gradients flow through it."""
-    return view.clone(_tensor("clone", input))
+    return view.clone(tensor_of("clone", input))
 
 
 def round(input, *, decimals=0):
     """To the nearest integer, halves to the even one; or to `decimals` places."""
-    _tensor("round", input)
+    tensor_of("round", input)
     if decimals == 0:
         return arithmetic.round_(input)
     scale = 10.0 ** builtins.abs(decimals)
@@ -178,7 +92,7 @@ def pow(input, exponent):
     if isinstance(exponent, Number):
         if isinstance(exponent, bool):
             exponent = int(exponent)
-        return neural.power(_tensor("pow", input), exponent=rounded(exponent, input.dtype))
+        return neural.power(tensor_of("pow", input), exponent=rounded(exponent, input.dtype))
     if _is_whole(input) and _is_whole(exponent):
         return arithmetic.integer_pow(input, exponent)
     if isinstance(input, (int, float)) and exponent.dtype.is_floating_point:
@@ -199,9 +113,7 @@ def _zero_dim(number, like):
     return full((), float(number), dtype=like.dtype if like.dtype.is_floating_point else state.default_dtype)
 
 
-absolute, negative, multiply = (GENERATED[n] for n in ("abs", "neg", "mul"))
 subtract, true_divide, divide = sub, div, div
-arcsin, arccos, arctan = (GENERATED[n] for n in ("asin", "acos", "atan"))
 
 
 def atan2(input, other):
@@ -261,7 +173,7 @@ def lerp(input, end, weight):
 
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other, *, out=None):
-    result = contraction.matmul(_tensor("matmul", input), _tensor("matmul", other))
+    result = contraction.matmul(tensor_of("matmul", input), tensor_of("matmul", other))
     return result if out is None else write("matmul", out, result)
 
 
@@ -384,14 +296,6 @@ def triu(input, diagonal=0):
 
 
 # --- types and comparison -------------------------------------------------------------------------------------------
-def to_dtype(input, dtype):
-    """The tensor as dtype. NotImplementedError where that would drop imaginary parts: what asks for it here has no
-    meaning for complex numbers, or none yet."""
-    if input.dtype is dtype:
-        return input
-    if input.dtype.is_complex and not dtype.is_complex and dtype.category:
-        raise NotImplementedError(f"not implemented for {input.dtype.name}; compute with x.real and x.imag")
-    return comparison.cast(input, dtype=dtype)
 
 
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
@@ -426,17 +330,10 @@ def is_tensor(x):
     return isinstance(x, Tensor)
 
 
-PUBLIC = [
-    *GENERATED,
-    *str.split("""
-        absolute negative multiply subtract true_divide divide arcsin arccos arctan arctan2 add sub div square pow
-        round atan2 where clamp clamp_min clamp_max clip lerp matmul mm bmm mv dot outer addmm gather scatter_add
-        index_select index_add nonzero masked_fill tril triu allclose isclose equal
-        is_tensor numel clone
-    """),
-]
-INPLACE = str.split("""
-    acos asin atan cosh sinh tan exp2 log2 log10 atan2 arctan2 arccos arcsin arctan logical_and logical_or logical_xor
-    logical_not eq ne lt le gt ge absolute negative multiply subtract divide true_divide tril triu addmm clip
-    bitwise_not log1p expm1 neg abs erf rsqrt round
+METHODS = str.split("""
+    add addmm allclose arctan2 atan2 bmm clamp clamp_max clamp_min clip clone div divide dot equal gather index_add
+    index_select isclose lerp masked_fill matmul mm mv nonzero outer pow round scatter_add square sub subtract tril
+    triu true_divide
 """)
+INPLACE = str.split("subtract divide true_divide atan2 arctan2 tril triu addmm clip round")
+PUBLIC = [*METHODS, *str.split("where is_tensor numel")]

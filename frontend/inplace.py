@@ -5,12 +5,9 @@ from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 
-# What PyTorch also has as functions: weft.relu_(x) is x.relu_().
+# What PyTorch also has as functions, of forms that no entry of the op table spells: weft.zero_(x) is x.zero_().
 FUNCTIONS = str.split("""
-    abs acos acosh addmv arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil clamp clamp_max
-    clamp_min clip cos cosh deg2rad erf erfc exp exp2 expm1 fill fix floor frac gcd i0 index_put lcm ldexp log log10
-    log1p log2 logit nan_to_num neg negative rad2deg reciprocal relu round rsqrt sigmoid sin sinc sinh sqrt square tan
-    tanh trunc xlogy zero
+    addmv clamp clamp_max clamp_min clip deg2rad fill frac index_put ldexp logit nan_to_num rad2deg round square zero
 """)
 
 

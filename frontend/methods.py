@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import functions as f
-from . import inplace, pickling, reducing, shaping, tensor_methods
+from . import inplace, pickling, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
@@ -20,18 +20,7 @@ from .runtime.record.frame_views import layout_of
 from .runtime.state import random
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
-
-_METHODS = str.split("""
-    abs absolute acos add addmm all allclose amax amin any arccos arcsin arctan arctan2 argmax argmin asin atan
-    atan2 bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_to ceil chunk clamp clamp_max clamp_min
-    clip clone cos cosh div divide dot eq equal erf exp exp2 expand expm1 flatten flip floor floor_divide fmod
-    gather ge gt index_add index_select isclose isfinite isinf isnan le lerp log log10 log1p log2 log_softmax
-    logical_and logical_not logical_or logical_xor logsumexp lt masked_fill matmul max maximum
-    mean min minimum mm moveaxis movedim mul multiply mv narrow ne neg negative nonzero outer permute pow
-    prod ravel reciprocal relu remainder repeat reshape roll round rsqrt scatter_add sigmoid sin sinh
-    softmax split sqrt square squeeze std sub subtract sum swapaxes swapdims t tan tanh tile
-    transpose tril triu true_divide trunc unbind unflatten unsqueeze var
-""")
+from .spelled import FORMS
 
 _OPERATORS = {
     "add": "add",
@@ -88,26 +77,12 @@ def _attach_operators():
 
 
 # --- in place -------------------------------------------------------------------------------------------------------
-_INPLACE_UNARY = str.split("""
-    abs ceil cos erf exp expm1 floor log log1p neg reciprocal relu rsqrt sigmoid sin sqrt tanh trunc
-""")
-_INPLACE_BINARY = str.split("""
-    mul fmod remainder floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
-""")
 # What a statement like `x %= 2` calls.
 _INPLACE_OPERATORS = {
     "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ifloordiv": "floor_divide_",
     "imod": "remainder_", "ipow": "pow_", "iand": "bitwise_and_", "ior": "bitwise_or_", "ixor": "bitwise_xor_",
     "ilshift": "bitwise_left_shift_", "irshift": "bitwise_right_shift_",
 }  # fmt: skip
-
-
-def _inplace_unary(op):
-    return lambda self: apply_inplace(op, self, (self,), {})
-
-
-def _inplace_binary(op):
-    return lambda self, other: apply_inplace(op, self, (self, f.operand(other)), {})
 
 
 def _add_(self, other, *, alpha=1):
@@ -185,10 +160,6 @@ def _addcmul_(self, tensor1, tensor2, *, value=1):
 
 
 def _attach_inplace():
-    for name in _INPLACE_UNARY:
-        setattr(Tensor, f"{name}_", _inplace_unary(TABLE[name]))
-    for name in _INPLACE_BINARY:
-        setattr(Tensor, f"{name}_", _inplace_binary(TABLE[name]))
     Tensor.add_, Tensor.sub_, Tensor.div_ = _add_, _sub_, _div_
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = lambda self: _fill_(self, 0)
@@ -480,9 +451,8 @@ def attach():
     for module in FAMILIES:
         for name in getattr(module, "METHODS", ()):
             setattr(Tensor, name, getattr(module, name))
-    for name in _METHODS:
-        home = next(module for module in (f, reducing, shaping) if hasattr(module, name))
-        setattr(Tensor, name, getattr(home, name))
+    for name, method in FORMS["Tensor"].items():
+        setattr(Tensor, name, method)
     Tensor.to_dtype = f.to_dtype
     _attach_operators()
     _attach_inplace()

@@ -1,6 +1,7 @@
 """The keyword `out`: results written into tensors that exist.
 
 write        what `out=` means for a result
+check_apart  what it asks of the memory of operands
 taking_out   a function that has no such keyword, with it
 """
 
@@ -68,23 +69,33 @@ _MOVING = str.split("bernoulli cat gather index_select kthvalue masked_select ta
 _OF_ONE_TYPE = str.split("amax amin aminmax complex gather index_select kthvalue masked_select multinomial take")
 
 
-def _check_apart(name, operands, targets):
+def check_apart(name, operands, targets):
     """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target of a
     function that computes element by element or row by row."""
-    overlap = np.may_share_memory if name in _MOVING else _overlap_in_part
+    overlap = _overlap if name in _MOVING else _overlap_in_part
     operands = [y for x in operands for y in (x if isinstance(x, (tuple, list)) else [x])]
     for x in operands:
         for target in targets:
-            if isinstance(x, Tensor) and isinstance(target, Tensor) and overlap(x.array, target.array):
+            if isinstance(x, Tensor) and isinstance(target, Tensor) and overlap(x, target):
                 raise RuntimeError(
                     f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer "
                     "to a single memory location. Please clone() the tensor before performing the operation."
                 )
 
 
+def _overlap(x, y):
+    if (x._data is None or y._data is None) and x._base is y._base is None:
+        # A value that a compiled call has not computed yet has memory of its own, unless it is a view.
+        return False
+    return np.may_share_memory(x.array, y.array)
+
+
 def _overlap_in_part(x, y):
-    same = x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
-    return not same and np.may_share_memory(x, y)
+    return _overlap(x, y) and not _are_same_memory(x.array, y.array)
+
+
+def _are_same_memory(x, y):
+    return x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
 
 
 def _takes(function, keyword):
@@ -104,7 +115,7 @@ def taking_out(name, function):
         if out is None:
             return function(*args, **kwargs)
         targets = out if isinstance(out, (tuple, list)) else [out]
-        _check_apart(name, args, targets)
+        check_apart(name, args, targets)
         if takes_dtype and name not in _OF_ONE_TYPE and isinstance(out, Tensor):
             kwargs.setdefault("dtype", out.dtype)
         return write(name, out, function(*args, **kwargs))

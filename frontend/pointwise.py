@@ -1,91 +1,17 @@
-"""Elementwise functions in PyTorch's spelling, beyond those that functions.py makes from the table."""
+"""Elementwise functions in PyTorch's spelling that are made of several ops, beyond those of functions.py."""
 
 import math
 
 from .compiler import dtypes
-from .compiler.ops import arithmetic, bessel, comparison, pointwise, special
+from .compiler.ops import arithmetic, comparison, pointwise, special
 from .compiler.ops.table import OpError
-from .creation import as_tensor, full_like
-from .functions import GENERATED, operand, pow, require_tensors, sub, to_dtype, where
+from .creation import full_like
+from .functions import pow, sub, where
 from .half_floats import both_in_float32
-from .reference import text_of_entry
+from .operands import alike, operand, require_tensors, to_dtype
 from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
-
-
-# --- made from the table ----------------------------------------------------------------------------------------------
-def _unary(op, name):
-    def function(input):
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
-        return op(input)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text_of_entry(op, 1)
-    return function
-
-
-def tensors(name, input, other):
-    """Both operands as tensors, a number having the other's type unless it needs a higher one."""
-    input, other = operand(input), operand(other)
-    if isinstance(input, Tensor) and isinstance(other, Tensor):
-        return input, other
-    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
-    like = input if isinstance(input, Tensor) else other
-    return tuple(x if isinstance(x, Tensor) else _number_like(x, like) for x in (input, other))
-
-
-def _number_like(number, like):
-    if isinstance(number, float) and not like.dtype.is_floating_point:
-        return as_tensor(number)
-    if like.dtype is dtypes.bool_ and not isinstance(number, bool):
-        return as_tensor(number)
-    return as_tensor(number, dtype=like.dtype)
-
-
-def alike(input, other, floating=False):
-    """Both converted to the type that arithmetic on them gives (a floating one, if asked)."""
-    operands = (input, other)
-    dtype = dtypes.result_type(operands, state.default_dtype)
-    if floating and not dtype.is_floating_point:
-        dtype = state.default_dtype
-    return tuple(to_dtype(x, dtype) for x in operands)
-
-
-# PyTorch takes a number for the second operand, or for either.
-_NUMBERS = {"copysign": 1, "xlogy": 2, "xlog1py": 2, "zeta": 2, "bitwise_left_shift": 2, "bitwise_right_shift": 2}
-
-
-def _binary(op, name, floating):
-    numbers = _NUMBERS.get(name, 0)
-
-    def function(input, other):
-        require_tensors(name, *(input, other)[: 2 - numbers])
-        return op(*alike(*tensors(name, input, other), floating))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text_of_entry(op, 2)
-    return function
-
-
-_UNARY = {
-    **{name: getattr(special, name) for name in ["acosh", "asinh", "atanh", "lgamma", "digamma", "erfinv", "erfc"]},
-    "i0": bessel.i0,
-    "sinc": pointwise.sinc,
-}
-_FLOATING = ["xlogy", "xlog1py", "copysign", "zeta", "igamma", "igammac"]
-_SAME = ["fmax", "fmin", "gcd", "lcm", "nextafter", "bitwise_left_shift", "bitwise_right_shift"]
-GENERATED_HERE = {
-    **{name: _unary(op, name) for name, op in _UNARY.items()},
-    **{name: _binary(getattr(pointwise, name), name, True) for name in _FLOATING},
-    **{name: _binary(getattr(pointwise, name), name, False) for name in _SAME},
-}
-globals().update(GENERATED_HERE)
-arccosh, arcsinh, arctanh = (GENERATED_HERE[n] for n in ("acosh", "asinh", "atanh"))
-fix = GENERATED["trunc"]
-greater, greater_equal, less, less_equal, not_equal = (GENERATED[n] for n in ("gt", "ge", "lt", "le", "ne"))
 
 
 # --- signs ------------------------------------------------------------------------------------------------------------
@@ -199,13 +125,10 @@ def mvlgamma(input, p):
     return total
 
 
-METHODS = [
-    *(name for name in GENERATED_HERE if name not in ("xlog1py", "zeta")),
-    *str.split("""
-        arccosh arcsinh arctanh fix greater greater_equal less less_equal not_equal sign sgn signbit positive isposinf
-        isneginf heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma mvlgamma
-    """),
-]
-_NOT_INPLACE = str.split("fmax fmin positive isposinf isneginf signbit frexp")
+METHODS = str.split("""
+    sign sgn signbit positive isposinf isneginf heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma
+    mvlgamma
+""")
+_NOT_INPLACE = str.split("positive isposinf isneginf signbit frexp")
 INPLACE = [name for name in METHODS if name not in _NOT_INPLACE]
-PUBLIC = [*(name for name in METHODS), "rsub"]
+PUBLIC = [*METHODS, "rsub"]

@@ -1,7 +1,7 @@
 """Which names are public: what `dir(weft)` and an editor's completion show.
 
-A name is public where PyTorch has it in the same place, or where OWN lists it. All else in a module is how it is made,
-and may change.
+A name is public where PyTorch has it in the same place, where an op's entry spells it, or where OWN lists it. All
+else in a module is how it is made, and may change.
 """
 
 import sys
@@ -10,13 +10,14 @@ from types import ModuleType
 from .absent import Absent, attribute_of, names_in
 from .paths import LAZY, PATHS
 from .runtime.state.tensor import Tensor
+from .spelled import FORMS
 
 _ROOT = __name__.partition(".")[0]
 
 # What weft has and PyTorch has not, or not there.
 OWN = {
     "": str.split("""
-        as_torch clear_cache get_printoptions printoptions fork_rng silu grad hessian hvp value_and_grad for_numpy
+        as_torch clear_cache get_printoptions printoptions fork_rng grad hessian hvp value_and_grad for_numpy
         export aot load_exported weft_version int16 int32 int64 ComplexFloatTensor ComplexDoubleTensor
     """),
     "fft": str.split("hfft2 hfftn ihfft2 ihfftn"),
@@ -31,7 +32,8 @@ def public_names(path):
     """The public names of a module or class of weft's, given without "weft."; those of a lazy module load it."""
     home = resolve(path)
     below = _modules_below(path)
-    names = {name for name in names_in(path) | set(OWN.get(path, ())) if _is_there(home, name)}
+    offered = {*names_in(path), *OWN.get(path, ()), *FORMS.get(path, ())}
+    names = {name for name in offered if _is_there(home, name)}
     if path:
         names -= _NOT_OFFERED
     if not names:

@@ -9,8 +9,8 @@ from .compiler.dtypes import int64
 from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, statistics
 from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
-from .functions import _tensor, to_dtype
 from .half_floats import in_float32
+from .operands import tensor_of, to_dtype
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
@@ -29,7 +29,7 @@ def _reduce(op, name):
         if dtype is not None:
             input = to_dtype(input, dtype)
         dim = dim if axis is None else axis
-        result = op(input, axes=_axes(name, _tensor(name, input), dim), keepdim=bool(keepdim or keepdims))
+        result = op(input, axes=_axes(name, tensor_of(name, input), dim), keepdim=bool(keepdim or keepdims))
         # A sum of integers is int64 unless told otherwise.
         return result if dtype is None else to_dtype(result, dtype)
 
@@ -75,7 +75,7 @@ def _deviation(op, name):
             correction = int(unbiased)
         correction = 1 if correction is None else correction
         dim, keepdim = dim if axis is None else axis, bool(keepdim or keepdims)
-        axes = _axes(name, _tensor(name, input), dim)
+        axes = _axes(name, tensor_of(name, input), dim)
         if not input.dtype.is_complex:
             return op(input, axes=axes, keepdim=keepdim, correction=correction)
         parts = [statistics.var(x, axes=axes, keepdim=keepdim, correction=correction) for x in (input.real, input.imag)]
@@ -140,9 +140,9 @@ def _extreme(name, made, total, position, pairwise):
         dim, keepdim = dim if axis is None else axis, keepdim or keepdims
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
-            return pairwise(_tensor(name, input), other)
+            return pairwise(tensor_of(name, input), other)
         if dim is None:
-            return total(_tensor(name, input))
+            return total(tensor_of(name, input))
         axis = normalize_axis(name, dim, input.ndim)
         if input.ndim == 0:
             return made((total(input), zeros((), dtype=int64)))
@@ -196,6 +196,7 @@ def log_softmax(input, dim=None, dtype=None, *, axis=None):
     return statistics.log_softmax(input, axis=axis) if input.numel() else input * 1
 
 
-PUBLIC = str.split("""
+METHODS = str.split("""
     sum mean prod amax amin any all logsumexp var std max min argmax argmin softmax log_softmax
 """)
+PUBLIC = METHODS

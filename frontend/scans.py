@@ -4,7 +4,7 @@ from .compiler import dtypes
 from .compiler.ops import scan
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
-from .functions import _tensor, to_dtype
+from .operands import tensor_of, to_dtype
 from .ordering import _along
 from .reducing import sum
 from .results import result_type
@@ -21,25 +21,25 @@ def _widened(input, dtype):
 
 def cumsum(input, dim, *, dtype=None):
     """Sums of the elements up to each one along dim. Integers become int64."""
-    axis = normalize_axis("cumsum", dim, _tensor("cumsum", input).ndim)
+    axis = normalize_axis("cumsum", dim, tensor_of("cumsum", input).ndim)
     return scan.cumsum(_widened(input, dtype), axis=axis) if input.ndim else _widened(input, dtype) * 1
 
 
 def cumprod(input, dim, *, dtype=None):
     """Products of the elements up to each one along dim. Integers become int64."""
-    axis = normalize_axis("cumprod", dim, _tensor("cumprod", input).ndim)
+    axis = normalize_axis("cumprod", dim, tensor_of("cumprod", input).ndim)
     return scan.cumprod(_widened(input, dtype), axis=axis) if input.ndim else _widened(input, dtype) * 1
 
 
 def logcumsumexp(input, dim):
     """log(cumsum(exp(input))) without overflow."""
-    axis = normalize_axis("logcumsumexp", dim, _tensor("logcumsumexp", input).ndim)
+    axis = normalize_axis("logcumsumexp", dim, tensor_of("logcumsumexp", input).ndim)
     return scan.logcumsumexp(input, axis=axis) if input.ndim else input * 1
 
 
 def _running(made, positions):
     def function(input, dim):
-        axis = normalize_axis(made.of, dim, _tensor(made.of, input).ndim)
+        axis = normalize_axis(made.of, dim, tensor_of(made.of, input).ndim)
         index = positions(input, axis=axis)
         return made(_along(input, index, axis, made.of), index)
 

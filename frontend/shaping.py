@@ -315,8 +315,12 @@ def repeat(input, *repeats):
     return tile(input, *repeats)
 
 
-PUBLIC = str.split("""
-    reshape permute transpose swapaxes swapdims t broadcast_to broadcast_tensors squeeze unsqueeze flatten
-    ravel unflatten movedim moveaxis cat concat concatenate stack hstack vstack narrow split chunk unbind flip
-    roll tile
+METHODS = str.split("""
+    reshape permute transpose swapaxes swapdims t broadcast_to squeeze unsqueeze flatten ravel unflatten movedim
+    moveaxis narrow split chunk unbind flip roll tile expand repeat
 """)
+_NO_FUNCTIONS = ("expand", "repeat")
+PUBLIC = [
+    *(name for name in METHODS if name not in _NO_FUNCTIONS),
+    *str.split("broadcast_tensors cat concat concatenate stack hstack vstack"),
+]

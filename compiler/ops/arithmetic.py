@@ -6,6 +6,7 @@ from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
 from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
 from .source import zeros_like
+from .table import Spelling
 
 
 def _is_bool(x):
@@ -47,6 +48,7 @@ mul = elementwise(
     oracle="mul",
     traits=frozenset(["wide-number"]),
     doc="input * other.",
+    spelling=Spelling("mul multiply", operands=2),
 )
 div = elementwise(
     "div",
@@ -72,6 +74,7 @@ neg = elementwise(
     on_complex=True,
     oracle="neg",
     doc="-x.",
+    spelling=Spelling("neg negative"),
 )
 abs_ = elementwise(
     "abs",
@@ -85,6 +88,7 @@ abs_ = elementwise(
     traits=frozenset(["conjugate"]),
     oracle="abs",
     doc="|x|; of a complex number its modulus.",
+    spelling=Spelling("abs absolute"),
 )
 
 
@@ -118,6 +122,7 @@ sqrt = elementwise(
     oracle="sqrt",
     cost="divide",
     doc="The square root; nan below 0.",
+    spelling=Spelling(),
 )
 rsqrt = elementwise(
     "rsqrt",
@@ -131,6 +136,7 @@ rsqrt = elementwise(
     oracle="rsqrt",
     cost="divide",
     doc="1 / sqrt(x).",
+    spelling=Spelling(),
 )
 reciprocal = elementwise(
     "reciprocal",
@@ -144,6 +150,7 @@ reciprocal = elementwise(
     oracle="reciprocal",
     cost="divide",
     doc="1 / x.",
+    spelling=Spelling(),
 )
 
 
@@ -161,9 +168,11 @@ def _rounding(name, evaluate, lower, **facts):
     )
 
 
-floor = _rounding("floor", np.floor, lambda b: b.floor, doc="The greatest integer not above x.")
-ceil = _rounding("ceil", np.ceil, lambda b: b.ceil, doc="The least integer not below x.")
-trunc = _rounding("trunc", np.trunc, lambda b: b.trunc, doc="x without its fraction: towards zero.")
+floor = _rounding("floor", np.floor, lambda b: b.floor, doc="The greatest integer not above x.", spelling=Spelling())
+ceil = _rounding("ceil", np.ceil, lambda b: b.ceil, doc="The least integer not below x.", spelling=Spelling())
+trunc = _rounding(
+    "trunc", np.trunc, lambda b: b.trunc, doc="x without its fraction: towards zero.", spelling=Spelling("trunc fix")
+)
 # Halves go to the even neighbour, in PyTorch as in IEEE 754.
 round_ = _rounding("round", np.rint, lambda b: b.round_even)
 
@@ -191,6 +200,7 @@ maximum = elementwise(
     samples=samples.binary(),
     oracle="maximum",
     doc="The larger of the two; nan if either is.",
+    spelling=Spelling(operands=2, numbers="none", in_place=False),
 )
 minimum = elementwise(
     "minimum",
@@ -205,6 +215,7 @@ minimum = elementwise(
     samples=samples.binary(),
     oracle="minimum",
     doc="The smaller of the two; nan if either is.",
+    spelling=Spelling(operands=2, numbers="none", in_place=False),
 )
 relu = elementwise(
     "relu",
@@ -216,6 +227,7 @@ relu = elementwise(
     samples=samples.unary(),
     oracle="relu",
     doc="max(x, 0).",
+    spelling=Spelling(),
 )
 
 
@@ -342,6 +354,7 @@ fmod = elementwise(
     extra={"eager_only": _integers_only_eager},
     cost="remainder",
     doc="The remainder of input / other with the sign of input.",
+    spelling=Spelling(operands=2, numbers="other"),
 )
 remainder = elementwise(
     "remainder",
@@ -355,6 +368,7 @@ remainder = elementwise(
     extra={"eager_only": _integers_only_eager},
     cost="remainder",
     doc="The remainder of input / other with the sign of other.",
+    spelling=Spelling(operands=2),
 )
 floor_divide = elementwise(
     "floor_divide",
@@ -369,6 +383,7 @@ floor_divide = elementwise(
     extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
     cost="divide",
     doc="input / other, rounded down.",
+    spelling=Spelling(operands=2),
 )
 integer_pow = elementwise(
     "integer_pow",
@@ -393,10 +408,20 @@ def _bitwise(name, arity, evaluate, lower, **facts):
 
 
 bitwise_and = _bitwise(
-    "bitwise_and", 2, np.bitwise_and, lambda b, x, y: b.and_(x, y), doc="The bits set in both; of bools: both."
+    "bitwise_and",
+    2,
+    np.bitwise_and,
+    lambda b, x, y: b.and_(x, y),
+    doc="The bits set in both; of bools: both.",
+    spelling=Spelling(operands=2),
 )
 bitwise_or = _bitwise(
-    "bitwise_or", 2, np.bitwise_or, lambda b, x, y: b.or_(x, y), doc="The bits set in either; of bools: either."
+    "bitwise_or",
+    2,
+    np.bitwise_or,
+    lambda b, x, y: b.or_(x, y),
+    doc="The bits set in either; of bools: either.",
+    spelling=Spelling(operands=2),
 )
 bitwise_xor = _bitwise(
     "bitwise_xor",
@@ -404,7 +429,13 @@ bitwise_xor = _bitwise(
     np.bitwise_xor,
     lambda b, x, y: b.xor(x, y),
     doc="The bits set in exactly one; of bools: exactly one.",
+    spelling=Spelling(operands=2),
 )
 bitwise_not = _bitwise(
-    "bitwise_not", 1, np.bitwise_not, lambda b, x: b.not_(x), doc="All bits turned over; of a bool its opposite."
+    "bitwise_not",
+    1,
+    np.bitwise_not,
+    lambda b, x: b.not_(x),
+    doc="All bits turned over; of a bool its opposite.",
+    spelling=Spelling(),
 )

@@ -3,6 +3,7 @@
 from .arithmetic import abs_, div, mul, rsqrt, sign, sub
 from .comparison import eq, le, where
 from .special import _chebyshev, _special
+from .table import Spelling
 from .transcendental import exp
 
 # exp(-x) I0(x) and exp(-x) I1(x) / x on [0, 8], in t = x / 4 - 1; sqrt(x) exp(-x) I(x) beyond, in t = 16 / x - 1
@@ -155,14 +156,26 @@ i0 = _special(
     lambda x: mul(exp(abs_(x)), _i0e(x)),
     lambda g, out, x: mul(g, i1(x)),
     doc="The modified Bessel function of the first kind, of order 0.",
+    spelling=Spelling(special="i0 modified_bessel_i0"),
 )
 i1 = _special(
     "i1",
     lambda x: mul(exp(abs_(x)), _i1e(x)),
     lambda g, out, x: mul(g, sub(i0(x), _over(out, x))),
     doc="The modified Bessel function of the first kind, of order 1.",
+    spelling=Spelling("", special="i1 modified_bessel_i1"),
 )
-i0e = _special("i0e", _i0e, lambda g, out, x: mul(g, sub(i1e(x), mul(out, sign(x)))), doc="exp(-|x|) * i0(x).")
+i0e = _special(
+    "i0e",
+    _i0e,
+    lambda g, out, x: mul(g, sub(i1e(x), mul(out, sign(x)))),
+    doc="exp(-|x|) * i0(x).",
+    spelling=Spelling("", special="i0e"),
+)
 i1e = _special(
-    "i1e", _i1e, lambda g, out, x: mul(g, sub(sub(i0e(x), mul(out, sign(x))), _over(out, x))), doc="exp(-|x|) * i1(x)."
+    "i1e",
+    _i1e,
+    lambda g, out, x: mul(g, sub(sub(i0e(x), mul(out, sign(x))), _over(out, x))),
+    doc="exp(-|x|) * i1(x).",
+    spelling=Spelling("", special="i1e"),
 )

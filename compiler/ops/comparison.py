@@ -9,7 +9,7 @@ from ..storage import convert
 from . import samples
 from .kinds import comparison, elementwise, logical, selection
 from .samples import Sample
-from .table import Meta, Op, register
+from .table import Meta, Op, Spelling, register
 
 
 def _comparison(name, evaluate, **facts):
@@ -27,12 +27,29 @@ def _comparison(name, evaluate, **facts):
 
 
 _PAIRS = list(enumerate(samples.PAIRS))
-eq = _comparison("eq", np.equal, on_complex=True, doc="Whether input == other.")
-ne = _comparison("ne", np.not_equal, on_complex=True, doc="Whether input != other.")
-lt = _comparison("lt", np.less, doc="Whether input < other.")
-le = _comparison("le", np.less_equal, doc="Whether input <= other.")
-gt = _comparison("gt", np.greater, doc="Whether input > other.")
-ge = _comparison("ge", np.greater_equal, doc="Whether input >= other.")
+eq = _comparison(
+    "eq", np.equal, on_complex=True, doc="Whether input == other.", spelling=Spelling(operands=2, numbers="other")
+)
+ne = _comparison(
+    "ne",
+    np.not_equal,
+    on_complex=True,
+    doc="Whether input != other.",
+    spelling=Spelling("ne not_equal", operands=2, numbers="other"),
+)
+lt = _comparison("lt", np.less, doc="Whether input < other.", spelling=Spelling("lt less", operands=2, numbers="other"))
+le = _comparison(
+    "le", np.less_equal, doc="Whether input <= other.", spelling=Spelling("le less_equal", operands=2, numbers="other")
+)
+gt = _comparison(
+    "gt", np.greater, doc="Whether input > other.", spelling=Spelling("gt greater", operands=2, numbers="other")
+)
+ge = _comparison(
+    "ge",
+    np.greater_equal,
+    doc="Whether input >= other.",
+    spelling=Spelling("ge greater_equal", operands=2, numbers="other"),
+)
 
 
 def _logic(name, arity, evaluate, lower, **facts):
@@ -51,10 +68,33 @@ def _logic(name, arity, evaluate, lower, **facts):
     )
 
 
-logical_and = _logic("logical_and", 2, np.logical_and, lambda b, x, y: b.and_(x, y), doc="Whether neither is zero.")
-logical_or = _logic("logical_or", 2, np.logical_or, lambda b, x, y: b.or_(x, y), doc="Whether not both are zero.")
-logical_xor = _logic("logical_xor", 2, np.logical_xor, lambda b, x, y: b.xor(x, y), doc="Whether exactly one is zero.")
-logical_not = _logic("logical_not", 1, np.logical_not, lambda b, x: b.not_(x), doc="Whether x is zero.")
+logical_and = _logic(
+    "logical_and",
+    2,
+    np.logical_and,
+    lambda b, x, y: b.and_(x, y),
+    doc="Whether neither is zero.",
+    spelling=Spelling(operands=2, numbers="none"),
+)
+logical_or = _logic(
+    "logical_or",
+    2,
+    np.logical_or,
+    lambda b, x, y: b.or_(x, y),
+    doc="Whether not both are zero.",
+    spelling=Spelling(operands=2, numbers="none"),
+)
+logical_xor = _logic(
+    "logical_xor",
+    2,
+    np.logical_xor,
+    lambda b, x, y: b.xor(x, y),
+    doc="Whether exactly one is zero.",
+    spelling=Spelling(operands=2, numbers="none"),
+)
+logical_not = _logic(
+    "logical_not", 1, np.logical_not, lambda b, x: b.not_(x), doc="Whether x is zero.", spelling=Spelling()
+)
 
 
 def _test(name, evaluate, lower, **facts):
@@ -75,18 +115,26 @@ def _test(name, evaluate, lower, **facts):
     )
 
 
-isnan = _test("isnan", np.isnan, lambda b, x: b.cmp("uno", x, x), doc="Whether x is not a number.")
+isnan = _test(
+    "isnan",
+    np.isnan,
+    lambda b, x: b.cmp("uno", x, x),
+    doc="Whether x is not a number.",
+    spelling=Spelling(in_place=False),
+)
 isinf = _test(
     "isinf",
     np.isinf,
     lambda b, x: b.cmp("eq", b.abs(x), b.const(float("inf"), x.type)),
     doc="Whether x is plus or minus infinity.",
+    spelling=Spelling(in_place=False),
 )
 isfinite = _test(
     "isfinite",
     np.isfinite,
     lambda b, x: b.cmp("lt", b.abs(x), b.const(float("inf"), x.type)),
     doc="Whether x is neither infinite nor nan.",
+    spelling=Spelling(in_place=False),
 )
 
 

@@ -10,7 +10,7 @@ from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
 from .samples import Sample
 from .source import arange, full_like, zeros_like
-from .table import Meta, OpError
+from .table import Meta, OpError, Spelling
 from .transcendental import erf, exp, log1p, pow_, sigmoid
 from .view import expand, reshape
 
@@ -128,6 +128,7 @@ silu = composite(
     samples=samples.unary(),
     oracle="nn.functional.silu",
     doc="x * sigmoid(x).",
+    spelling=Spelling(method=False, in_place=False),
 )
 
 

@@ -18,7 +18,7 @@ from .kinds import alias, arithmetic, elementwise, floating, integers_only, libr
 from .samples import Sample
 from .source import zeros_like
 from .special import lgamma
-from .table import Meta, OpError
+from .table import Meta, OpError, Spelling
 from .transcendental import cos, exp, exp2, log, log1p, sin
 
 
@@ -45,6 +45,7 @@ copysign = alias(
     samples=samples.binary(0.25, 2.0, -2.0, -0.5, number=False),
     oracle="copysign",
     doc="The magnitude of input with the sign of other.",
+    spelling=Spelling(operands=2, numbers="other", promotes="floating"),
 )
 
 
@@ -67,8 +68,20 @@ def _ignoring_nan(name, extreme, wins, **facts):
     )
 
 
-fmax = _ignoring_nan("fmax", maximum, ge, doc="The larger of the two; a nan loses to a number.")
-fmin = _ignoring_nan("fmin", minimum, le, doc="The smaller of the two; a nan loses to a number.")
+fmax = _ignoring_nan(
+    "fmax",
+    maximum,
+    ge,
+    doc="The larger of the two; a nan loses to a number.",
+    spelling=Spelling(operands=2, numbers="none", promotes="same", in_place=False),
+)
+fmin = _ignoring_nan(
+    "fmin",
+    minimum,
+    le,
+    doc="The smaller of the two; a nan loses to a number.",
+    spelling=Spelling(operands=2, numbers="none", promotes="same", in_place=False),
+)
 
 
 # --- logarithms that are multiplied -----------------------------------------------------------------------------------
@@ -88,6 +101,7 @@ xlogy = alias(
     samples=samples.binary(0.25, 2.0, number=False),
     oracle="xlogy",
     doc="input * log(other), 0 where input is 0.",
+    spelling=Spelling(special="xlogy", operands=2, promotes="floating"),
 )
 xlog1py = alias(
     "xlog1py",
@@ -99,6 +113,7 @@ xlog1py = alias(
     samples=samples.binary(0.25, 2.0, number=False),
     oracle="special.xlog1py",
     doc="input * log1p(other), 0 where input is 0.",
+    spelling=Spelling("", special="xlog1py", operands=2, promotes="floating"),
 )
 
 
@@ -117,6 +132,7 @@ entr = alias(
     samples=samples.unary(0.25, 2.0),
     oracle="special.entr",
     doc="-x log(x), 0 at 0, -inf below.",
+    spelling=Spelling("", special="entr"),
 )
 
 
@@ -134,7 +150,13 @@ def _sinc_vjp(g, out, x):
 
 
 sinc = alias(
-    "sinc", _sinc, vjp=(_sinc_vjp,), samples=samples.unary(0.25, 2.0), oracle="sinc", doc="sin(pi x) / (pi x), 1 at 0."
+    "sinc",
+    _sinc,
+    vjp=(_sinc_vjp,),
+    samples=samples.unary(0.25, 2.0),
+    oracle="sinc",
+    doc="sin(pi x) / (pi x), 1 at 0.",
+    spelling=Spelling(special="sinc"),
 )
 
 
@@ -178,12 +200,14 @@ bitwise_left_shift = _shift(
     lambda x, y: np.where((y >= 0) & (y < _bits(x)), np.left_shift(x, np.clip(y, 0, _bits(x) - 1)), x.dtype.type(0)),
     _lower_left,
     doc="input << other: input * 2 ** other.",
+    spelling=Spelling(operands=2),
 )
 bitwise_right_shift = _shift(
     "bitwise_right_shift",
     lambda x, y: np.right_shift(x, np.where((y >= 0) & (y < _bits(x)), y, _bits(x) - 1)),
     _lower_right,
     doc="input >> other: input / 2 ** other, rounded down.",
+    spelling=Spelling(operands=2),
 )
 
 
@@ -217,8 +241,12 @@ def _numpy_integers(name, function, **facts):
     )
 
 
-gcd = _numpy_integers("gcd", np.gcd, doc="The greatest common divisor.")
-lcm = _numpy_integers("lcm", np.lcm, doc="The least common multiple.")
+gcd = _numpy_integers(
+    "gcd", np.gcd, doc="The greatest common divisor.", spelling=Spelling(operands=2, numbers="none", promotes="same")
+)
+lcm = _numpy_integers(
+    "lcm", np.lcm, doc="The least common multiple.", spelling=Spelling(operands=2, numbers="none", promotes="same")
+)
 
 
 def _evaluate_nextafter(x, y):
@@ -242,6 +270,7 @@ nextafter = library(
     oracle="nextafter",
     traits=frozenset(["own-type"]),
     doc="The next floating point number after input towards other.",
+    spelling=Spelling(operands=2, numbers="none", promotes="same"),
 )
 
 
@@ -318,6 +347,7 @@ zeta = library(
     oracle="special.zeta",
     tolerance=1e-7,
     doc="Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, ...",
+    spelling=Spelling("", special="zeta", operands=2, promotes="floating"),
 )
 
 
@@ -379,7 +409,12 @@ def _incomplete(name, function, sign_of, oracle, **facts):
 
 
 igamma = _incomplete(
-    "igamma", _gammainc, 1.0, "special.gammainc", doc="The regularized lower incomplete gamma function P(input, other)."
+    "igamma",
+    _gammainc,
+    1.0,
+    "special.gammainc",
+    doc="The regularized lower incomplete gamma function P(input, other).",
+    spelling=Spelling(special="gammainc", operands=2, numbers="none", promotes="floating"),
 )
 igammac = _incomplete(
     "igammac",
@@ -387,4 +422,5 @@ igammac = _incomplete(
     -1.0,
     "special.gammaincc",
     doc="The regularized upper incomplete gamma function Q(input, other) = 1 - P(input, other).",
+    spelling=Spelling(special="gammaincc", operands=2, numbers="none", promotes="floating"),
 )

@@ -13,6 +13,7 @@ from . import samples
 from .arithmetic import abs_, add, div, mul, neg, reciprocal, round_, sqrt, sub
 from .comparison import cast, eq, ge, gt, le, logical_and, lt, where
 from .kinds import alias
+from .table import Spelling
 from .transcendental import cos, erf, exp, log, log1p, sin
 
 
@@ -81,6 +82,7 @@ asinh = _special(
     lambda g, out, x: div(g, sqrt(add(mul(x, x), 1.0))),
     oracle="asinh",
     doc="The inverse hyperbolic sine.",
+    spelling=Spelling("asinh arcsinh"),
 )
 acosh = _special(
     "acosh",
@@ -90,6 +92,7 @@ acosh = _special(
     4.0,
     oracle="acosh",
     doc="The inverse hyperbolic cosine; nan below 1.",
+    spelling=Spelling("acosh arccosh"),
 )
 atanh = _special(
     "atanh",
@@ -99,6 +102,7 @@ atanh = _special(
     0.75,
     oracle="atanh",
     doc="The inverse hyperbolic tangent; nan outside [-1, 1].",
+    spelling=Spelling("atanh arctanh"),
 )
 
 
@@ -155,12 +159,14 @@ erfc = _special(
     _erfc,
     lambda g, out, x: mul(mul(g, -_TWO_OVER_ROOT_PI), exp(neg(mul(x, x)))),
     doc="1 - erf(x), exact also where x is large.",
+    spelling=Spelling(special="erfc"),
 )
 erfcx = _special(
     "erfcx",
     _erfcx,
     lambda g, out, x: mul(g, sub(mul(mul(x, out), 2.0), _TWO_OVER_ROOT_PI)),
     doc="exp(x ** 2) * erfc(x), which neither overflows nor vanishes.",
+    spelling=Spelling("", special="erfcx"),
 )
 
 
@@ -210,8 +216,20 @@ def _erfinv(x):
     return where(gt(a, 0.7), mul(far, where(lt(x, 0.0), -1.0, 1.0)), where(eq(x, x), y, x))
 
 
-ndtr = _special("ndtr", _ndtr, lambda g, out, x: mul(g, _density(x)), doc="The standard normal distribution function.")
-log_ndtr = _special("log_ndtr", _log_ndtr, _log_ndtr_vjp, doc="log(ndtr(x)), exact also far below 0.")
+ndtr = _special(
+    "ndtr",
+    _ndtr,
+    lambda g, out, x: mul(g, _density(x)),
+    doc="The standard normal distribution function.",
+    spelling=Spelling("", special="ndtr"),
+)
+log_ndtr = _special(
+    "log_ndtr",
+    _log_ndtr,
+    _log_ndtr_vjp,
+    doc="log(ndtr(x)), exact also far below 0.",
+    spelling=Spelling("", special="log_ndtr"),
+)
 ndtri = _special(
     "ndtri",
     _ndtri,
@@ -219,6 +237,7 @@ ndtri = _special(
     0.05,
     0.95,
     doc="The x with ndtr(x) = p: normal quantiles.",
+    spelling=Spelling("", special="ndtri"),
 )
 erfinv = _special(
     "erfinv",
@@ -227,6 +246,7 @@ erfinv = _special(
     -0.95,
     0.95,
     doc="The y with erf(y) = x; nan outside [-1, 1].",
+    spelling=Spelling(special="erfinv"),
 )
 
 
@@ -264,6 +284,7 @@ lgamma = _special(
     oracle="lgamma",
     tolerance=1e-8,
     doc="The logarithm of |gamma(x)|.",
+    spelling=Spelling(special="gammaln"),
 )
 
 # B(2k) / (2k), the terms of 6.3.18
@@ -298,6 +319,7 @@ digamma = _special(
     4.0,
     tolerance=1e-8,
     doc="The derivative of lgamma.",
+    spelling=Spelling(special="digamma psi"),
 )
 
 # B(2k) / (2k)!

@@ -28,6 +28,7 @@ An entry holds every fact about one op, in this order:
                 "row-major"   a view of the same elements in the same order
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives
     samples     operands and attributes that the generated tests use
+    spelling    its public names, if the frontend makes them from the entry (`Spelling`)
     oracle      the PyTorch function the tests compare with: its name under `torch.`, or where the spellings differ a
                 function (torch, *operands, **attributes) -> tensor
     tolerance   how far PyTorch's own result is off, where that is more than the tests allow
@@ -65,6 +66,30 @@ class OutOfRange(OpError, IndexError):
     """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How users call an elementwise op: the frontend makes its functions, methods and in-place forms from this, and
+    lists them nowhere (frontend/spelled.py). Names are separated by spaces: all of them are the same function.
+
+        function    names below `weft`: the op's own name if None, "" for none. The first is the function's __name__
+        special     names below `weft.special`
+        method      whether tensors have the names of `function` as methods
+        in_place    whether they have forms that change them: those names with an underscore
+        operands    what it takes: one is (input), two are (input, other)
+        numbers     which of two may be numbers: "either", "other" or "none"
+        promotes    whether two operands are converted here, since the op wants them of one type: to the "same", which
+                    they promote to, or to a "floating" one. "" leaves it to the op's own rule
+    """
+
+    function: str | None = None
+    special: str = ""
+    method: bool = True
+    in_place: bool = True
+    operands: int = 1
+    numbers: str = "either"
+    promotes: str = ""
+
+
 _MOVING = ("view", "movement", "indexing")
 
 
@@ -91,6 +116,7 @@ class Op:
     cost: str = "cheap"
     traits: frozenset = frozenset()
     on_complex: object = None
+    spelling: Spelling | None = None
 
     @property
     def takes_complex(self):
@@ -124,6 +150,10 @@ class Op:
         return self.name
 
 
+# What is done with an entry that comes or goes while weft is in use: the frontend gives it its names, or takes them.
+ON_REGISTER, ON_UNREGISTER = [], []
+
+
 def register(op):
     """Add an entry to the table. The name must be new."""
     if op.name in TABLE:
@@ -132,10 +162,14 @@ def register(op):
         raise ValueError(f"op {op.name}: an entry of kind {op.kind} names its kernel (compiler/kernels/)")
     if not op.node_name:
         op.node_name = "".join(part.capitalize() for part in op.name.split("_")) + "Backward0"
+    for announce in ON_REGISTER:
+        announce(op)
     TABLE[op.name] = op
     return op
 
 
 def unregister(name):
     """Take an entry out again (for ops added at run time)."""
-    del TABLE[name]
+    op = TABLE.pop(name)
+    for announce in ON_UNREGISTER:
+        announce(op)

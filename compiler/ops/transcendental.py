@@ -8,6 +8,7 @@ from .arithmetic import add, div, mul, neg, rsqrt, sub
 from .comparison import eq, ge, logical_and, where
 from .complex_numbers import real_part
 from .kinds import elementwise, floating
+from .table import Spelling
 
 
 def _unary(name, vjp, low=-2.0, high=2.0, **facts):
@@ -28,18 +29,29 @@ def _complex_sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-exp = _unary("exp", lambda g, out, x: mul(g, out), on_complex=np.exp, doc="e to the power x.")
+exp = _unary("exp", lambda g, out, x: mul(g, out), on_complex=np.exp, doc="e to the power x.", spelling=Spelling())
 exp2 = _unary(
-    "exp2", lambda g, out, x: mul(mul(g, out), 0.6931471805599453), on_complex=np.exp2, doc="2 to the power x."
+    "exp2",
+    lambda g, out, x: mul(mul(g, out), 0.6931471805599453),
+    on_complex=np.exp2,
+    doc="2 to the power x.",
+    spelling=Spelling(special="exp2"),
 )
 expm1 = _unary(
     "expm1",
     lambda g, out, x: mul(g, add(out, 1.0)),
     on_complex=np.expm1,
     doc="exp(x) - 1, exact also where x is small.",
+    spelling=Spelling(special="expm1"),
 )
 log = _unary(
-    "log", lambda g, out, x: div(g, x), 0.25, 4.0, on_complex=np.log, doc="The natural logarithm; -inf at 0, nan below."
+    "log",
+    lambda g, out, x: div(g, x),
+    0.25,
+    4.0,
+    on_complex=np.log,
+    doc="The natural logarithm; -inf at 0, nan below.",
+    spelling=Spelling(),
 )
 log2 = _unary(
     "log2",
@@ -48,6 +60,7 @@ log2 = _unary(
     4.0,
     on_complex=np.log2,
     doc="The logarithm to base 2; -inf at 0, nan below.",
+    spelling=Spelling(),
 )
 log10 = _unary(
     "log10",
@@ -56,6 +69,7 @@ log10 = _unary(
     4.0,
     on_complex=np.log10,
     doc="The logarithm to base 10; -inf at 0, nan below.",
+    spelling=Spelling(),
 )
 log1p = _unary(
     "log1p",
@@ -65,16 +79,34 @@ log1p = _unary(
     node_name="Log1PBackward0",
     on_complex=np.log1p,
     doc="log(1 + x), exact also where x is small.",
+    spelling=Spelling(special="log1p"),
 )
 tanh = _unary(
-    "tanh", lambda g, out, x: mul(g, sub(1.0, mul(out, out))), on_complex=np.tanh, doc="The hyperbolic tangent."
+    "tanh",
+    lambda g, out, x: mul(g, sub(1.0, mul(out, out))),
+    on_complex=np.tanh,
+    doc="The hyperbolic tangent.",
+    spelling=Spelling(),
 )
 sigmoid = _unary(
-    "sigmoid", lambda g, out, x: mul(g, mul(sub(1.0, out), out)), on_complex=_complex_sigmoid, doc="1 / (1 + exp(-x))."
+    "sigmoid",
+    lambda g, out, x: mul(g, mul(sub(1.0, out), out)),
+    on_complex=_complex_sigmoid,
+    doc="1 / (1 + exp(-x)).",
+    spelling=Spelling(special="expit"),
 )
-erf = _unary("erf", lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))), doc="The error function.")
-sin = _unary("sin", lambda g, out, x: mul(g, cos(x)), on_complex=np.sin, doc="The sine of x radians.")
-cos = _unary("cos", lambda g, out, x: neg(mul(g, sin(x))), on_complex=np.cos, doc="The cosine of x radians.")
+erf = _unary(
+    "erf",
+    lambda g, out, x: mul(mul(g, 1.1283791670955126), exp(neg(mul(x, x)))),
+    doc="The error function.",
+    spelling=Spelling(special="erf"),
+)
+sin = _unary(
+    "sin", lambda g, out, x: mul(g, cos(x)), on_complex=np.sin, doc="The sine of x radians.", spelling=Spelling()
+)
+cos = _unary(
+    "cos", lambda g, out, x: neg(mul(g, sin(x))), on_complex=np.cos, doc="The cosine of x radians.", spelling=Spelling()
+)
 tan = _unary(
     "tan",
     lambda g, out, x: mul(g, add(mul(out, out), 1.0)),
@@ -82,12 +114,14 @@ tan = _unary(
     1.2,
     on_complex=np.tan,
     doc="The tangent of x radians.",
+    spelling=Spelling(),
 )
 atan = _unary(
     "atan",
     lambda g, out, x: div(g, add(mul(x, x), 1.0)),
     on_complex=np.arctan,
     doc="The angle in (-pi/2, pi/2) whose tangent is x.",
+    spelling=Spelling("atan arctan"),
 )
 asin = _unary(
     "asin",
@@ -96,6 +130,7 @@ asin = _unary(
     0.9,
     on_complex=np.arcsin,
     doc="The angle in [-pi/2, pi/2] whose sine is x; nan outside [-1, 1].",
+    spelling=Spelling("asin arcsin"),
 )
 acos = _unary(
     "acos",
@@ -104,9 +139,14 @@ acos = _unary(
     0.9,
     on_complex=np.arccos,
     doc="The angle in [0, pi] whose cosine is x; nan outside [-1, 1].",
+    spelling=Spelling("acos arccos"),
 )
-sinh = _unary("sinh", lambda g, out, x: mul(g, cosh(x)), on_complex=np.sinh, doc="The hyperbolic sine.")
-cosh = _unary("cosh", lambda g, out, x: mul(g, sinh(x)), on_complex=np.cosh, doc="The hyperbolic cosine.")
+sinh = _unary(
+    "sinh", lambda g, out, x: mul(g, cosh(x)), on_complex=np.sinh, doc="The hyperbolic sine.", spelling=Spelling()
+)
+cosh = _unary(
+    "cosh", lambda g, out, x: mul(g, sinh(x)), on_complex=np.cosh, doc="The hyperbolic cosine.", spelling=Spelling()
+)
 
 
 def _pow_base(g, out, x, y):

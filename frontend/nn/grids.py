@@ -6,11 +6,11 @@ import math
 import numpy as np
 
 from ..compiler.dtypes import int64
-from ..compiler.ops.arithmetic import floor
+from ..compiler.ops.arithmetic import floor, remainder
 from ..compiler.ops.comparison import cast, where
 from ..compiler.ops.table import OpError
 from ..creation import as_tensor
-from ..functions import GENERATED, gather, matmul
+from ..functions import gather, matmul
 from ..shaping import expand, reshape, unsqueeze
 
 
@@ -87,7 +87,7 @@ def _reflected(place, low, high):
     if span == 0:
         return place * 0
     distance = (place - low).abs()
-    extra = GENERATED["remainder"](distance, 2 * span)
+    extra = remainder(distance, 2 * span)
     return where(extra <= span, extra, 2 * span - extra) + low
 
 

@@ -1,0 +1,150 @@
+"""The public names of elementwise ops: functions, methods and in-place forms, made from the spelling in their entries.
+
+    FORMS      {path without "weft.": {name: function}} of weft's own ops, which the modules of those paths take over
+    publish    gives an op that is registered later its names; `withdraw` takes them back
+
+Functions for which calling one op is not enough are written out in the modules of families.py.
+"""
+
+import sys
+
+from .absent import Absent, mark_absent, names_in
+from .compiler.ops import TABLE
+from .compiler.ops.table import ON_REGISTER, ON_UNREGISTER
+from .inplace import inplace_form
+from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensors
+from .out import check_apart, write
+from .reference import text_of_entry
+from .runtime.eager.gate import apply_inplace
+from .runtime.state.tensor import Tensor
+
+_ROOT = __name__.partition(".")[0]
+_N_TENSORS = {"either": 0, "other": 1, "none": 2}
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+def _of_one(op, name):
+    def function(input, *, out=None):
+        result = op(tensor_of(name, input))
+        return result if out is None else _written(name, out, result, input)
+
+    return function
+
+
+def _of_two(op, name):
+    n_tensors = _N_TENSORS[op.spelling.numbers]
+
+    def function(input, other, *, out=None):
+        input, other = operand(input), operand(other)
+        if n_tensors:
+            require_tensors(name, *(input, other)[:n_tensors])
+        else:
+            require_one_tensor(name, input, other)
+        result = op(input, other)
+        return result if out is None else _written(name, out, result, input, other)
+
+    return function
+
+
+def _of_two_alike(op, name):
+    n_tensors, floating = _N_TENSORS[op.spelling.numbers], op.spelling.promotes == "floating"
+
+    def function(input, other, *, out=None):
+        require_tensors(name, *(input, other)[:n_tensors])
+        result = op(*alike(*tensors(name, input, other), floating))
+        return result if out is None else _written(name, out, result, input, other)
+
+    return function
+
+
+def _written(name, out, result, *operands):
+    check_apart(name, operands, [out])
+    return write(name, out, result)
+
+
+# --- in place ---------------------------------------------------------------------------------------------------------
+def _in_place_of_one(op):
+    return lambda self: apply_inplace(op, self, (self,), {})
+
+
+def _in_place_of_two(op):
+    return lambda self, other: apply_inplace(op, self, (self, operand(other)), {})
+
+
+def _named(function, name, doc):
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+def names_of(op):
+    """The names below weft and below weft.special."""
+    spelling = op.spelling
+    return (op.name if spelling.function is None else spelling.function).split(), spelling.special.split()
+
+
+def _makers(spelling):
+    """Who makes the function, and who the in-place form."""
+    if spelling.operands == 1:
+        return _of_one, _in_place_of_one
+    return (_of_two_alike, None) if spelling.promotes else (_of_two, _in_place_of_two)
+
+
+def forms(op):
+    """(path, name, function) of all that an entry spells."""
+    names, special = names_of(op)
+    make, make_in_place = _makers(op.spelling)
+    name = (names + special)[0]
+    function = _named(make(op, name), name, text_of_entry(op, op.spelling.operands))
+    yield from (("", n, function) for n in names)
+    yield from (("special", n, function) for n in special)
+    if op.spelling.method:
+        yield from (("Tensor", n, function) for n in names)
+    if op.spelling.in_place and names:
+        changing = make_in_place(op) if make_in_place else inplace_form(function)
+        _named(changing, f"{name}_", f"{name}, in place.")
+        yield from (("Tensor", f"{n}_", changing) for n in names)
+        # Most of them are methods only.
+        yield from (("", f"{n}_", changing) for n in names if f"{n}_" in names_in(""))
+
+
+def _collected():
+    found = {"": {}, "special": {}, "Tensor": {}}
+    for op in TABLE.values():
+        for path, name, function in forms(op) if op.spelling else ():
+            found[path][name] = function
+    return found
+
+
+FORMS = _collected()
+
+
+# --- ops that come later ----------------------------------------------------------------------------------------------
+def _home(path):
+    return Tensor if path == "Tensor" else sys.modules[f"{_ROOT}.{path}".rstrip(".")]
+
+
+def publish(op):
+    """Give an op the names that its entry spells. ValueError if one is taken."""
+    made = list(forms(op)) if op.spelling else []
+    for path, name, _ in made:
+        taken = vars(_home(path)).get(name)
+        if taken is not None and not isinstance(taken, Absent):
+            place = f"{_ROOT}.{path}".rstrip(".")
+            raise ValueError(f"op {op.name}: {place} has a {name!r} already; spell it otherwise (Spelling)")
+    for path, name, function in made:
+        FORMS[path][name] = function
+        setattr(_home(path), name, function)
+
+
+def withdraw(op):
+    """Take the names of an op away again."""
+    for path, name, _ in forms(op) if op.spelling else ():
+        del FORMS[path][name]
+        delattr(_home(path), name)
+    mark_absent(Tensor, "Tensor")
+
+
+ON_REGISTER.append(publish)
+ON_UNREGISTER.append(withdraw)
