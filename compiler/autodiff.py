@@ -16,8 +16,8 @@ from .ops.view import reshape
 def conform(cotangent, shape, dtype):
     """Sum a cotangent over the axes its operand was broadcast along, and convert it to the operand's type."""
     given = cotangent.shape
-    if given != shape:
-        lead = len(given) - len(shape)
+    lead = len(given) - len(shape)
+    if lead or given != shape:
         axes = tuple(k for k in range(len(given)) if k < lead or (shape[k - lead] == 1 and given[k] != 1))
         cotangent = sum_(cotangent, axes=axes, keepdim=False)
         if cotangent.shape != shape:

@@ -1,5 +1,6 @@
 """Conversions of values to what an op works on, as the passes and kernels append them to a graph."""
 
+from .extent import identical
 from .ops.table import TABLE
 
 
@@ -18,13 +19,13 @@ def convert(graph, value, dtype):
 
 
 def broadcast(graph, value, shape):
-    if value.shape in (shape, ()):
+    if value.shape == () or identical(value.shape, shape):
         return value
     return graph.apply(TABLE["expand"], (value,), {"shape": shape})
 
 
 def reshape(graph, value, shape):
-    return value if value.shape == shape else graph.apply(TABLE["reshape"], (value,), {"shape": shape})
+    return value if identical(value.shape, shape) else graph.apply(TABLE["reshape"], (value,), {"shape": shape})
 
 
 def operand_types(graph, value):

@@ -248,7 +248,9 @@ def real(x):
 
 
 def identical(x, y):
-    """Whether two ints or extents are equal for every n."""
+    """Whether two ints or extents, or tuples of them, are equal for every n. It asks nothing of the n of this call."""
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        return len(x) == len(y) and all(map(identical, x, y))
     return str(x) == str(y) if is_open(x) or is_open(y) else x == y
 
 
@@ -403,7 +405,15 @@ def _known(difference, comparison):
     opposite = _least(difference.scope, (-difference).terms)
     if opposite is not None and (opposite > 0 or (opposite == 0 and comparison == "<=")):
         return comparison != "=="
-    return None
+    return False if comparison == "==" and _is_never_zero(difference.terms) else None
+
+
+def _is_never_zero(terms):
+    """Whether a polynomial of the first degree in n is 0 for no n that a program may serve."""
+    if terms.keys() != {("n",), ()}:
+        return False
+    root, rest = divmod(-terms[()], terms["n",])
+    return bool(rest) or root < LEAST
 
 
 def _text(terms):

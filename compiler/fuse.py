@@ -278,9 +278,7 @@ def _edge_obstacle(merged, base, read, consumer):
 
 
 def _is_row_broadcast(collapsed, count, length):
-    if count == 1:
-        return collapsed == ((length, 0),)
-    return collapsed == ((count, 1), (length, 0))
+    return identical(collapsed, ((length, 0),) if count == 1 else ((count, 1), (length, 0)))
 
 
 def _cut_obstacle(merged):

@@ -11,6 +11,7 @@ order of the zeros changes, and they change nothing but -0.0 to 0.0, as adding o
 from dataclasses import dataclass
 
 from .conversions import full
+from .extent import identical
 from .ops.arithmetic import add
 from .ops.view import cat, slice_scatter
 from .rewrite import Rewriter
@@ -68,7 +69,7 @@ def _uses(graph):
 
 def _summand(operand, value):
     """A sum of one; None if it has to be broadcast or converted."""
-    if operand.shape != value.shape or operand.dtype is not value.dtype or operand.weak:
+    if not identical(operand.shape, value.shape) or operand.dtype is not value.dtype or operand.weak:
         return None
     if operand.op is slice_scatter and constant_of(operand.operands[0]) == 0:
         moved = [

@@ -95,9 +95,10 @@ def share(works, target):
 
 
 def note_large(works, scope, target):
-    """Ask from which extent on sharing pays, so that another program does for extents on the other side of that."""
+    """Of a program for one thread, ask from which extent on sharing would pay: another one does for those. One that is
+    shared serves small extents too, because it finds out by itself whether one thread does better."""
     most = max((w.cost for w in works if w.cuts({})), default=0)
-    return most > 0 and scope.n >= int(scope.n.number * target.large_ns / most) + (most < target.large_ns)
+    return 0 < most < target.large_ns and scope.n >= int(scope.n.number * target.large_ns / most) + 1
 
 
 def _choose(work, since_wait, owners, target):

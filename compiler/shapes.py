@@ -10,7 +10,8 @@ from .ops.table import OpError
 def broadcast_shapes(name, shapes):
     """NumPy broadcasting of several shapes; OpError names the first dimension that does not fit."""
     first = shapes[0]
-    if all(s == first for s in shapes):
+    # Python looks at the numbers in tuples before their lengths: of an extent known at run time that is a question.
+    if all(len(s) == len(first) and s == first for s in shapes):
         return first
     ndim = max(len(s) for s in shapes)
     result = []

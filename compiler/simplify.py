@@ -23,7 +23,7 @@ import struct
 
 from . import dtypes
 from .conversions import full
-from .extent import is_open
+from .extent import identical, is_open
 from .graph import INPUT, SCALAR, Graph, Value
 from .ops.table import TABLE
 from .reads import can_fail
@@ -126,7 +126,9 @@ def _one_element(graph, value):
 def _permuted(graph, value, operands):
     """The op before the view, where that makes several transposed reads one: gradients of a weight from many steps."""
     views = [o for o in operands if o.shape]
-    if len({o.number for o in views}) < 2 or any(o.op.name != "permute" or o.shape != value.shape for o in views):
+    if len({o.number for o in views}) < 2 or any(
+        o.op.name != "permute" or not identical(o.shape, value.shape) for o in views
+    ):
         return None
     axes = views[0].attributes["axes"]
     if any(o.attributes["axes"] != axes for o in views):
@@ -149,7 +151,7 @@ def _is_number(value, number):
 
 def _stands_for(x, value):
     """Whether x is of the value's shape and type; a Python number among typed operands is not."""
-    return x.shape == value.shape and x.dtype is value.dtype and not x.weak
+    return identical(x.shape, value.shape) and x.dtype is value.dtype and not x.weak
 
 
 # --- rules: (graph, old value, new operands) -> new value, or None to keep the op ----------------------------------
@@ -201,7 +203,7 @@ def _view(graph, value, operands):
     while x.op.name == name and name in _COMPOSE:
         attributes = _COMPOSE[name](x.attributes, attributes)
         x = x.operands[0]
-    if x.shape == value.shape and _changes_nothing(x, name, attributes):
+    if identical(x.shape, value.shape) and _changes_nothing(x, name, attributes):
         return x
     if x is operands[0]:
         return None

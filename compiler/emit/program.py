@@ -388,11 +388,12 @@ class _Part:
             emit(first, stop)
 
     def some_units(self, units):
-        b = self.b
-        if units not in self.units:
+        # By what it says: an extent that happens to be another one's number is not that one.
+        b, key = self.b, str(units)
+        if key not in self.units:
             edges = [b.mul(b.i64(units), rank) for rank in (self.rank, b.add(self.rank, b.i64(1)))]
-            self.units[units] = [b.div(edge, self.size) for edge in edges]
-        return self.units[units]
+            self.units[key] = [b.div(edge, self.size) for edge in edges]
+        return self.units[key]
 
     def wait(self):
         b, program = self.b, self.program

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from ..extent import identical
 from ..kernels.library import Product
 from ..shapes import broadcast_shapes
 from . import samples
@@ -116,7 +117,7 @@ def _matmul(x, y):
         left, right = (z if z.shape[:-2] == batch else expand(z, shape=(*batch, *z.shape[-2:])) for z in (left, right))
         product = bmm(left, right)
     shape = _matmul_infer((x, y), {}, None).shape
-    return product if product.shape == shape else reshape(product, shape=shape)
+    return product if identical(product.shape, shape) else reshape(product, shape=shape)
 
 
 def _rows(x):
@@ -133,7 +134,7 @@ def _as_matrices(g, x, y):
     right = y if len(y.shape) > 1 else reshape(y, shape=(y.shape[0], 1))
     batch = broadcast_shapes("matmul", [left.shape[:-2], right.shape[:-2]])
     shape = (*batch, left.shape[-2], right.shape[-1])
-    return g if g.shape == shape else reshape(g, shape=shape), left, right
+    return g if identical(g.shape, shape) else reshape(g, shape=shape), left, right
 
 
 def _matmul_vjp_left(g, out, x, y):

@@ -8,6 +8,7 @@ Higham, "Functions of Matrices" (2008), 10.6 for the exponential. Entries with s
 import numpy as np
 
 from .. import dtypes
+from ..extent import identical
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, mul, neg, sub
@@ -355,7 +356,7 @@ def _evaluate_exponential(x):
 def _exponential_vjp(g, out, x):
     """The upper right block of exp([[x^T, G], [0, x^T]])."""
     turned, n = swap_last(x), x.shape[-1]
-    g = g if g.shape == x.shape else expand(g, shape=x.shape)
+    g = g if identical(g.shape, x.shape) else expand(g, shape=x.shape)
     last = len(x.shape) - 1
     top = cat(turned, g, axis=last)
     bottom = cat(full_like(turned, 0), turned, axis=last)
