@@ -109,7 +109,7 @@ def _overlap_infer(operands, attributes, default_float):
     return Meta((*x.shape[: len(x.shape) - 2 * len(size)], *size), x.dtype)
 
 
-def _places(size, kernel, stride, dilation):
+def places_in_windows(size, kernel, stride, dilation):
     """For every element of a window, in order: its index, and where it lies in all windows, as a spec of a slice."""
     positions = counts(size, kernel, stride, dilation)
     for index in product(*map(range, kernel)):
@@ -119,7 +119,7 @@ def _places(size, kernel, stride, dilation):
 def _evaluate_overlap(x, size, kernel, stride, dilation):
     lead = x.shape[: x.ndim - 2 * len(size)]
     result = np.zeros((*lead, *size), x.dtype)
-    for index, spec in _places(size, kernel, stride, dilation):
+    for index, spec in places_in_windows(size, kernel, stride, dilation):
         part = result[(..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spec))]
         part += x[(slice(None),) * len(lead) + index]
     return result
@@ -187,7 +187,7 @@ def _torch_overlap(torch, x, size, **how):
     lead = x.shape[: x.ndim - 2 * len(size)]
     image = torch.zeros((*lead, *size), dtype=x.dtype)
     total = image
-    for index, spec in _places(size, **how):
+    for index, spec in places_in_windows(size, **how):
         part = x[(slice(None),) * len(lead) + index]
         placed = image.clone()
         placed[(..., *(slice(a, a + s * (n - 1) + 1, s) for a, s, n in spec))] = part

@@ -16,6 +16,7 @@ from .eager_views import new_view
 from .eager_words import (
     ELEMENTWISE,
     HASH_MASK,
+    INDEXED,
     N_PLANS,
     PRODUCT,
     REDUCTION,
@@ -279,6 +280,8 @@ def run_step(words: Words, step: Step):
         step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
     elif step.kind == PRODUCT:
         run_product(words, step)
+    elif step.kind == INDEXED:
+        run_indexed(words, step)
     else:
         require(load_at(I64, step.lowest, 0) >= step.numbers[0] and load_at(I64, step.highest, 0) <= step.numbers[1])
 
@@ -302,6 +305,33 @@ def run_product(words: Words, step: Step):
     for _ in range(step.rounds - 1):
         advance(words, step)
         multiply(words, step)
+
+
+@native()
+def run_indexed(words: Words, step: Step):
+    begin(words, step)
+    run_at_index(words, step)
+    for _ in range(step.rounds - 1):
+        advance(words, step)
+        run_at_index(words, step)
+
+
+@native()
+def run_at_index(words: Words, step: Step):
+    n = len(step.strides)
+    # The address of the index, in items from null.
+    require(words.table[n] & 7 == 0)
+    index = load_at(I64, words.null, words.table[n] >> 3)
+    require(index >= 0 and index < step.numbers[0])
+    shift(words, step, index)
+    step.elementwise(address_of(words.table), step.size)
+    shift(words, step, -index)
+
+
+@native(inline=True)
+def shift(words: Words, step: Step, turns: I64):
+    for k in range(len(step.strides)):
+        words.table[k] += step.strides[k] * turns
 
 
 @native(inline=True)

@@ -12,6 +12,7 @@ import numpy as np
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bool_, float32, float64, int64
 from ...compiler.ops.comparison import cast
+from ...compiler.ops.indexing import in_range, one_hot_class
 from ...compiler.ops.neural import class_index
 from ...compiler.ops.reduction import amax, amin
 from ...compiler.ops.source import full
@@ -20,8 +21,10 @@ from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import contiguous, runs
+from .eager_places import steps_at_places
 from .eager_words import (
     ELEMENTWISE,
+    INDEXED,
     LIMITS,
     MOST_GIVEN,
     MOST_LOOPS,
@@ -39,6 +42,7 @@ STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 WRITEABLE = 0x400  # NumPy's flag of arrays
 _TYPES = (float32, float64, bool_, int64)
+_CHECKS = {class_index: "classes", in_range: "size", one_hot_class: "count"}  # of integers from 0 on
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
 
@@ -156,8 +160,8 @@ class Builder:
             raise NoSteps("an operand of another type than float32, float64, int64 and bool")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
             raise NoSteps("no elements")
-        if op is class_index:
-            self.values[into] = self._checked(operands[0], 0, attributes["classes"] - 1)
+        if op in _CHECKS:
+            self.values[into] = self._checked(operands[0], 0, attributes[_CHECKS[op]] - 1)
             return
         if op.kind == "view" or "view" in op.extra:
             self.values[into] = self.view(op, attributes, operands[0], meta)
@@ -166,7 +170,7 @@ class Builder:
             raise NoSteps(f"a result of type {meta.dtype.name}")
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         if op.kind == "elementwise":
-            self._elementwise(op, attributes, types, operands, out)
+            self.elementwise(op, attributes, types, operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
             self._reduction(op, attributes, types[0], operands[0], out)
         elif op.kind == "contraction" and meta.dtype.is_floating_point:
@@ -197,11 +201,18 @@ class Builder:
             self.write(operands[1], _view(slice_, attributes, out, Meta(operands[1].shape, out.dtype)))
         elif op is full:
             self._cast(operands[0], out)
-        else:
+        elif not steps_at_places(self, op, attributes, operands, out):
             raise NoSteps(f"{op.name} has no steps")
 
+    def fill(self, number, out):
+        """The same number everywhere, given as an array of no dimensions."""
+        self._cast(self._held(number, out.dtype), out)
+
+    def append_step(self, **facts):
+        self.steps.append(Step(**facts))
+
     def _cast(self, x, out):
-        self._elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
+        self.elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
 
     def _checked(self, x, low, high):
         """Integers that must not be beyond these limits; where they are, or are allowed to be, the call is Python's."""
@@ -212,22 +223,22 @@ class Builder:
         self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
         return x
 
-    def _converted(self, x, dtype):
+    def converted(self, x, dtype):
         """The value in a type that an op computes with. Numbers are converted by the kernels."""
         if x.is_number or x.dtype is dtype:
             return x
         out = self.new_value(x.shape, dtype)
-        self._elementwise(cast, {"dtype": dtype}, (x.dtype,), [x], out)
+        self.elementwise(cast, {"dtype": dtype}, (x.dtype,), [x], out)
         return out
 
-    def _elementwise(self, op, attributes, types, operands, out):
+    def elementwise(self, op, attributes, types, operands, out):
         if op.lower is None or op.checks or "eager_only" in op.extra:
             raise NoSteps(f"{op.name} is computed by NumPy")
         if op is cast and out.dtype.category < types[0].category:
             raise NoSteps("a conversion that loses what NumPy has a way of its own to lose")
         if not {*types, out.dtype} <= {*_TYPES} or any(x.is_number and d is bool_ for x, d in zip(operands, types)):
             raise NoSteps(f"{op.name} on other types than float32, float64, int64 and bool")
-        operands = [self._converted(x, dtype) for x, dtype in zip(operands, types)]
+        operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
@@ -257,7 +268,7 @@ class Builder:
     def _reduction(self, op, attributes, dtype, x, out):
         if dtype not in _TYPES:
             raise NoSteps(f"{op.name} of {dtype.name}")
-        x = self._converted(x, dtype)
+        x = self.converted(x, dtype)
         parts = list(reversed(runs(attributes["axes"])))
         if not parts:
             self.write(x, out)
@@ -415,6 +426,8 @@ def update_of(program, metas):
     """(builder, steps, fixed addresses, what is written) of a rule whose results are written over what it is given."""
     builder = Builder(metas, 0, MOST_GIVEN)
     add_program(builder, program)
+    if any(step.kind in (LIMITS, INDEXED) for step in builder.steps):
+        raise NoSteps("a rule that may find an index beyond its limits when something is written already")
     written = [k for k, number in enumerate(program.results) if number is not None]
     # All new values are there before any is written.
     new = [builder.values[program.results[k]] for k in written]

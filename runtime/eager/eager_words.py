@@ -38,7 +38,7 @@ N_PLANS = 4096  # a power of 2
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
 MOST_LOOPS = 8
-ELEMENTWISE, REDUCTION, PRODUCT, LIMITS = range(4)
+ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED = range(5)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
 ArrayObject = ObjectKind(
@@ -96,7 +96,9 @@ class Place(Struct):
 class Step(Struct):
     """A kernel that runs in loops of these extents, `rounds` times in all. The last place is the result's. strides:
     what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: the integers
-    found at two addresses must not be beyond those in `numbers`, else the call is Python's."""
+    found at two addresses must not be beyond those in `numbers`, else the call is Python's. The last place of what is
+    indexed is that of the index, which must be below the first of `numbers`; strides: what one more of it moves the
+    other places."""
 
     kind: I64
     elementwise: Function((Address, I64))

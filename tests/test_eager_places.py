@@ -1,0 +1,121 @@
+"""Eager ops that read and add at computed places: native code does what Python does, order of sums included."""
+
+import numpy as np
+import pytest
+from test_eager_native import IS_NATIVE, TIMES, native_calls, numbers
+
+import weft
+from weft.nn import functional
+from weft.runtime.eager import plan
+
+
+@pytest.fixture(autouse=True)
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+
+
+def places(*shape, below, seed=0):
+    return weft.tensor(np.random.default_rng(seed).integers(0, below, shape))
+
+
+INDEX = places(7, below=4)
+CALLS = {
+    "embedding": lambda x: functional.embedding(places(2, 6, below=4), x),
+    "rows": lambda x: x[INDEX],
+    "columns": lambda x: x.index_select(1, INDEX),
+    "of a transposed": lambda x: x.t().index_select(0, INDEX),
+    "gather": lambda x: x.gather(1, places(4, 9, below=6)),
+    "gather from rows": lambda x: x.gather(0, places(5, 3, below=4)),
+    "at a transposed index": lambda x: x.gather(1, places(9, 4, below=6).t()),
+    "three dimensions": lambda x: x.reshape(2, 3, 4).gather(1, places(2, 8, 4, below=3)),
+    "middle": lambda x: x.reshape(2, 3, 4).index_select(1, places(5, below=3)),
+    "scatter_add": lambda x: (x * 0.1).scatter_add(1, places(4, 20, below=6), numbers(4, 20, seed=2) * x.sum()),
+    "index_add": lambda x: (x * 0.1).index_add(0, INDEX, numbers(7, 6, seed=2) * x.sum()),
+    "index_add of columns": lambda x: (x * 0.1).index_add(1, INDEX, numbers(7, 4, seed=2).t() * x.sum()),
+    "one_hot": lambda x: functional.one_hot(INDEX, 5) * x.sum(),
+    "convolution": lambda x: functional.conv2d(x.reshape(1, 2, 3, 4), numbers(3, 2, 2, 2, seed=3), padding=1),
+    "with steps": lambda x: functional.conv1d(x.reshape(2, 2, 6), numbers(3, 2, 2, seed=3), stride=2, dilation=2),
+    "pooling": lambda x: functional.max_pool2d(x.reshape(1, 2, 3, 4), 2, stride=1),
+    "padded pooling": lambda x: functional.max_pool2d(x.reshape(1, 1, 4, 6), 3, stride=2, padding=1),
+    "fold": lambda x: functional.fold(x.reshape(1, 4, 6), (3, 4), 2),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_native_and_have_the_bits_of_python(name):
+    call = CALLS[name]
+    plan.forget()
+    x = numbers(4, 6)
+    first = call(x)
+    assert (native_calls(lambda: call(x)) >= 1) is IS_NATIVE
+    later = call(x)
+    assert (later.dtype, later.shape, later.stride()) == (first.dtype, first.shape, first.stride())
+    assert later.numpy().tobytes() == first.numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_are_native_and_have_the_bits_of_python(name):
+    plan.forget()
+    cotangent = numbers(*CALLS[name](numbers(4, 6)).shape, seed=5)
+
+    def gradient():
+        x = numbers(4, 6).requires_grad_()
+        CALLS[name](x).backward(cotangent)
+        return x.grad.numpy().tobytes()
+
+    found = [gradient() for _ in range(TIMES + 3)]
+    assert all(one == found[0] for one in found)
+    assert (native_calls(gradient, "nodes_taken") >= 1) is IS_NATIVE
+
+
+def test_nothing_of_a_convolutional_network_is_left_to_python():
+    """Its derivatives add at computed places, which took most of the time of a step."""
+    x, w = numbers(2, 1, 6, 6), numbers(3, 1, 3, 3, seed=1)
+
+    def step():
+        leaf, weights = x.clone().requires_grad_(), w.clone().requires_grad_()
+        functional.max_pool2d(functional.conv2d(leaf, weights, padding=1).relu(), 2).sum().backward()
+
+    for _ in range(TIMES):
+        step()
+    assert native_calls(step, "nodes_taken") == (4 if IS_NATIVE else 0)
+
+
+def test_indices_are_checked_in_every_call():
+    x, index = numbers(4, 3), weft.tensor([0, 3, 1])
+    calls = (
+        lambda i: x[i],
+        lambda i: functional.embedding(i, x),
+        lambda i: x.gather(0, i.reshape(1, 3)),
+        lambda i: x.index_add(0, i, weft.ones(3, 3)),
+        lambda i: x.scatter_add(0, i.reshape(1, 3), weft.ones(1, 3)),
+    )
+    for call in calls:
+        expected = call(index).tolist()
+        for _ in range(TIMES):
+            assert call(index).tolist() == expected
+        for wrong in (4, 2**40):
+            with pytest.raises((IndexError, RuntimeError), match="out of bounds|out of range"):
+                call(weft.tensor([0, wrong, 1]))
+        assert call(index).tolist() == expected
+    assert x[weft.tensor([-1, 0])].tolist() == [x[3].tolist(), x[0].tolist()]
+
+
+def test_an_index_may_lie_anywhere_in_memory():
+    """Words of an array of bytes need not begin where words do."""
+    memory = np.zeros(8 * 3 + 1, np.uint8)
+    index = weft.from_numpy(memory[1:].view(np.int64))
+    x = numbers(4, 3)
+    for k in range(TIMES + 3):
+        memory[1:].view(np.int64)[:] = [k % 4, 3, 1]
+        assert x.index_select(0, index).tolist() == [x[k % 4].tolist(), x[3].tolist(), x[1].tolist()]
+
+
+def test_repeated_places_are_added_in_order():
+    values = weft.tensor([1e8, 1.0, -1e8, 1.0, 3.0], dtype=weft.float32)
+    index, expected = weft.tensor([1, 1, 1, 1, 0]), np.float32(0)
+    for x in values.tolist()[:4]:
+        expected = np.float32(expected + np.float32(x))
+    for _ in range(TIMES + 2):
+        assert weft.zeros(2).scatter_add(0, index, values).tolist() == [3.0, float(expected)]
+        assert weft.zeros(2).index_add(0, index, values).tolist() == [3.0, float(expected)]
