@@ -28,10 +28,10 @@ def main(arguments=None):
 
     torch.set_num_threads(1)
     weft.set_num_threads(1)
-    cases = {side.__name__: {**small(side), **steps(side), **large(side)} for side in (torch, weft)}
+    cases = {side.__name__: {**small(side), **chain(side), **large(side)} for side in (torch, weft)}
     chosen = options.case.split(",") if options.case else list(cases["torch"])
     rows = [(name, *in_turns(cases["torch"][name], cases["weft"][name])) for name in chosen]
-    text = "\n".join(table(rows, torch.__version__, weft.weft_version))
+    text = "\n".join(table("calls", rows, torch.__version__, weft.weft_version))
     print(text)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
@@ -59,14 +59,14 @@ def seconds(function, count):
     return (time.perf_counter() - start) / count
 
 
-def table(rows, torch_version, weft_version):
+def table(what, rows, torch_version, weft_version):
     where = machine.describe()
-    yield f"# Eager calls, {where['date']}"
+    yield f"# Eager {what}, {where['date']}"
     yield ""
     yield f"{where['cpu']}, {where['cores']} cores, load {where['load_before']:.1f}, Python {where['python']};"
-    yield f"torch {torch_version}, weft {weft_version}, NumPy {np.__version__}. Microseconds per call, one thread."
+    yield f"torch {torch_version}, weft {weft_version}, NumPy {np.__version__}. Microseconds each, one thread."
     yield ""
-    yield "| call | torch | weft | weft / torch |"
+    yield f"| {what} | torch | weft | weft / torch |"
     yield "|---|---|---|---|"
     for name, theirs, ours in rows:
         yield f"| {name} | {theirs:.2f} | {ours:.2f} | {ours / theirs:.2f} |"
@@ -123,117 +123,19 @@ def small(library):
     }
 
 
-def steps(library):
-    """A chain of ten ops with its backward, and steps of small networks."""
+def chain(library):
+    """Ten ops with their backward."""
     make = tensors(library, 1)
     x, w, b = make(3, 3, grad=True), make(3, 3, grad=True), make(3, 3)
 
-    def chain():
+    def run():
         y = x
         for _ in range(5):
             y = y * w + b
         y.sum().backward()
         x.grad = w.grad = None
 
-    found = {"ten ops and backward": chain}
-    for name, sizes, batch in (("8-16-4, batch 8", (8, 16, 4), 8), ("64-128-64-10, batch 64", (64, 128, 64, 10), 64)):
-        found[f"step of {name}"] = perceptron(library, make, sizes, batch)
-    found["step of a transformer block"] = transformer_block(library, make)
-    found["step of an LSTM of 32 steps"] = lstm(library, make)
-    found["step of an LSTM cell 32 times"] = lstm_cell(library, make)
-    found["step of a convolutional network"] = convolutional(library, make)
-    return found
-
-
-def classifying(library, model, x, n_classes):
-    """A training step with momentum."""
-    optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    y = library.tensor(np.random.default_rng(2).integers(0, n_classes, x.shape[0]))
-
-    def step():
-        optimizer.zero_grad()
-        library.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return step
-
-
-def approaching(library, parameters, predict, y):
-    """A training step with Adam."""
-    optimizer = library.optim.Adam(parameters, lr=1e-3)
-
-    def step():
-        optimizer.zero_grad()
-        library.nn.functional.mse_loss(predict(), y).backward()
-        optimizer.step()
-
-    return step
-
-
-def perceptron(library, make, sizes, batch):
-    layers = []
-    for inputs, outputs in zip(sizes, sizes[1:]):
-        layers += [library.nn.Linear(inputs, outputs), library.nn.ReLU()]
-    return classifying(library, library.nn.Sequential(*layers[:-1]), make(batch, sizes[0]), sizes[-1])
-
-
-def convolutional(library, make):
-    nn = library.nn
-    first = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
-    second = nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
-    return classifying(library, nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(64, 10)), make(8, 1, 8, 8), 10)
-
-
-def transformer_block(library, make, batch=2, length=16, width=32, heads=4):
-    nn, functional = library.nn, library.nn.functional
-    before, after = nn.LayerNorm(width), nn.LayerNorm(width)
-    whole, joined = nn.Linear(width, 3 * width), nn.Linear(width, width)
-    wider, narrower = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-    model = nn.ModuleList([before, after, whole, joined, wider, narrower])
-    x, hidden = make(batch, length, width), library.triu(library.ones(length, length), diagonal=1).bool()
-
-    def predict():
-        parts = whole(before(x)).reshape(batch, length, 3, heads, width // heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        scores = (q @ k.transpose(-2, -1) * (heads / width) ** 0.5).masked_fill(hidden, -math.inf)
-        seen = functional.softmax(scores, -1) @ v
-        y = x + joined(seen.transpose(1, 2).reshape(batch, length, width))
-        return y + narrower(functional.gelu(wider(after(y))))
-
-    return approaching(library, model.parameters(), predict, make(batch, length, width))
-
-
-def lstm(library, make, steps=32, batch=4, inputs=8, width=16):
-    """Written with ops, as in tutorials."""
-    given, kept, head = (
-        library.nn.Linear(inputs, 4 * width),
-        library.nn.Linear(width, 4 * width),
-        library.nn.Linear(width, 1),
-    )
-    xs, parameters = make(steps, batch, inputs), library.nn.ModuleList([given, kept, head]).parameters()
-
-    def predict():
-        h = c = library.zeros(batch, width)
-        for t in range(steps):
-            i, f, g, o = (given(xs[t]) + kept(h)).chunk(4, 1)
-            c = library.sigmoid(f) * c + library.sigmoid(i) * library.tanh(g)
-            h = library.sigmoid(o) * library.tanh(c)
-        return head(h)
-
-    return approaching(library, parameters, predict, make(batch, 1))
-
-
-def lstm_cell(library, make, steps=32, batch=4, inputs=8, width=16):
-    cell, head = library.nn.LSTMCell(inputs, width), library.nn.Linear(width, 1)
-    xs, parameters = make(steps, batch, inputs), library.nn.ModuleList([cell, head]).parameters()
-
-    def predict():
-        h = c = library.zeros(batch, width)
-        for t in range(steps):
-            h, c = cell(xs[t], (h, c))
-        return head(h)
-
-    return approaching(library, parameters, predict, make(batch, 1))
+    return {"ten ops and backward": run}
 
 
 def large(library):
