@@ -1,4 +1,5 @@
-"""Kernels of one op with extents known only at run time: eager mode's transcendental functions and reductions.
+"""Kernels with extents known only at run time: eager mode's transcendental functions and reductions, one op each, and
+rules of several elementwise ops, by which optimizers write.
 
 They use the emitters of compiled kernels (op table, emit/reduce.py), so results agree bit for bit.
 """
@@ -37,6 +38,34 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=()):
     def body(j, mask):
         operands = [one(j, mask) for one in given]
         _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
+        return []
+
+    reduce_row(b, n, lanes, [], body)
+    b.finish()
+    return str(module)
+
+
+def rule_text(given, steps, written, target=WIDEST):
+    """`void @weft_kernel(ptr table, i64 n)`: elementwise ops on n contiguous elements, one after the other.
+
+    given: (type, what of `single` it is) of what the table holds the addresses of. steps: (op, attributes, types that
+    it computes with, numbers of its operands); values are numbered from what is given on. written: (number of a value,
+    which of the given it is written over): a vector of all that is given was read before."""
+    module = Module(target)
+    elements = [element_of(d) for d, _ in given] + [element_of(d) for _, _, types, _ in steps for d in types]
+    lanes = min(_lanes(e, target) for e in elements)
+    b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
+    table, n = b.arguments
+    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(given))]
+    readers = [_given(b, p, element_of(d), lanes, one, None) for p, (d, one) in zip(pointers, given)]
+
+    def body(j, mask):
+        values = [read(j, mask) for read in readers]
+        for op, attributes, types, take in steps:
+            operands = [b.convert(values[k], element_of(d)) for k, d in zip(take, types)]
+            values.append(op.lower(b, *operands, **attributes))
+        for number, k in written:
+            _store(b, values[number], pointers[k], j, mask)
         return []
 
     reduce_row(b, n, lanes, [], body)

@@ -45,7 +45,7 @@ def train(make, odd=lambda k, model, optimizer: None, n=20):
 @pytest.fixture
 def early(monkeypatch):
     monkeypatch.setattr(steady, "STEPS_BEFORE", 3)
-    monkeypatch.setattr(steady, "FEWEST_ELEMENTS", 0)
+    monkeypatch.setattr(steady, "_pays", lambda optimizer, is_native: True)
 
 
 def rate(k, model, optimizer):
@@ -76,7 +76,7 @@ def new_group(k, model, optimizer):
 def test_the_same_bits(make, odd, monkeypatch):
     eager = train(make, odd)
     monkeypatch.setattr(steady, "STEPS_BEFORE", 3)
-    monkeypatch.setattr(steady, "FEWEST_ELEMENTS", 0)
+    monkeypatch.setattr(steady, "_pays", lambda optimizer, is_native: True)
     assert train(make, odd) == eager
 
 
@@ -114,3 +114,12 @@ def test_optimizers_go_when_nobody_holds_them(early):
     del optimizer
     gc.collect()
     assert gone() is None
+
+
+def test_what_native_code_updates_is_compiled_for_several_threads_only(monkeypatch):
+    monkeypatch.setattr(steady, "FEWEST_ELEMENTS", 4)
+    monkeypatch.setattr(steady, "FEWEST_FOR_THREADS", 8)
+    few, many = (weft.optim.SGD([weft.ones(n)]) for n in (4, 8))
+    for threads, expected in ((1, (True, True, False, False)), (2, (True, True, False, True))):
+        monkeypatch.setattr(steady, "get_num_threads", lambda threads=threads: threads)
+        assert tuple(steady._pays(o, is_native=n) for n in (False, True) for o in (few, many)) == expected

@@ -88,6 +88,16 @@ def elementwise_address(op, dtypes, attributes, single):
     return library(key, text).address("weft_kernel")
 
 
+def rule_address(given, steps, written):
+    """The address of a kernel of several ops (eager_kernels.py: rule_text)."""
+    told = [
+        (op.name, sorted(attributes.items()), [d.name for d in types], take) for op, attributes, types, take in steps
+    ]
+    key = f"eager rule {[(d.name, single) for d, single in given]} {told} {written}"
+    text = lambda: eager_kernels.rule_text(given, steps, written, jit.kernel_target())  # noqa: E731
+    return library(key, text).address("weft_kernel")
+
+
 def run_elementwise(op, dtypes, attributes, arrays, out):
     """op on contiguous arrays of out's shape, into out."""
     table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))

@@ -24,7 +24,6 @@ from ..programs.evaluate import contiguous, runs
 from .eager_places import steps_at_places
 from .eager_words import (
     ELEMENTWISE,
-    INDEXED,
     LIMITS,
     MOST_GIVEN,
     MOST_LOOPS,
@@ -232,12 +231,9 @@ class Builder:
         return out
 
     def elementwise(self, op, attributes, types, operands, out):
-        if op.lower is None or op.checks or "eager_only" in op.extra:
-            raise NoSteps(f"{op.name} is computed by NumPy")
-        if op is cast and out.dtype.category < types[0].category:
-            raise NoSteps("a conversion that loses what NumPy has a way of its own to lose")
-        if not {*types, out.dtype} <= {*_TYPES} or any(x.is_number and d is bool_ for x, d in zip(operands, types)):
-            raise NoSteps(f"{op.name} on other types than float32, float64, int64 and bool")
+        require_kernel(op, types, out.dtype)
+        if any(x.is_number and d is bool_ for x, d in zip(operands, types)):
+            raise NoSteps(f"{op.name} of a number as a bool")
         operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
         single = tuple(
@@ -293,6 +289,16 @@ class Builder:
         numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, self._reserve(n_bytes), 0]
         loops = list(zip(batch, zip(x.strides, y.strides, out.strides)))
         self._append(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
+
+
+def require_kernel(op, types, dtype):
+    """NoSteps unless native code has a kernel of an elementwise op from these types to this one, with NumPy's bits."""
+    if op.lower is None or op.checks or "eager_only" in op.extra:
+        raise NoSteps(f"{op.name} is computed by NumPy")
+    if op is cast and dtype.category < types[0].category:
+        raise NoSteps("a conversion that loses what NumPy has a way of its own to lose")
+    if not {*types, dtype} <= {*_TYPES}:
+        raise NoSteps(f"{op.name} on other types than float32, float64, int64 and bool")
 
 
 def _operand(slot, meta):
@@ -420,21 +426,6 @@ def derivative_of(recording, layout):
             raise NoSteps("a result that is or shows what was saved")
         (new if value.slot else shown).append(r)
     return builder, new, shown
-
-
-def update_of(program, metas):
-    """(builder, steps, fixed addresses, what is written) of a rule whose results are written over what it is given."""
-    builder = Builder(metas, 0, MOST_GIVEN)
-    add_program(builder, program)
-    if any(step.kind in (LIMITS, INDEXED) for step in builder.steps):
-        raise NoSteps("a rule that may find an index beyond its limits when something is written already")
-    written = [k for k, number in enumerate(program.results) if number is not None]
-    # All new values are there before any is written.
-    new = [builder.values[program.results[k]] for k in written]
-    new = [value if value.slot in builder.fixed else builder.copied(value) for value in new]
-    for k, value in zip(written, new):
-        builder.write(value, builder.values[k])
-    return builder, builder.steps, list(builder.fixed.values()), written
 
 
 def add_program(builder, program):

@@ -200,12 +200,16 @@ NO_RESULT, COTANGENT, SHOWN = -1, -2, -3
 
 
 class Update(Struct):
-    """The steps of an optimizer's rule for one row. given: what its tensors must be; written: which of them change."""
+    """The steps of an optimizer's rule for one row. given: what its tensors must be; written: which of them change.
+    n_elements: how many, if some are written before others are read, else 0; item_bytes: how long an element of each
+    tensor is then, 0 if it is one for all."""
 
     given: Rows(Operand)
     written: Rows(I64)
     steps: Rows(Step)
     fixed: Rows(I64)
+    n_elements: I64
+    item_bytes: Rows(I64)
 
 
 class Words(Struct):

@@ -123,8 +123,8 @@ def take_over_derivative(recording, cotangent):
 
 
 def take_over_update(rule):
-    """Let native code update rows by the rule if it can."""
-    rule.update = _told("take_over_update", rule.program, rule.metas, busy=None)
+    """Let native code have the rule if it can take it."""
+    rule.native = _told("take_over_update", rule.program, rule.metas, busy=None)
 
 
 def _told(name, *args, busy):

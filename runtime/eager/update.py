@@ -27,8 +27,8 @@ def update(rule, rows, numbers=(), **flags):
     if frame is not None:
         frame.update(rule, rows, tuple(numbers), flags)
         return
-    for row in rows:
-        update_eagerly(rule, row, numbers, flags)
+    if not _updated_at_once(rule, rows, tuple(numbers), flags):
+        _learn_rows(rule, rows, tuple(numbers), flags)
 
 
 def update_again(rule, params, states, names, numbers, **flags):
@@ -92,8 +92,11 @@ def zero_gradients(tensors):
 
 
 def update_eagerly(rule, row, numbers, flags):
-    if state.frame is None and _update_as_planned(rule, row, numbers, flags):
-        return
+    """One row. Returns what native code knows of the rule for such a row, if it knows it."""
+    planned = state.frame is None and _update_as_planned(rule, row, numbers, flags)
+    if planned:
+        return planned.native
+    _in_python[0] += 1
     new = rule(*row, *numbers, **flags)
     for target, value in zip(row, new):
         if value is not None:
@@ -104,22 +107,64 @@ def update_eagerly(rule, row, numbers, flags):
             target.tell_readers()
             target.array[...] = convert(value.array, target.dtype)
             target.bump_version()
+    return None
+
+
+# --- all rows at once -------------------------------------------------------------------------------------------------
+def _updated_at_once(rule, rows, numbers, flags):
+    """Whether native code knew all rows, and has updated them."""
+    found = _at_once.get(_key_of_rows(rule, rows, numbers, flags)) if _native else None
+    return found is not None and _native[0](found[0], rows, numbers)
+
+
+def _learn_rows(rule, rows, numbers, flags):
+    """Row after row. If native code knows all of them, it does them at once the next time."""
+    native = [update_eagerly(rule, row, numbers, flags) for row in rows]
+    key = _key_of_rows(rule, rows, numbers, flags)
+    if key is not None and None not in native:
+        if len(_at_once) >= _MOST_PROGRAMS:
+            _at_once.clear()
+        # What is known of the rows holds the memory that its words point to.
+        _at_once[key] = tuple([one.words for one in native]), native
+
+
+def _key_of_rows(rule, rows, numbers, flags):
+    """Equal for steps of one optimizer, mostly; native code looks at every row."""
+    if rows.__class__ is not list:
+        return None
+    key = [rule, state.default_dtype, len(numbers), len(rows), rows[0][0].shape]
+    return tuple(key) if add_attributes(key, flags) else None
+
+
+def forget():
+    """What was found out about rules is found out anew."""
+    _programs.clear()
+    _at_once.clear()
+
+
+def set_native(function):
+    """function(words of rows, rows, numbers) updates them, and says whether it did."""
+    _native[:] = [function]
+
+
+def rows_in_python():
+    """How many rows were computed by Python so far."""
+    return _in_python[0]
 
 
 # --- rules on arrays --------------------------------------------------------------------------------------------------
 def _update_as_planned(rule, row, numbers, flags):
-    """The same with a program of the rule, if it has one whose results fit their targets."""
+    """The same with a program of the rule, if it has one whose results fit their targets: the program."""
     arrays, key = [x.array for x in row], [rule, state.default_dtype, len(numbers)]
     for array in arrays:
         key += (array.dtype, array.shape)
     if {*map(type, numbers)} - _FLOAT or not add_attributes(key, flags):
-        return False
+        return None
     program = _find(tuple(key), rule, arrays, numbers, flags)
-    if program is None:
-        return False
-    if program.updated_natively(row, numbers):
-        return True
-    program = program.program
+    if program is None or program.updated_natively(row, numbers):
+        return program
+    _in_python[0] += 1
+    known, program = program, program.program
     values = program.run([*arrays, *numbers])
     written = [k for k, result in enumerate(program.results) if result is not None]
     for k in written:
@@ -129,7 +174,7 @@ def _update_as_planned(rule, row, numbers, flags):
         row[k].tell_readers()
         arrays[k][...] = convert(values[program.results[k]], dtype_of(arrays[k]))
         row[k].bump_version()
-    return True
+    return known
 
 
 def _find(key, rule, arrays, numbers, flags):
@@ -156,12 +201,12 @@ def _make(rule, arrays, numbers, flags):
 
 
 class _Rule:
-    """The program of a rule, and after some rows what does it natively."""
+    """The program of a rule, and after some rows what native code knows of it (eager_native.py)."""
 
-    __slots__ = ("program", "metas", "left", "update")
+    __slots__ = ("program", "metas", "left", "native")
 
     def __init__(self, program, metas):
-        self.program, self.metas, self.update = program, metas, None
+        self.program, self.metas, self.native = program, metas, None
         self.left = plan.CALLS_BEFORE_NATIVE
 
     def updated_natively(self, row, numbers):
@@ -169,9 +214,12 @@ class _Rule:
             self.left -= 1
             if not self.left:
                 plan.take_over_update(self)
-        return self.update is not None and self.update(row, numbers)
+        return self.native is not None and _native[0]((self.native.words,), [row], numbers)
 
 
 _FLOAT, _MOST_PROGRAMS = {float}, 1024
 _ASKED, _NONE = "asked for once", "none can be made"
 _programs = {}
+_at_once = {}  # what tells steps of optimizers apart -> (words of all their rows, what holds them)
+_native = []  # the function that updates rows, once there is one
+_in_python = [0]

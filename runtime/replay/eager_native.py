@@ -18,8 +18,9 @@ from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
-from ..eager import eager_backward, eager_call, eager_updates, engine, node
-from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps, derivative_of, steps_of, update_of, view_of
+from ..eager import eager_backward, eager_call, eager_updates, engine, node, update
+from ..eager.eager_rules import update_of
+from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps, derivative_of, steps_of, view_of
 from ..eager.eager_words import (
     COTANGENT,
     HASH_MASK,
@@ -352,27 +353,25 @@ def _made(builder, value):
 
 
 def take_over_update(program, metas):
-    """A function (row, numbers) that updates a row of tensors by a rule, and says whether it did; None if native code
-    cannot."""
+    """What native code knows of the rule for such a row; None if it cannot do it."""
     if install() is None:
         return None
     try:
-        builder, steps, fixed, written = update_of(program, metas)
+        builder, fields = update_of(program, metas)
     except NoSteps:
         return None
-    given = [_operand(m, None) for m in metas if not m.weak]
-    packed = Packed(Update(given=given, written=written, steps=steps, fixed=fixed))
+    packed = Packed(Update(given=[_operand(m, None) for m in metas if not m.weak], **fields))
+    update.set_native(_update)
     # Both hold the memory.
     return _Update(packed, builder)
 
 
 class _Update:
+    """`words` are what native code reads."""
+
     def __init__(self, packed, builder):
         self.packed, self.builder = packed, builder
         self.words = packed.words
-
-    def __call__(self, row, numbers):
-        return _update(self.words, row, numbers)
 
 
 def take_over(plan, requires, arrays):
