@@ -341,3 +341,12 @@ def test_views_are_known_to_what_they_show():
     for _ in range(TIMES):
         with pytest.raises(RuntimeError, match="read-only"):
             y.reshape(1, 3).add_(1.0)
+
+
+def test_results_need_no_room_among_the_values_in_between():
+    """They were given an address there, so that an array of 64 K floats was left to NumPy and fresh memory."""
+    plan.forget()
+    x, y = numbers(300, 300), numbers(300, 300, seed=1)
+    expected = (np.maximum(x.numpy(), 0) * y.numpy()).tobytes()
+    assert native_calls(lambda: x.relu() * y) == (2 if IS_NATIVE else 0)
+    assert (x.relu() * y).numpy().tobytes() == expected

@@ -24,7 +24,7 @@ def update_of(program, metas):
     else:
         _append_steps(builder, program)
         extent = {}
-    return builder, {"written": written, "steps": builder.steps, "fixed": list(builder.fixed.values()), **extent}
+    return builder, {"written": written, "steps": builder.steps, "fixed": builder.place_all(), **extent}
 
 
 def _results(program):

@@ -36,6 +36,7 @@ from .eager_words import (
 )
 
 SCRATCH_BYTES = 1 << 18
+MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs (fused.py)
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
@@ -78,6 +79,7 @@ class Builder:
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
+        self.unplaced = {}  # slot of what a step makes -> bytes, until it is known which are results
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def _fixed_slot(self, address):
@@ -111,9 +113,22 @@ class Builder:
         return kernels.address_of(scratch) + start
 
     def new_value(self, shape, dtype):
-        slot = self._fixed_slot(self._reserve(prod(shape) * dtype.size_bytes))
+        slot = self._fixed_slot(None)
         self.sizes[slot] = prod(shape)
+        self.unplaced[slot] = prod(shape) * dtype.size_bytes
         return Value(dtype, tuple(shape), _row_major(shape), slot)
+
+    def place(self, slot):
+        """The address of what a step makes and no result is."""
+        if slot in self.unplaced:
+            self.fixed[slot] = self._reserve(self.unplaced.pop(slot))
+        return self.fixed[slot]
+
+    def place_all(self, but=()):
+        """The fixed addresses, all of which are known now but those of results."""
+        for slot in [slot for slot in self.unplaced if slot not in but]:
+            self.place(slot)
+        return [address or 0 for address in self.fixed.values()]
 
     def finish(self, numbers):
         """(steps, fixed addresses) of a program with these results, whose slots become those of new arrays."""
@@ -124,11 +139,14 @@ class Builder:
                 value = self.copied(value)
             self.values[number] = value
             moved[value.slot] = self.n_given + k
+        if any(self.sizes[slot] >= MOST_ELEMENTS for slot in moved):
+            raise NoSteps("a large result")
+        fixed = self.place_all(but=moved)
         for step in self.steps:
             step.places = [
                 Place(slot=moved.get(p.slot, p.slot), offset=p.offset, strides=p.strides) for p in step.places
             ]
-        return self.steps, list(self.fixed.values())
+        return self.steps, fixed
 
     def _is_new(self, value):
         """Whether the value is all of what a step has made, and not the first part of it."""
@@ -218,7 +236,7 @@ class Builder:
         found = [self.new_value((), x.dtype) for _ in range(2)]
         for op, out in zip((amin, amax), found):
             self._reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
-        lowest, highest = [self.fixed[out.slot] for out in found]
+        lowest, highest = [self.place(out.slot) for out in found]
         self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
         return x
 
