@@ -19,7 +19,7 @@ from .emit.gemm import scratch_bytes
 from .extent import estimated
 from .loopnest import SIZES, Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
-from .regions import CALLER, Part, Touch, kernel_parts, part, product_parts
+from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
 
 _DTYPES = {memory_element(d): d for d in (bool_, int32, int64, float32, float64)}
@@ -270,3 +270,33 @@ class RoutineCall(_Call):
         sizes = self.kernel.sizes(self.shape, self.value.attributes)
         symbol = f"{self.kernel.stem}_{self.element}"
         return program.call_routine(symbol, arrays, self.n_rows, sizes, scratch[0], self.cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridCall(_Call):
+    """Products over grids on operands in row-major order: a, then b."""
+
+    value: object
+    operands: tuple
+    products: object
+    cut: Cut | None = None
+
+    @property
+    def scratch(self):
+        return [self.products.scratch_bytes]
+
+    def cost_ns(self, target):
+        return self.products.flops / target.flops_per_ns[element_of(self.value.dtype)]
+
+    def cuts(self, target, memory, owners):
+        return [Cut("rows", 1, self.products.units(self.value.dtype.size_bytes))]
+
+    def touches(self, graph, memory, cut):
+        owner = CALLER if cut is None else ALL
+        return [touch(v, memory, v is self.value, owner) for v in (*self.operands, self.value)]
+
+    def emit(self, program, memory, scratch):
+        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        words = tuple(self.products.words(self.value.dtype.size_bytes))
+        units = self.products.units(self.value.dtype.size_bytes)
+        return program.call_grid_product(element_of(self.value.dtype), places, words, units, scratch[0], self.cut)

@@ -28,7 +28,7 @@ from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import repeats
-from .routine import LibraryStep, RoutineStep
+from .routine import GridStep, LibraryStep, RoutineStep
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
@@ -126,7 +126,7 @@ class Program:
     def __init__(self, module, n_inputs, team=None):
         """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
         self.module, self.n_inputs, self.team = module, n_inputs, team
-        self.kernels, self.names, self.symbols = {}, {}, {}
+        self.kernels, self.names, self.symbols, self.tables = {}, {}, {}, {}
         self.steps = []
         self.slots = {}
         self.n_waits = 0
@@ -178,6 +178,14 @@ class Program:
         operands = [self.address(place) for place, _ in arrays] + [self.address(scratch, scratch=0 if cut else None)]
         row_bytes = tuple(n for _, n in arrays)
         self.steps.append(RoutineStep(self.symbol(symbol), row_bytes, n_rows, tuple(sizes), cut, tuple(operands)))
+        return f"weft_{symbol}"
+
+    def call_grid_product(self, element, places, words, units, scratch, cut=None):
+        """Products over grids, of which `words` tell, on the places of a, b and the result."""
+        operands = [self.address(place) for place in places] + [self.address(scratch, scratch=0 if cut else None)]
+        table = self.tables.setdefault(words, f"grids{len(self.tables)}")
+        symbol = f"grid_{element}"
+        self.steps.append(GridStep(self.symbol(symbol), table, words, units, cut, tuple(operands)))
         return f"weft_{symbol}"
 
     def symbol(self, name):

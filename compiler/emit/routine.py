@@ -45,3 +45,33 @@ class RoutineStep(LibraryStep):
             part.alone(lambda: call(b.i64(0), b.i64(self.n_rows)))
         else:
             part.some(self.units, lambda first, stop: call(first, b.sub(stop, first)))
+
+
+@dataclass(frozen=True, slots=True)
+class GridStep(LibraryStep):
+    """Products over grids (grid_product.py): `grids` are the words that tell of them, which the module has under the
+    name `table`; `n_units`: of all of them. `operands`: a, b, the result, scratch memory."""
+
+    function: int
+    table: str
+    grids: tuple
+    n_units: int
+    cut: object
+    operands: tuple
+
+    @property
+    def token(self):
+        return self.function, self.table, self.cut, self.operands[-1].scratch
+
+    def emit(self, part, pointers):
+        *arrays, scratch = pointers
+        b, function = part.b, part.word(self.function)
+        table = b.module.constant_table(self.table, "i64", self.grids)
+
+        def call(first, count):
+            b.call("void", function, [*arrays, table, first, count, scratch])
+
+        if self.cut is None:
+            part.alone(lambda: call(b.i64(0), b.i64(self.n_units)))
+        else:
+            part.some(self.units, lambda first, stop: call(first, b.sub(stop, first)))

@@ -1,4 +1,4 @@
-"""Ops that call a routine with text of its own: matrix products, and what computes rows from rows."""
+"""Ops that call a routine with text of its own: products, and what computes rows from rows."""
 
 from math import prod
 
@@ -23,6 +23,26 @@ class Product(Kernel):
 
     def flops(self, value):
         return 2 * prod(value.shape) * value.operands[0].shape[-1]
+
+
+class GridProduct(Kernel):
+    """Products over grids (compiler/grids.py). products_of(operands, shape of the result, attributes, bytes of an
+    element) gives the Products; `order`: which operands are their a and b. Eager mode calls the same routine."""
+
+    family = "library"
+    needs_row_major = True
+
+    def __init__(self, products_of, order):
+        self.products_of, self.order = products_of, order
+
+    def convert(self, graph, value, operands):
+        return same_types(graph, value, operands)
+
+    def lower(self, group, lowering):
+        return lowering.grid_product(group.values[0], self)
+
+    def flops(self, value):
+        return self.products_of(value.operands, value.shape, value.attributes, value.dtype.size_bytes).flops
 
 
 class Routine(Kernel):

@@ -7,9 +7,11 @@
 with x padded by zeros, `padding` (before, after) per dimension, and channels in `groups` that do not see each other.
 All three are linear in both operands, so their derivatives are these three again, of any order.
 
-They are matrix products over windows (windows.py): rows are output channels, columns positions, and the sum runs over
-channels and taps in that order. Where every group has one input channel and one output channel (depthwise), there is
-nothing to multiply matrices for: the taps are summed one after the other, elementwise, and fuse with their neighbours.
+They are matrix products over windows: rows are output channels, columns positions, and the sum runs over channels and
+taps in that order. Of small images the windows are copied (windows.py), or their cotangents added up; elsewhere they
+are read where they lie, without what lies in the padding (direct_convolution.py). Shapes alone decide which. Where
+every group has one input channel and one output channel (depthwise), there is nothing to multiply matrices for: the
+taps are summed one after the other, elementwise, and fuse with their neighbours.
 """
 
 from itertools import product
@@ -19,6 +21,15 @@ from ..dtypes import float64
 from . import samples
 from .arithmetic import add, mul
 from .contraction import bmm, integers_only_eager
+from .direct_convolution import (
+    can,
+    cycles,
+    direct_convolution,
+    direct_convolution_input,
+    direct_convolution_weight,
+    pays,
+    scattered_cycles,
+)
 from .kinds import composite, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -146,6 +157,11 @@ def _convolution(x, weight, *bias, stride, padding, dilation, groups):
     kernel = weight.shape[2:]
     if groups > 1 and _is_depthwise(x.shape[1], weight.shape, groups):
         return _plus_bias(_depthwise(x, weight, stride, padding, dilation), bias)
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    n_positions = x.shape[0] * prod(_convolution_infer([x, weight], how, None).shape[2:])
+    direct = _direct(direct_convolution, x, weight, how, weight.shape, n_positions)
+    if direct is not None:
+        return _plus_bias(direct, bias)
     columns = _columns(x, kernel, stride, padding, dilation, groups)
     n, positions, depth = x.shape[0], columns.shape[3 + len(kernel) :], weight.shape[1] * prod(kernel)
     rows = reshape(weight, shape=(groups, weight.shape[0] // groups, depth))
@@ -157,6 +173,43 @@ def _convolution(x, weight, *bias, stride, padding, dilation, groups):
     else:
         out = _matrix_product(rows, reshape(columns, shape=(n, groups, depth, prod(positions))))
     return _plus_bias(reshape(out, shape=(n, weight.shape[0], *positions)), bias)
+
+
+def _direct(op, x, other, how, weight, n_positions):
+    """The result of a convolution or its weight's adjoint as products over grids, of an input that is padded where that
+    takes less time; None where they do not pay. `weight`: the shape of the weight."""
+    if n_positions <= _FEW_ROWS or not can((x, other), weight, how["groups"]):
+        return None
+    padding, size = how["padding"], x.dtype.size_bytes
+    ways = [(_cycles(op, (x, other), how), False)]
+    if any(a or b for a, b in padding):
+        image = Meta((*x.shape[:2], *_padded_sizes(x.shape[2:], padding)), x.dtype)
+        whole = {**how, "padding": ((0, 0),) * len(padding)}
+        ways.append((_cycles(op, (image, other), whole) + 2 * prod(image.shape), True))
+    time, is_padded = min(ways)
+    if not pays(time, weight, n_positions, size):
+        return None
+    return op(padded(x, padding), other, **whole) if is_padded else op(x, other, **how)
+
+
+def _direct_input(g, weight, how):
+    """The same of the input's adjoint."""
+    n_positions, size = g.shape[0] * prod(g.shape[2:]), g.dtype.size_bytes
+    out = (g.shape[0], weight.shape[1] * how["groups"], *how["size"])
+    if n_positions <= _FEW_ROWS or not can((g, weight), out, how["groups"]):
+        return None
+    op = direct_convolution_input
+    time = _cycles(op, (g, weight), how) + scattered_cycles(_products(op, (g, weight), how), weight.shape, size)
+    return op(g, weight, **how) if pays(time, weight.shape, n_positions, size) else None
+
+
+def _products(op, operands, how):
+    meta = op.infer(operands, how, None)
+    return op.kernel.products_of(operands, meta.shape, how, meta.dtype.size_bytes)
+
+
+def _cycles(op, operands, how):
+    return cycles(_products(op, operands, how), operands[0].dtype.size_bytes)
 
 
 def _depthwise(x, weight, stride, padding, dilation):
@@ -183,6 +236,9 @@ def _tap(index, stride, dilation, positions):
 def _convolution_input(g, weight, *bias, size, stride, padding, dilation, groups):
     """weight^T g are the windows' cotangents, which are added where the windows came from."""
     n, kernel, positions = g.shape[0], weight.shape[2:], g.shape[2:]
+    how = {"size": size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    if (direct := _direct_input(g, weight, how)) is not None:
+        return _plus_bias(direct, bias)
     channels, rank = weight.shape[1], len(weight.shape) - 2
     rows = reshape(weight, shape=(groups, weight.shape[0] // groups, channels * prod(kernel)))
     g = reshape(g, shape=(n, groups, weight.shape[0] // groups, prod(positions)))
@@ -214,6 +270,12 @@ def _added_up(columns, size, stride, padding, dilation, bias):
 
 def _convolution_weight(x, g, kernel, stride, padding, dilation, groups):
     """The product runs over all samples and positions."""
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    how = {"kernel": kernel, **how}
+    shape, n_positions = (g.shape[1], x.shape[1] // groups, *kernel), g.shape[0] * prod(g.shape[2:])
+    direct = _direct(direct_convolution_weight, x, g, how, shape, n_positions)
+    if direct is not None:
+        return direct
     columns, rank = _columns(x, kernel, stride, padding, dilation, groups), len(kernel)
     n, positions = x.shape[0], g.shape[2:]
     if groups > 1 and _is_depthwise(x.shape[1], (g.shape[1], 1, *kernel), groups):

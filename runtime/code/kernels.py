@@ -14,6 +14,7 @@ from ...compiler.dtypes import element_of, from_numpy
 from ...compiler.emit.builder import Module
 from ...compiler.emit.gemm import emit_gemm, scratch_bytes
 from ...compiler.emit.gemv import emit_gemv
+from ...compiler.emit.grid_product import emit_grid_product
 from ...compiler.emit.interrupt import AGAIN, SEEN
 from ...compiler.kernels.library import ROUTINES
 from . import jit
@@ -144,7 +145,13 @@ def gemv_address(element):
     return loaded.address(f"weft_gemv_{element}")
 
 
-_ROUTINES = {"gemm": gemm_address, "gemv": gemv_address}
+def grid_address(element):
+    """The address of weft_grid_f32 or weft_grid_f64: products over grids."""
+    text = lambda: _product_text(lambda module, element, _: emit_grid_product(module, element), element)  # noqa: E731
+    return library(f"grid {element}", text).address(f"weft_grid_{element}")
+
+
+_ROUTINES = {"gemm": gemm_address, "gemv": gemv_address, "grid": grid_address}
 # Of the interpreter's, which must be held: whether there was an interrupt, and another one.
 OF_CPYTHON = {SEEN: "PyOS_InterruptOccurred", AGAIN: "PyErr_SetInterrupt"}
 
@@ -180,6 +187,23 @@ def run_routine(op, arrays, attributes, out):
     scratch = np.empty(kernel.scratch_bytes(element, shape, attributes), np.uint8)
     addresses = map(address_of, (*arrays, out))
     function(*addresses, prod(shape[:-1]), *sizes, address_of(scratch))
+    return out
+
+
+_GRID_TYPES = (*(_POINTER,) * 4, _SIZE, _SIZE, _POINTER)
+
+
+def run_grid_product(op, arrays, attributes, out):
+    """out = op of row-major arrays of its type."""
+    element, kernel = element_of(from_numpy(out.dtype)), op.kernel
+    function = _functions.get(("grid", element))
+    if function is None:
+        function = _functions["grid", element] = ctypes.PYFUNCTYPE(None, *_GRID_TYPES)(grid_address(element))
+    products = kernel.products_of(arrays, out.shape, attributes, out.itemsize)
+    words = np.array(products.words(out.itemsize), np.int64)
+    scratch = np.empty(products.scratch_bytes, np.uint8)
+    a, b = (address_of(arrays[k]) for k in kernel.order)
+    function(a, b, address_of(out), address_of(words), 0, products.units(out.itemsize), address_of(scratch))
     return out
 
 

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ...compiler.dtypes import DType, from_numpy
+from ...compiler.kernels.library import GridProduct
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.kinds import refuse_complex
 from ...compiler.ops.table import Meta
@@ -140,7 +141,8 @@ def _routine(op, operands, attributes, operand_types, meta):
     out = np.empty(meta.shape, meta.dtype.numpy)
     if out.size:
         arrays = [np.ascontiguousarray(as_type(x, d)) for x, d in zip(operands, operand_types)]
-        kernels.run_routine(op, arrays, attributes, out)
+        run = kernels.run_grid_product if op.kernel.__class__ is GridProduct else kernels.run_routine
+        run(op, arrays, attributes, out)
     return out
 
 

@@ -1,0 +1,290 @@
+"""Products over grids (compiler/grids.py): convolutions whose windows are read while a panel is packed.
+
+For every unit, a panel of columns by a chunk of rows:
+
+    for p0 in range(0, depth, 1024):       a stretch of the sum
+        pack                               the columns' elements, from where they lie, run by run of adjacent ones
+        for height in 8, 4, 2:             tiles of rows by two vectors of columns: accumulators in registers
+            for p in p0 ...                the micro-kernel: `height` broadcasts from where the rows lie
+    write                                  the results to where they belong, run by run
+
+Offsets of rows, columns and terms are written to tables first, so the inner loops know nothing of dimensions. Those of
+rows and terms are kept from unit to unit of a group.
+"""
+
+from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, PANEL_BYTES, SIZES
+from .builder import I1, I32, I64, PTR, Builder, Reg, Type
+
+_GRID_PARAMETERS = [("grid", PTR), ("first", PTR), ("second", PTR)]
+# Positions of what the head tells of the scratch memory.
+_PANEL, _RESULTS, _ROWS_A, _ROWS_OUT, _TERMS_A, _TERMS_B, _COLUMNS_B, _COLUMNS_OUT, _READS, _WRITES = range(2, HEAD)
+
+
+def emit_grid_product(module, element):
+    """Define `void @weft_grid_<element>(a, b, out, words, first, count, scratch)`: units first .. first + count - 1."""
+    stem = f"weft_grid_{element}"
+    tools = {
+        "expand": _emit_expand(module, f"{stem}_expand"),
+        "columns": _emit_columns(module, f"{stem}_columns"),
+        "runs": _emit_runs(module, f"{stem}_runs"),
+        "pack": _emit_move(module, f"{stem}_pack", element, packs=True),
+        "write": _emit_move(module, f"{stem}_write", element, packs=False),
+    }
+    strips = {h: _emit_strip(module, stem, element, h) for h in module.target.tile_heights}
+    parameters = [("a", PTR), ("b", PTR), ("out", PTR), ("words", PTR), ("first", I64), ("n", I64), ("scratch", PTR)]
+    b = Builder(module, stem, parameters)
+    words, first, n, scratch = b.arguments[3:]
+    areas = [b.offset(scratch, _word(b, words, k), 1) if k >= 2 else None for k in range(HEAD)]
+    with b.loop(first, b.add(first, n), 1, [b.i64(-1)]) as (unit, state):
+        group, own = _find(b, words, unit)
+        record = b.offset(words, b.add(b.mul(group, b.i64(GROUP)), b.i64(HEAD)), 8)
+        with b.when(b.cmp("ne", group, state.values[0])):
+            _expand_group(b, tools["expand"], record, areas)
+        _emit_unit(b, element, tools, strips, record, own, areas)
+        state.next([group])
+    b.finish()
+
+
+def _word(b, words, k):
+    return b.load(b.offset(words, k, 8), I64)
+
+
+def _index(b, table, k):
+    """An entry of a table, as an i64."""
+    return b.convert(b.load(b.offset(table, k, 4), I32), "i64")
+
+
+def _find(b, words, unit):
+    """(the group of a unit, its number there)."""
+    n_groups = _word(b, words, 0)
+    with b.loop(0, n_groups, 1, [b.i64(0), b.i64(0), unit]) as (k, state):
+        start, group, own = state.values
+        end = b.add(start, _word(b, b.offset(words, b.add(b.mul(k, b.i64(GROUP)), b.i64(HEAD)), 8), 4))
+        is_past = b.cmp("le", start, unit)
+        state.next([end, b.select(is_past, k, group), b.select(is_past, b.sub(unit, start), own)])
+    _, group, own = state.results
+    together = b.cmp("ne", _word(b, words, 1), b.i64(0))
+    return b.select(together, b.rem(unit, n_groups), group), b.select(together, b.div(unit, n_groups), own)
+
+
+def _grid_of(b, record, which):
+    return b.offset(record, SIZES + which * GRID, 8)
+
+
+def _expand_group(b, expand, record, areas):
+    """The tables of rows and terms; the last row stands twice, because the lowest tile has two."""
+    b.call("void", expand, [_grid_of(b, record, 0), areas[_ROWS_A], areas[_ROWS_OUT]])
+    b.call("void", expand, [_grid_of(b, record, 2), areas[_TERMS_A], areas[_TERMS_B]])
+    n = _word(b, record, 0)
+    for k in (_ROWS_A, _ROWS_OUT):
+        last = b.load(b.offset(areas[k], b.sub(n, b.i64(1)), 4), I32)
+        b.store(last, b.offset(areas[k], n, 4))
+
+
+def _emit_unit(b, element, tools, strips, record, own, areas):
+    a, source, out = b.arguments[:3]
+    size, width = Type(element).element_bytes, PANEL_BYTES // Type(element).element_bytes
+    n_rows, n_columns, n_depth, chunk = (_word(b, record, k) for k in range(4))
+    n_chunks = b.div(b.add(n_rows, b.sub(chunk, b.i64(1))), chunk)
+    j, i = b.mul(b.div(own, n_chunks), b.i64(width)), b.mul(b.rem(own, n_chunks), chunk)
+    columns = b.intrinsic("smin", b.sub(n_columns, j), b.i64(width))
+    rows = b.intrinsic("smin", b.sub(n_rows, i), chunk)
+    rows_a, rows_out = b.offset(areas[_ROWS_A], i, 4), b.offset(areas[_ROWS_OUT], i, 4)
+    tables = [areas[_COLUMNS_B], areas[_COLUMNS_OUT]]
+    b.call("void", tools["columns"], [_grid_of(b, record, 1), j, columns, *tables])
+    n_reads = b.call(I64, tools["runs"], [tables[0], columns, areas[_READS]])
+    n_writes = b.call(I64, tools["runs"], [tables[1], columns, areas[_WRITES]])
+    panel, results = areas[_PANEL], areas[_RESULTS]
+    # At least once, so that a sum of nothing stores zeros.
+    with b.loop(0, b.intrinsic("smax", n_depth, b.i64(1)), BLOCK_DEPTH) as p:
+        depth, goes_on = b.intrinsic("smin", b.sub(n_depth, p), b.i64(BLOCK_DEPTH)), b.cmp("lt", b.i64(0), p)
+        with b.when(b.cmp("lt", columns, b.i64(width))):
+            _blank(b, element, panel, depth)
+        terms_a, terms_b = b.offset(areas[_TERMS_A], p, 4), b.offset(areas[_TERMS_B], p, 4)
+        b.call("void", tools["pack"], [source, panel, areas[_READS], n_reads, tables[0], terms_b, depth])
+        _call_strips(b, strips, [a, rows_a, terms_a, panel, results, rows, columns, depth, goes_on])
+    b.call("void", tools["write"], [results, out, areas[_WRITES], n_writes, tables[1], rows_out, rows])
+    assert size * width == PANEL_BYTES
+
+
+def _blank(b, element, panel, rows):
+    """Zeros in a panel that is not filled: what the memory held before might be subnormal, which is slow."""
+    t = Type(element, 32 // Type(element).element_bytes)
+    with b.loop(0, b.mul(rows, b.i64(PANEL_BYTES // 32)), 1) as k:
+        b.store(b.const(0, t), b.offset(panel, k, 32))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+def _emit_expand(module, name):
+    """A function that writes both offsets of all numbers of a grid to tables of i32."""
+    b = Builder(module, name, _GRID_PARAMETERS, linkage="internal")
+    grid, first, second = b.arguments
+    dimensions = [[_word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
+
+    def walk(d, x, y, at):
+        """Writes what belongs to dimension d and those inside it; where the next entry is."""
+        extent, by_x, by_y = dimensions[d]
+        with b.loop(0, extent, 1, [x, y, at]) as (_, state):
+            x, y, at = state.values
+            if d + 1 < DIMENSIONS:
+                following = walk(d + 1, x, y, at)
+            else:
+                for table, value in ((first, x), (second, y)):
+                    b.store(b.convert(value, "i32"), b.offset(table, at, 4))
+                following = b.add(at, b.i64(1))
+            state.next([b.add(x, by_x), b.add(y, by_y), following])
+        return state.results[2]
+
+    walk(0, _word(b, grid, 0), _word(b, grid, 1), b.i64(0))
+    b.finish()
+    return name
+
+
+def _emit_columns(module, name):
+    """A function that writes both offsets of `count` numbers of a grid from `start` on."""
+    parameters = [("grid", PTR), ("start", I64), ("n", I64), ("x", PTR), ("y", PTR)]
+    b = Builder(module, name, parameters, linkage="internal")
+    grid, start, n, first, second = b.arguments
+    dimensions = [[_word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
+    begin, rest = [], start
+    for extent, _, _ in reversed(dimensions[1:]):
+        begin.append(b.rem(rest, extent))
+        rest = b.div(rest, extent)
+    with b.loop(0, n, 1, [rest, *reversed(begin)]) as (k, state):
+        for which, table in ((0, first), (1, second)):
+            value = _word(b, grid, which)
+            for index, strides in zip(state.values, dimensions):
+                value = b.add(value, b.mul(index, strides[1 + which]))
+            b.store(b.convert(value, "i32"), b.offset(table, k, 4))
+        state.next(_following(b, state.values, [extent for extent, _, _ in dimensions]))
+    b.finish()
+    return name
+
+
+def _following(b, indices, extents):
+    """The next indices in row-major order."""
+    result, carry = [], b.i64(1)
+    for index, extent in reversed(list(zip(indices[1:], extents[1:]))):
+        index = b.add(index, carry)
+        wraps = b.cmp("eq", index, extent)
+        result.append(b.select(wraps, b.i64(0), index))
+        carry = b.convert(wraps, "i64")
+    return [b.add(indices[0], carry), *reversed(result)]
+
+
+def _emit_runs(module, name):
+    """A function that finds runs of adjacent offsets, of a vector each at most; where each begins and its length."""
+    b = Builder(module, name, [("table", PTR), ("n", I64), ("runs", PTR)], result=I64, linkage="internal")
+    table, n, runs = b.arguments
+    longest = module.target.vector_bytes // (8 if name.endswith("f64_runs") else 4)
+    with b.loop(0, n, 1, [b.i64(0), b.i64(0), b.i64(-9)]) as (k, state):
+        count, start, before = state.values
+        here = _index(b, table, k)
+        is_new = b.or_(b.cmp("ne", here, b.add(before, b.i64(1))), b.cmp("eq", b.sub(k, start), b.i64(longest)))
+        is_new = b.or_(is_new, b.cmp("eq", k, b.i64(0)))
+        count, start = b.add(count, b.convert(is_new, "i64")), b.select(is_new, k, start)
+        run = b.offset(runs, b.sub(count, b.i64(1)), 8)
+        b.store(b.convert(start, "i32"), run)
+        b.store(b.convert(b.sub(b.add(k, b.i64(1)), start), "i32"), b.offset(run, 1, 4))
+        state.next([count, start, here])
+    b.finish(state.results[0])
+    return name
+
+
+# --- from memory to a panel and back ----------------------------------------------------------------------------------
+def _emit_move(module, name, element, packs):
+    """A function that copies runs of columns: from memory to the rows of a panel, or from there to memory."""
+    parameters = [("source", PTR), ("target", PTR), ("runs", PTR), ("n_runs", I64)]
+    parameters += [("columns", PTR), ("offsets", PTR), ("n", I64)]
+    b = Builder(module, name, parameters, linkage="internal")
+    source, target, runs, n_runs, columns, offsets, n = b.arguments
+    t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
+    size = t.element_bytes
+    with b.loop(0, n_runs, 1) as run:
+        start, length = (_index(b, b.offset(runs, run, 8), k) for k in range(2))
+        far, near = b.mul(_index(b, columns, start), b.i64(size)), b.mul(start, b.i64(size))
+        memory = b.offset(source if packs else target, far, 1)
+        panel = b.offset(target if packs else source, near, 1)
+        is_single = b.cmp("eq", length, b.i64(1))
+        for is_wanted, type, mask in (
+            (is_single, Type(element), None),
+            (b.not_(is_single), t, b.lane_mask(0, length, t.lanes)),
+        ):
+            with b.when(is_wanted), b.loop(0, n, 1) as k:
+                there = b.offset(memory, _index(b, offsets, k), size)
+                row = b.offset(panel, k, PANEL_BYTES)
+                here, where = (there, row) if packs else (row, there)
+                b.store(b.load(here, type, mask), where, mask)
+    b.finish()
+    return name
+
+
+# --- tiles ------------------------------------------------------------------------------------------------------------
+_STRIP = [
+    ("a", PTR), ("rows", PTR), ("terms", PTR), ("panel", PTR), ("results", PTR), ("tiles", I64), ("depth", I64),
+    ("goes_on", I1),
+]  # fmt: skip
+
+
+def _call_strips(b, strips, operands):
+    """All rows of a panel, in strips of the tallest tile that still fits, two vectors of columns at a time."""
+    a, table, terms, panel, results, rows, columns, depth, goes_on = operands
+    lanes = b.module.target.vector_bytes
+    element_bytes = PANEL_BYTES // 32 if "f32" in b.name else PANEL_BYTES // 16
+    with b.loop(0, b.mul(columns, b.i64(element_bytes)), 2 * lanes) as at:
+        here, there = b.offset(panel, at, 1), b.offset(results, at, 1)
+        rest, now = rows, table
+        both = b.cmp("lt", b.add(at, b.i64(lanes)), b.mul(columns, b.i64(element_bytes)))
+        for height, (wide, narrow) in strips.items():
+            tiles = b.div(rest, b.i64(height))
+            if height == min(strips):
+                tiles = b.div(b.add(rest, b.i64(height - 1)), b.i64(height))
+            strip = b.select(both, wide, narrow)
+            b.call("void", strip, [a, now, terms, here, there, tiles, depth, goes_on])
+            done = b.mul(tiles, b.i64(height))
+            rest, now = b.sub(rest, done), b.offset(now, done, 4)
+            there = b.offset(there, done, PANEL_BYTES)
+
+
+def _emit_strip(module, stem, element, height):
+    """Functions for tiles below one another, of two vectors of columns and of one; their addresses."""
+    return [_emit_tiles(module, stem, element, height, vectors) for vectors in (2, 1)]
+
+
+def _emit_tiles(module, stem, element, height, vectors):
+    b = Builder(module, f"{stem}_strip{height}x{vectors}", _STRIP, linkage="internal")
+    a, rows, terms, panel, results, tiles, depth, goes_on = b.arguments
+    t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
+    size, lanes = t.element_bytes, t.lanes
+    with b.loop(0, tiles, 1, [rows, results]) as (_, tile):
+        table, target = tile.values
+        starts = [b.freeze(b.offset(a, _index(b, table, r), size)) for r in range(height)]
+        places = [
+            b.offset(b.offset(target, r, PANEL_BYTES), v * lanes, size) for r in range(height) for v in range(vectors)
+        ]
+        initial = _begin_sums(b, t, places, goes_on)
+        with b.loop(0, depth, 1, [panel, *initial]) as (p, step):
+            now, *sums = step.values
+            term = _index(b, terms, p)
+            columns = [b.load(b.offset(now, v * lanes, size), t) for v in range(vectors)]
+            following = []
+            for r in range(height):
+                x = b.splat(b.load(b.offset(starts[r], term, size), Type(element)), lanes)
+                following += [b.fma(x, y, z) for y, z in zip(columns, sums[r * vectors :])]
+            step.next([b.offset(now, PANEL_BYTES, 1), *following])
+        for value, place in zip(step.results[1:], places):
+            b.store(value, place)
+        tile.next([b.offset(table, height, 4), b.offset(target, height, PANEL_BYTES)])
+    b.finish()
+    return Reg(f"@{b.name}", PTR)
+
+
+def _begin_sums(b, t, places, goes_on):
+    """The accumulators of a tile: zeros, or the chains of the stretch of the sum before this one."""
+    before, load, begun = b.block, b.label("goes_on"), b.label("begun")
+    b.branch_if(goes_on, load, begun)
+    b.start(load)
+    stored = [b.load(place, t) for place in places]
+    b.branch(begun)
+    b.start(begun)
+    return [b.phi(t, [(b.const(0, t), before), (chain, load)]) for chain in stored]

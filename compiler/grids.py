@@ -1,0 +1,100 @@
+"""Products of elements that lie at regular distances in several dimensions: what a convolution sums.
+
+    out[rows.second(i) + columns.second(j)] = sum over p of a[rows.first(i) + depth.first(p)]
+                                                          * b[columns.first(j) + depth.second(p)]
+
+A `Grid` gives two offsets for every number: those of the numbers 0, 1, 2 ... are those of the indices of its dimensions
+in row-major order, times their strides. A `Group` is one such product; a list of them, whose results do not overlap, is
+one call of the routine in compiler/emit/grid_product.py, which reads them as words. Where rows and columns are those of
+matrices this is a matrix product; with the taps of a convolution as dimensions of `depth` it is a convolution without
+copies of its windows.
+
+Every element is one chain of fused multiply-adds from 0 on, in the order of p.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+DIMENSIONS = 4  # of a grid
+PANEL_BYTES = 128  # of a row of a packed panel: columns that are computed together
+BLOCK_DEPTH = 1024  # terms of the sums that are done at once
+_ALIGNMENT = 64
+# Words of the head, of a grid, and of a group: sizes, then rows, columns and depth.
+HEAD, GRID, SIZES = 12, 2 + 3 * DIMENSIONS, 5
+GROUP = SIZES + 3 * GRID
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`dimensions`: (extent, first stride, second stride), outermost first; the offsets of number 0."""
+
+    dimensions: tuple
+    first: int = 0
+    second: int = 0
+
+    @property
+    def count(self):
+        return prod(extent for extent, _, _ in self.dimensions)
+
+    @property
+    def words(self):
+        missing = DIMENSIONS - len(self.dimensions)
+        return [self.first, self.second, *(n for d in ((1, 0, 0),) * missing + self.dimensions for n in d)]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    rows: Grid
+    columns: Grid
+    depth: Grid
+
+    def panels(self, size):
+        return -(-self.columns.count // (PANEL_BYTES // size))
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Groups as one call. `chunk`: rows that a unit computes at most; a unit is a chunk of rows by a panel of columns.
+    `together`: the groups have the same number of units, and take turns panel by panel."""
+
+    groups: tuple
+    chunk: int
+    together: bool
+
+    def units_of(self, group, size):
+        return group.panels(size) * -(-group.rows.count // self.chunk)
+
+    def units(self, size):
+        return sum(self.units_of(g, size) for g in self.groups)
+
+    @property
+    def flops(self):
+        return 2 * sum(g.rows.count * g.columns.count * g.depth.count for g in self.groups)
+
+    def _areas(self):
+        """Where in the scratch memory everything is, and its size in all; see emit/grid_product.py."""
+        rows = min(self.chunk, max(g.rows.count for g in self.groups)) + 1
+        all_rows = max(g.rows.count for g in self.groups) + 1
+        depth = max(g.depth.count for g in self.groups)
+        found, at = [], 0
+        for n_bytes in (
+            BLOCK_DEPTH * PANEL_BYTES,  # the panel
+            rows * PANEL_BYTES,  # results
+            4 * all_rows, 4 * all_rows, 4 * depth, 4 * depth,  # offsets of rows and terms
+            4 * 32, 4 * 32, 4 * 64, 4 * 64,  # of columns; runs that are read and written: beginnings, lengths
+        ):  # fmt: skip
+            found.append(at)
+            at += -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+        return found, at
+
+    @property
+    def scratch_bytes(self):
+        return self._areas()[1]
+
+    def words(self, size):
+        areas, _ = self._areas()
+        result = [len(self.groups), int(self.together), *areas]
+        for g in self.groups:
+            result += [g.rows.count, g.columns.count, g.depth.count, self.chunk, self.units_of(g, size)]
+            result += [*g.rows.words, *g.columns.words, *g.depth.words]
+        return result

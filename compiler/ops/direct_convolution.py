@@ -1,0 +1,282 @@
+"""Convolution and its two adjoints as products over grids (compiler/grids.py), which read windows where they lie.
+
+Terms for which a window reaches into the padding are left out of the sums. So positions with the same taps inside make
+a group, dimension by dimension: the first ones, the interior, the last ones; in the gradient of the input also by what
+remains of the position after division by the stride. For the weight it is each tap that has positions of its own.
+
+    convolution          rows: output channels    columns: samples, positions    sum: input channels, taps
+    its input's adjoint  rows: input channels     columns: samples, positions    sum: output channels, taps
+    its weight's         rows: input channels     columns: output channels       sum: samples, positions
+
+in row-major order of what the sum runs over. Where a group would be small, the caller pads the input itself.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+
+from ..dtypes import float32, float64
+from ..grids import BLOCK_DEPTH, DIMENSIONS, Grid, Group, Products
+from ..kernels.library import GridProduct
+from ..shapes import contiguous_strides
+from .samples import Sample
+from .table import TABLE, Meta, Op, register
+
+# Rows that are computed from one packed panel, and units that there are at least, if there are rows enough.
+_CHUNK, _LEAST_UNITS, _LEAST_CHUNK = 1024, 8, 64
+_MOST_GROUPS = 64  # of channels
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Positions along one dimension that see the same taps, and what they see: `at` and its steps are positions in the
+    other array."""
+
+    start: int
+    step: int
+    count: int
+    tap: int
+    tap_step: int
+    taps: int
+    at: int
+    at_step: int
+    at_tap: int
+
+
+def _bands(positions, step, taps_of, place, at_step, at_tap):
+    """The Bands of range(start, positions, step) for every start below step; taps_of(position) -> taps it sees, evenly
+    apart; place(position, tap) -> what it sees there."""
+    found = []
+    for start in range(min(step, positions)):
+        before = None
+        for position in range(start, positions, step):
+            taps = taps_of(position)
+            if taps == before:
+                found[-1][1] += 1
+                continue
+            found.append([position, 1, taps])
+            before = taps
+    return [_band(step, *one, place, at_step, at_tap) for one in found]
+
+
+def _band(step, start, count, taps, place, at_step, at_tap):
+    first = taps[0] if taps else 0
+    tap_step = taps[1] - first if len(taps) > 1 else 1
+    at = place(start, first) if taps else 0
+    return Band(start, step, count, first, tap_step, len(taps), at, at_step, at_tap(tap_step))
+
+
+def _forward_bands(size, kernel, stride, before, dilation, positions):
+    def taps_of(o):
+        return [k for k in range(kernel) if 0 <= o * stride + k * dilation - before < size]
+
+    return _bands(
+        positions, 1, taps_of, lambda o, k: o * stride + k * dilation - before, stride, lambda n: n * dilation
+    )
+
+
+def _input_bands(size, kernel, stride, before, dilation, positions):
+    def taps_of(q):
+        at = [(k, *divmod(q + before - k * dilation, stride)) for k in range(kernel)]
+        return [k for k, p, rest in at if rest == 0 and 0 <= p < positions]
+
+    def place(q, k):
+        return (q + before - k * dilation) // stride
+
+    return _bands(size, stride, taps_of, place, 1, lambda n: -(n * dilation // stride))
+
+
+# --- the products -----------------------------------------------------------------------------------------------------
+def _of_positions(bands, source, target, weight, groups, by_output):
+    """The Groups of a convolution (`by_output`: rows are output channels) or its input's adjoint, for operands
+    (weight, source)."""
+    rank = len(weight) - 2
+    outputs, inputs = weight[0] // groups, weight[1]
+    w, s, t = contiguous_strides(weight), contiguous_strides(source), contiguous_strides(target)
+    rows, terms = (outputs, w[0]), (inputs, w[1])
+    if not by_output:
+        rows, terms = terms, rows
+    found = []
+    for group, band in product(range(groups), list(product(*bands))):
+        columns = [(d.count, d.at_step * s[2 + k], d.step * t[2 + k]) for k, d in enumerate(band)]
+        depth = [(d.taps, d.tap_step * w[2 + k], d.at_tap * s[2 + k]) for k, d in enumerate(band)]
+        first = group * outputs * w[0] + sum(d.tap * n for d, n in zip(band, w[2:]))
+        seen = group * terms[0] * s[1] + sum(d.at * n for d, n in zip(band, s[2:]))
+        written = group * rows[0] * t[1] + sum(d.start * n for d, n in zip(band, t[2:]))
+        found.append(
+            Group(
+                Grid(((*rows, t[1]),), first),
+                Grid(((source[0], s[0], t[0]), *columns), seen, written),
+                Grid(((*terms, s[1]), *depth)),
+            )
+        )
+    assert rank <= DIMENSIONS - 1
+    return tuple(g for g in found if g.rows.count and g.columns.count)
+
+
+def _chunked(groups, size, together=False):
+    rows = max((g.rows.count for g in groups), default=1)
+    units = Products(groups, rows, together).units(size)
+    n = max(-(-rows // _CHUNK), min(-(-_LEAST_UNITS // max(units, 1)), rows // _LEAST_CHUNK), 1)
+    return Products(groups, -(-rows // n // 8) * 8 if n > 1 else rows, together)
+
+
+def _geometry(x, kernel, positions, how):
+    before = [a for a, _ in how["padding"]]
+    return list(zip(x[2:], kernel, how["stride"], before, how["dilation"], positions))
+
+
+def _forward(x, weight, out, how, size):
+    bands = [_forward_bands(*g) for g in _geometry(x, weight[2:], out[2:], how)]
+    return _chunked(_of_positions(bands, x, out, weight, how["groups"], True), size)
+
+
+def _input(g, weight, out, how, size):
+    bands = [_input_bands(*one) for one in _geometry(out, weight[2:], g[2:], how)]
+    return _chunked(_of_positions(bands, g, out, weight, how["groups"], False), size)
+
+
+def _weight(x, g, out, how, size):
+    """Operands x, g. Without padding all taps see all positions, and are rows too."""
+    geometry, groups = _geometry(x, out[2:], g[2:], how), how["groups"]
+    outputs, inputs = g[1] // groups, out[1]
+    s, t, w = contiguous_strides(x), contiguous_strides(g), contiguous_strides(out)
+    whole = all(a == b == 0 for a, b in how["padding"])
+    found = []
+    for group, tap in product(range(groups), [()] if whole else list(product(*map(range, out[2:])))):
+        rows, seen, of_g, depth = [(inputs, s[1], w[1])], group * inputs * s[1], group * outputs * t[1], []
+        written = group * outputs * w[0]
+        for k, (extent, taps, stride, before, dilation, positions) in enumerate(geometry):
+            first, count = 0, positions
+            if whole:
+                rows.append((taps, dilation * s[2 + k], w[2 + k]))
+            else:
+                at = tap[k] * dilation - before
+                first = max(0, -(at // stride))
+                count = max(min(positions, (extent - 1 - at) // stride + 1) - first, 0)
+                seen += (at + first * stride) * s[2 + k]
+                written += tap[k] * w[2 + k]
+            of_g += first * t[2 + k]
+            depth.append((count, stride * s[2 + k], t[2 + k]))
+        found.append(
+            Group(
+                Grid(tuple(rows), seen, written),
+                Grid(((outputs, t[1], w[0]),), of_g),
+                Grid(((x[0], s[0], t[0]), *depth)),
+            )
+        )
+    return _chunked(tuple(g for g in found if g.rows.count and g.columns.count), size, together=not whole)
+
+
+# --- whether it pays --------------------------------------------------------------------------------------------------
+# Copies of windows that stay in a level-2 cache cost little, and leave a plain product of matrices.
+_SMALL_COPY = 1 << 21
+_LEAST_SAVED = 0.75  # of the multiply-adds, where copies are small
+_LEVEL2_BYTES = 1 << 20
+
+
+def can(operands, out, groups):
+    """Whether the products can be made: floats, of at most three dimensions, that offsets of 32 bits reach."""
+    x = operands[0]
+    rank = len(x.shape) - 2
+    if x.dtype not in (float32, float64) or not 1 <= rank <= DIMENSIONS - 1 or groups > _MOST_GROUPS:
+        return False
+    return all(0 < prod(shape) < 2**31 for shape in (operands[0].shape, operands[1].shape, out))
+
+
+def pays(time, weight, n_positions, size):
+    """Whether products over grids that take this time (`cycles`) take less than one of matrices whose operand is a
+    copy of all windows, or is added up to an image, at so many positions of all samples."""
+    n_windows = n_positions * prod(weight[1:])
+    dense = n_windows * weight[0] * size / 64
+    return n_windows * size > _SMALL_COPY or time < _LEAST_SAVED * dense
+
+
+def scattered_cycles(products, weight, size):
+    """What it takes longer if rows are input channels: those of an output channel lie together, and the next ones far
+    from there."""
+    if prod(weight) * size <= _LEVEL2_BYTES:
+        return 0
+    return sum(10 * g.panels(size) * prod(weight) * size / 64 for g in products.groups)
+
+
+def cycles(products, size):
+    """A rough time: multiply-adds of vectors, and runs of elements that are packed and written."""
+    lanes, total = 64 // size, 0.0
+    for g in products.groups:
+        rows, n, depth = g.rows.count, g.columns.count, g.depth.count
+        panels, vectors = g.panels(size), -(-n // lanes)
+        runs_read, runs_written = (min(n, 2 * lanes) / min(_adjacent(g.columns, k), lanes) for k in (1, 2))
+        total += depth * (rows + rows % 2) * vectors
+        chunks = -(-rows // products.chunk)
+        total += panels * (1.7 * depth * runs_read * chunks + 1.7 * rows * runs_written + 600 * chunks)
+        total += 8 * depth + 2 * depth // BLOCK_DEPTH * rows * vectors
+    return total
+
+
+def _adjacent(grid, which):
+    """How many numbers in a row have adjacent offsets."""
+    length = 1
+    for dimension in reversed(grid.dimensions):
+        if dimension[0] > 1:
+            if dimension[which] != length:
+                break
+            length *= dimension[0]
+    return length
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+def _counts(x, weight, how):
+    padded = [d + a + b for d, (a, b) in zip(x.shape[2:], how["padding"])]
+    return tuple(
+        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded, weight.shape[2:], how["stride"], how["dilation"])
+    )
+
+
+def _entry(name, stands_for, infer, make, order):
+    """An entry that computes as a composite of that name does, whose derivatives it has. `order`: which operands are a
+    and b of the products."""
+
+    @cache
+    def products(shapes, out, how, size):
+        return make(*shapes, out, dict(how), size)
+
+    def products_of(operands, out, attributes, size):
+        return products(tuple(tuple(x.shape) for x in operands), tuple(out), tuple(sorted(attributes.items())), size)
+
+    return register(
+        Op(
+            name,
+            "routine",
+            lambda operands, attributes, default_float: Meta(infer(*operands, attributes), operands[0].dtype),
+            vjp=lambda index: lambda *args, **how: TABLE[stands_for].vjp_rule(index)(*args, **how),
+            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
+            kernel=GridProduct(products_of, order),
+            samples=lambda: [Sample(s.operands[:2], s.attributes) for s in TABLE[stands_for].samples()],
+            oracle=lambda torch, *operands, **how: TABLE[stands_for].oracle(torch, *operands, **how),
+        )
+    )
+
+
+direct_convolution = _entry(
+    "direct_convolution",
+    "convolution",
+    lambda x, weight, how: (x.shape[0], weight.shape[0], *_counts(x, weight, how)),
+    _forward,
+    (1, 0),
+)
+direct_convolution_input = _entry(
+    "direct_convolution_input",
+    "convolution_input",
+    lambda g, weight, how: (g.shape[0], weight.shape[1] * how["groups"], *how["size"]),
+    _input,
+    (1, 0),
+)
+direct_convolution_weight = _entry(
+    "direct_convolution_weight",
+    "convolution_weight",
+    lambda x, g, how: (g.shape[1], x.shape[1] // how["groups"], *how["kernel"]),
+    _weight,
+    (0, 1),
+)

@@ -1,0 +1,138 @@
+"""Convolutions as products over grids: geometry, order of sums, threads. Whether they pay is asked of no test's shape:
+the entries are called by their names."""
+
+import numpy as np
+import pytest
+from nn_helpers import numbers
+
+import weft
+from weft.compiler.grids import Grid, Group, Products
+from weft.compiler.ops.direct_convolution import (
+    direct_convolution,
+    direct_convolution_input,
+    direct_convolution_weight,
+    pays,
+)
+from weft.compiler.ops.table import TABLE
+from weft.nn import functional as F
+
+# (shape of the input, shape of the weight, stride, padding, dilation, groups)
+CASES = [
+    ((3, 2, 40), (5, 2, 3), (1,), ((1, 1),), (1,), 1),
+    ((2, 3, 9, 8), (4, 3, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 1),
+    ((2, 3, 9, 8), (4, 3, 2, 5), (1, 1), ((0, 1), (3, 2)), (1, 1), 1),
+    ((2, 4, 11, 10), (6, 2, 3, 2), (3, 1), ((2, 0), (0, 2)), (2, 3), 2),
+    ((1, 2, 5, 7), (3, 2, 1, 2), (3, 4), ((0, 0), (0, 0)), (1, 1), 1),
+    ((2, 2, 4, 3, 5), (3, 2, 3, 2, 3), (1, 2, 1), ((1, 1), (0, 1), (1, 1)), (1, 1, 2), 1),
+    ((2, 3, 3, 3), (4, 3, 7, 7), (1, 1), ((3, 3), (3, 3)), (1, 1), 1),
+    # Sums of more than 1024 terms, rows of more than one chunk, columns of more than one panel.
+    ((2, 130, 6, 6), (7, 130, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ((1, 1, 5, 5), (1100, 1, 2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((40, 2, 6, 6), (37, 2, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+]
+
+
+def calls(case, dtype):
+    """Every entry on operands of a geometry: (name of the composite, entry, operands, attributes)."""
+    x, weight, *how = case
+    attributes = dict(zip(("stride", "padding", "dilation", "groups"), how))
+    x, weight = (weft.tensor(numbers(shape, k).astype(dtype)) for k, shape in enumerate((x, weight)))
+    g = direct_convolution(x, weight, **attributes).sin()
+    kernel, size = tuple(weight.shape[2:]), tuple(x.shape[2:])
+    return [
+        ("convolution", direct_convolution, (x, weight), attributes),
+        ("convolution_input", direct_convolution_input, (g, weight), {"size": size, **attributes}),
+        ("convolution_weight", direct_convolution_weight, (x, g), {"kernel": kernel, **attributes}),
+    ]
+
+
+def bits_equal(a, b):
+    return a.shape == b.shape and np.array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiled_calls_have_eager_bits(case, dtype):
+    for _, op, operands, attributes in calls(case, dtype):
+        expected = op(*operands, **attributes)
+        assert bits_equal(weft.compile(lambda *x, op=op, how=attributes: op(*x, **how))(*operands), expected)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_are_pytorchs(case):
+    torch = pytest.importorskip("torch")
+    for name, op, operands, attributes in calls(case, "float64"):
+        theirs = TABLE[name].oracle(torch, *(torch.tensor(x.numpy()) for x in operands), **attributes)
+        np.testing.assert_allclose(op(*operands, **attributes).numpy(), theirs.detach().numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_sums_run_over_channels_then_taps_without_those_in_the_padding():
+    x, weight = numbers((1, 3, 4), 0).astype("float32"), numbers((2, 3, 3), 1).astype("float32")
+    out = direct_convolution(
+        weft.tensor(x), weft.tensor(weight), stride=(1,), padding=((1, 1),), dilation=(1,), groups=1
+    ).numpy()
+    for o in range(2):
+        for p in range(4):
+            total = np.float64(0)
+            for c in range(3):
+                for k in range(3):
+                    if 0 <= p + k - 1 < 4:
+                        # A product of floats is exact in double precision; one rounding is the sum's.
+                        total = np.float64(np.float32(total + np.float64(weight[o, c, k]) * x[0, c, p + k - 1]))
+            assert out[0, o, p] == np.float32(total)
+
+
+def test_what_no_window_sees_has_no_gradient_not_the_memory_that_was_there():
+    for _ in range(3):
+        np.full(400, np.nan, np.float32)
+        g = direct_convolution_input(
+            weft.ones(2, 3, 2), weft.ones(3, 2, 2), size=(9,), stride=(4,), padding=((0, 0),), dilation=(1,), groups=1
+        )
+        assert g[0, 0].tolist() == [3.0, 3.0, 0.0, 0.0, 3.0, 3.0, 0.0, 0.0, 0.0]
+
+
+def test_strided_and_reversed_operands_are_read_as_they_are():
+    x, weight = weft.randn(3, 6, 6, 4).permute(3, 1, 2, 0), weft.randn(3, 5, 3, 3).transpose(0, 1)
+    how = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    expected = direct_convolution(x.contiguous(), weight.contiguous(), **how)
+    assert bits_equal(direct_convolution(x, weight, **how), expected)
+    compiled = weft.compile(lambda x, w: direct_convolution(x * 1.0, w, **how).relu())
+    assert bits_equal(compiled(x, weight), expected.relu())
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    x = weft.randn(16, 24, 14, 14).requires_grad_()
+    weight = weft.randn(32, 24, 3, 3).requires_grad_()
+
+    def step(x, weight):
+        out = F.conv2d(x, weight, padding=1)
+        return out, *weft.autograd.grad((out * out).sum(), [x, weight])
+
+    expected, compiled, before = step(x, weight), weft.compile(step), weft.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            weft.set_num_threads(count)
+            assert all(bits_equal(a.detach(), b.detach()) for a, b in zip(compiled(x, weight), expected))
+    finally:
+        weft.set_num_threads(before)
+    names = compiled.explain(verbose=True)
+    assert all(f"direct_convolution{suffix}" in names for suffix in ("", "_input", "_weight"))
+
+
+def test_products_leave_out_what_lies_in_the_padding():
+    kernel = direct_convolution.kernel
+    x, weight = weft.zeros(16, 8, 2, 2), weft.zeros(8, 8, 3, 3)
+    how = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    products = kernel.products_of((x, weight), (16, 8, 2, 2), how, 4)
+    assert products.flops == 2 * 16 * 8 * 8 * 16  # 4 positions with 4 of 9 taps
+    assert pays(0.0, (8, 8, 3, 3), 64, 4)
+
+
+def test_products_tell_their_units_and_scratch_memory():
+    group = Group(Grid(((100, 7, 70),)), Grid(((5, 14, 1), (14, 1, 5))), Grid(((7, 1, 70),)))
+    products = Products((group, group), 64, together=True)
+    assert (group.panels(4), group.panels(8)) == (3, 5)
+    assert (products.units(4), products.units(8)) == (12, 20)
+    assert products.scratch_bytes % 64 == 0
+    assert len(set(map(len, (products.words(4), products.words(8))))) == 1
