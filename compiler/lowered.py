@@ -300,3 +300,46 @@ class GridCall(_Call):
         words = tuple(self.products.words(self.value.dtype.size_bytes))
         units = self.products.units(self.value.dtype.size_bytes)
         return program.call_grid_product(element_of(self.value.dtype), places, words, units, scratch[0], self.cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitCall(_Call):
+    """A UnitRoutine (kernels/library.py) on operands that are in memory in row-major order: these, of any shape."""
+
+    value: object
+    operands: tuple
+    kernel: object
+    cut: Cut | None = None
+
+    @property
+    def shapes(self):
+        return tuple(o.shape for o in self.value.operands)
+
+    @property
+    def n_units(self):
+        return self.kernel.units(self.shapes, self.value.attributes)
+
+    @property
+    def element(self):
+        return element_of(self.value.dtype)
+
+    @property
+    def scratch(self):
+        return [self.kernel.scratch(self.element, self.shapes, self.value.attributes)]
+
+    def cost_ns(self, target):
+        return estimated(self.kernel.n_flops(self.shapes, self.value.attributes)) / target.flops_per_ns[self.element]
+
+    def cuts(self, target, memory, owners):
+        return [Cut("rows", 1, self.n_units)]
+
+    def touches(self, graph, memory, cut):
+        # Which unit touches what is the routine's affair.
+        owner = CALLER if cut is None else ALL
+        return [touch(v, memory, v is self.value, owner) for v in (*self.operands, self.value)]
+
+    def emit(self, program, memory, scratch):
+        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        sizes = self.kernel.sizes(self.shapes, self.value.attributes)
+        symbol = f"{self.kernel.stem}_{self.element}"
+        return program.call_units(symbol, places, self.n_units, sizes, scratch[0], self.cut)

@@ -23,7 +23,7 @@ from .legalize import legalize, settle
 from .likeness import likeness
 from .loopnest import Apply, Reduce, statements
 from .lower import lower
-from .lowered import GridCall, Loops, Product, RoutineCall
+from .lowered import GridCall, Loops, Product, RoutineCall, UnitCall
 from .memory import plan_memory, worker_bytes
 from .parallel import note_large, share
 from .rewrite import follow
@@ -242,6 +242,9 @@ class _Lowering:
         bases = [self.reads.accesses[value.operands[k].number].base for k in kernel.order]
         products = kernel.products_of(value.operands, value.shape, value.attributes, value.dtype.size_bytes)
         return GridCall(value, tuple(bases), products)
+
+    def units(self, value, kernel):
+        return UnitCall(value, tuple(self.reads.accesses[o.number].base for o in value.operands), kernel)
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""

@@ -78,15 +78,38 @@ def attention(torch, q, k, v, *mask, causal, rows):
     return weights @ v
 
 
-def attention_gradient(torch, g, out, q, k, v, *, causal, rows, of):
+def attention_gradient(torch, g, out, q, k, v, *mask, causal, rows, of):
     """The rule written out, so that the derivatives for `out` are those of an operand."""
-    weights = attention(torch, q, k, torch.eye(k.shape[-2], dtype=k.dtype), causal=causal, rows=rows)
+    weights = attention(torch, q, k, torch.eye(k.shape[-2], dtype=k.dtype), *mask, causal=causal, rows=rows)
     of_scores = weights * (g @ v.transpose(-1, -2) - (g * out).sum(-1, keepdim=True))
     if of == "value":
         return weights.transpose(-1, -2) @ g
     return of_scores @ k if of == "query" else of_scores.transpose(-1, -2) @ q
 
 
+def attention_rows(torch, *operands, causal, repeat=1):
+    """The composites around the routines have the derivatives."""
+    q, k, v, *mask = (x.detach() for x in operands)
+    return attention(torch, q, k, v, *_every(mask, q.shape[0], repeat), causal=causal, rows=0)
+
+
+def attention_cotangents(torch, *operands, causal, parts, repeat=1):
+    """The parts that are asked for, one after the other."""
+    operands = [x.detach() for x in operands]
+    operands[5:] = _every(operands[5:], operands[0].shape[0], repeat)
+    wanted = [of for of, bit in (("query", 1), ("key", 2), ("value", 4)) if parts & bit]
+    found = [attention_gradient(torch, *operands, causal=causal, rows=0, of=of) for of in wanted]
+    return torch.cat([x.reshape(-1) for x in found])
+
+
+def _every(masks, n, repeat):
+    """The mask of every matrix."""
+    return [mask[[k // repeat % mask.shape[0] for k in range(n)]] for mask in masks]
+
+
 SPELLINGS = {"rnn": rnn, "lstm": lstm, "gru": gru}
 SPELLINGS.update({f"{name}_gradient": functools.partial(_gradient, f) for name, f in SPELLINGS.items()})
 SPELLINGS.update(attention=attention, attention_gradient=attention_gradient)
+SPELLINGS.update(attention_gradient_in_products=attention_gradient)
+SPELLINGS.update({f"{masked}attention_rows": attention_rows for masked in ("", "masked_")})
+SPELLINGS.update({f"{masked}attention_cotangents": attention_cotangents for masked in ("", "masked_")})

@@ -92,11 +92,36 @@ def emit_gemm(module, element, target):
     the columns of C are adjacent, and C overlaps neither operand. k == 0 stores zeros. `scratch` has `scratch_bytes`.
     The target changes speed only. Call it once per module and element.
     """
-    tiling = Tiling(element, target)
-    pack = emit_pack(module, f"weft_gemm_{element}_pack", element, tiling.lanes)
+    tiles = emit_tiles(module, Tiling(element, target))
+    return emit_products(module, tiles, f"weft_gemm_{element}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The functions that products are made of: `pack` copies a panel of B; `full`: columns of a panel -> the strip of
+    the tallest tiles; `rest`: height -> the strip of lower ones, on the widest panels."""
+
+    tiling: Tiling
+    pack: str
+    full: dict
+    rest: dict
+
+    def strips(self, full):
+        return {self.tiling.heights[0]: full, **self.rest}
+
+
+def emit_tiles(module, tiling):
+    """Define the Tiles of a module."""
+    pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
     full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
     rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
-    b = Builder(module, f"weft_gemm_{element}", PRODUCT)
+    return Tiles(tiling, pack, full, rest)
+
+
+def emit_products(module, tiles, name, onto=False):
+    """Define `emit_gemm`'s function under a name. `onto`: its sums go on from what C holds, in place of zeros."""
+    tiling, target, pack, full = tiles.tiling, tiles.tiling.target, tiles.pack, tiles.full
+    b = Builder(module, name, PRODUCT)
     a, a_row, a_col, right, b_row, b_col, c, c_row, m, n, k, scratch = b.arguments
     size = tiling.element_bytes
     direct = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", m, b.i64(target.rows_to_pack_for(tiling.element_bytes))))
@@ -105,11 +130,12 @@ def emit_gemm(module, element, target):
     n_panels = _count_panels(b, tiling, n)
     # At least once, so that k == 0 stores zeros.
     with b.loop(0, b.intrinsic("smax", k, b.i64(1)), tiling.block_k) as p0:
-        depth, continued = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k)), b.cmp("lt", b.i64(0), p0)
+        depth = b.intrinsic("smin", b.sub(k, p0), b.i64(tiling.block_k))
+        continued = b.cmp("le" if onto else "lt", b.i64(0), p0)
         with b.loop(0, n_panels, 1, [b.i64(0)]) as (_, panel):
             (j,) = panel.values
             columns, width, strip = _choose_panel(b, tiling, full, b.sub(n, j))
-            strips, result = {tiling.heights[0]: strip, **rest}, (b.offset(c, j, size), c_row)
+            strips, result = tiles.strips(strip), (b.offset(c, j, size), c_row)
             source = b.offset(right, b.add(b.mul(p0, b_row), b.mul(j, b_col)), size)
             width = b.select(only_full_tiles, width, b.i64(tiling.panels[0]))
             in_place = b.select(direct, _rows_in_place(b, b.sub(width, columns), b.sub(k, p0), depth, b_row), b.i64(0))
@@ -120,7 +146,7 @@ def emit_gemm(module, element, target):
                     b.call("void", pack, [here, b_row, b_col, scratch, columns, rows])
                 there = b.select(is_packed, scratch, here), b.select(is_packed, b.i64(tiling.panels[0]), b_row)
                 goes_on = b.or_(continued, b.cmp("lt", b.i64(0), begin))
-                _call_strips(b, size, strips, left, there, result, m, [columns, rows, goes_on])
+                call_strips(b, size, strips, left, there, result, m, [columns, rows, goes_on])
             panel.next([b.add(j, columns)])
     b.finish()
     return b.name
@@ -178,7 +204,7 @@ def _choose_panel(b, tiling, strips, remaining):
     return b.intrinsic("smin", remaining, width), width, strip
 
 
-def _call_strips(b, size, strips, left, panel, result, rows, extent):
+def call_strips(b, size, strips, left, panel, result, rows, extent):
     """All rows of one panel, in strips of the tallest tile that still fits."""
     (a, a_row, a_col), (c, c_row) = left, result
     for height, strip in strips.items():

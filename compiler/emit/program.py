@@ -28,7 +28,7 @@ from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import repeats
-from .routine import GridStep, LibraryStep, RoutineStep
+from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
@@ -175,18 +175,27 @@ class Program:
 
     def call_routine(self, symbol, arrays, n_rows, sizes, scratch, cut=None):
         """Call a routine on `arrays`: (place, bytes of a row) of the operands and the result."""
-        operands = [self.address(place) for place, _ in arrays] + [self.address(scratch, scratch=0 if cut else None)]
-        row_bytes = tuple(n for _, n in arrays)
-        self.steps.append(RoutineStep(self.symbol(symbol), row_bytes, n_rows, tuple(sizes), cut, tuple(operands)))
+        places, row_bytes = zip(*arrays)
+        operands = self.operands(places, scratch, cut)
+        self.steps.append(RoutineStep(self.symbol(symbol), row_bytes, n_rows, tuple(sizes), cut, operands))
         return f"weft_{symbol}"
 
     def call_grid_product(self, element, places, words, units, scratch, cut=None):
         """Products over grids, of which `words` tell, on the places of a, b and the result."""
-        operands = [self.address(place) for place in places] + [self.address(scratch, scratch=0 if cut else None)]
         table = self.tables.setdefault(words, f"grids{len(self.tables)}")
         symbol = f"grid_{element}"
-        self.steps.append(GridStep(self.symbol(symbol), table, words, units, cut, tuple(operands)))
+        self.steps.append(GridStep(self.symbol(symbol), table, words, units, cut, self.operands(places, scratch, cut)))
         return f"weft_{symbol}"
+
+    def call_units(self, symbol, places, n_units, sizes, scratch, cut=None):
+        """Call a routine that works in units, on the operands and the result at `places`."""
+        operands = self.operands(places, scratch, cut)
+        self.steps.append(UnitStep(self.symbol(symbol), n_units, tuple(sizes), cut, operands))
+        return f"weft_{symbol}"
+
+    def operands(self, places, scratch, cut):
+        """Addresses of places, and of scratch memory, which every member has of its own if the work is cut."""
+        return *map(self.address, places), self.address(scratch, scratch=0 if cut else None)
 
     def symbol(self, name):
         """The word of a routine of that name."""

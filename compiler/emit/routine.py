@@ -75,3 +75,30 @@ class GridStep(LibraryStep):
             part.alone(lambda: call(b.i64(0), b.i64(self.n_units)))
         else:
             part.some(self.units, lambda first, stop: call(first, b.sub(stop, first)))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStep(LibraryStep):
+    """A routine that is told which of its units of work to do. `operands` and `sizes` as above."""
+
+    function: int
+    n_units: object
+    sizes: tuple
+    cut: object
+    operands: tuple
+
+    @property
+    def token(self):
+        return self.function, self.n_units, self.sizes, self.cut, self.operands[-1].scratch
+
+    def emit(self, part, pointers):
+        *arrays, scratch = pointers
+        b, function = part.b, part.word(self.function)
+
+        def call(first, count):
+            b.call("void", function, [*arrays, first, count, *map(b.i64, self.sizes), scratch])
+
+        if self.cut is None:
+            part.alone(lambda: call(b.i64(0), b.i64(self.n_units)))
+        else:
+            part.some(self.units, lambda first, stop: call(first, b.sub(stop, first)))

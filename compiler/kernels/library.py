@@ -1,4 +1,4 @@
-"""Ops that call a routine with text of its own: products, and what computes rows from rows."""
+"""Ops that call a routine with text of its own: matrix products, and what computes rows from rows."""
 
 from math import prod
 
@@ -45,9 +45,21 @@ class GridProduct(Kernel):
         return self.products_of(value.operands, value.shape, value.attributes, value.dtype.size_bytes).flops
 
 
-class Routine(Kernel):
-    """Computes every row of the result from the same row of the operands. Rows are along the last axis, in a row in
-    memory; threads share them. Eager mode calls the same routine (runtime/code/kernels.py: run_routine).
+class _Called(Kernel):
+    """Computed by a routine, from operands that are in a row in memory. Eager mode calls the same routine
+    (runtime/code/kernels.py: run_routine), with the numbers `whole(shapes, attributes)` for all of the work and memory
+    of `scratch(element, shapes, attributes)` bytes; `shapes`: those of the operands."""
+
+    family = "library"
+    needs_row_major = True
+
+    def convert(self, graph, value, operands):
+        return same_types(graph, value, operands)
+
+
+class Routine(_Called):
+    """Computes every row of the result from the same row of the operands. Rows are along the last axis; threads share
+    them.
 
     emit(module, element) defines `void @weft_STEM_ELEMENT(operands ..., result, rows, sizes ..., scratch)` for operands
     of that element type. Of the first operand's shape and the op's attributes, `sizes` gives the numbers after the
@@ -55,18 +67,43 @@ class Routine(Kernel):
     of the shape, `cost_ns` a rough time.
     """
 
-    family = "library"
-    needs_row_major = True
-
     def __init__(self, stem, emit, sizes, scratch_bytes, cost_ns):
         self.stem, self.emit, self.sizes, self.scratch_bytes, self.cost_ns = stem, emit, sizes, scratch_bytes, cost_ns
         ROUTINES[stem] = self
 
-    def convert(self, graph, value, operands):
-        return same_types(graph, value, operands)
+    def whole(self, shapes, attributes):
+        return prod(shapes[0][:-1]), *self.sizes(shapes[0], attributes)
+
+    def scratch(self, element, shapes, attributes):
+        return self.scratch_bytes(element, shapes[0], attributes)
 
     def lower(self, group, lowering):
         return lowering.routine(group.values[0], self)
 
     def flops(self, value):
         return prod(value.shape)
+
+
+class UnitRoutine(_Called):
+    """Computes the result in units of work that have nothing to do with each other; threads share them.
+
+    emit(module, element) defines `void @weft_STEM_ELEMENT(operands ..., result, first, count, sizes ..., scratch)`: the
+    units first .. first + count - 1. The other arguments are functions: of the operands' shapes and the attributes,
+    `units` gives how many units there are, `sizes` the numbers after them and `n_flops` how much it computes; of the
+    element, the shapes and the attributes, `scratch` the memory that a thread needs.
+    """
+
+    def __init__(self, stem, emit, units, sizes, scratch, n_flops):
+        self.stem, self.emit, self.units, self.sizes, self.scratch, self.n_flops = (
+            stem, emit, units, sizes, scratch, n_flops
+        )  # fmt: skip
+        ROUTINES[stem] = self
+
+    def whole(self, shapes, attributes):
+        return 0, self.units(shapes, attributes), *self.sizes(shapes, attributes)
+
+    def lower(self, group, lowering):
+        return lowering.units(group.values[0], self)
+
+    def flops(self, value):
+        return self.n_flops(tuple(o.shape for o in value.operands), value.attributes)

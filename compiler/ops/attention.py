@@ -1,33 +1,38 @@
-"""Attention, some rows of the query at a time: softmax(q k^T + mask) v.
-
-The scores of all rows are as many as rows times keys, for every head, and may not fit into a cache: each of the few
-passes over them would go through memory. `rows` of them are computed, turned into weights and used up before the next
-ones are begun. The caller has scaled q. With `causal`, row l sees the keys up to l, and keys that no row of a block
-sees are left out of its products, in steps of a quarter: every number of keys is another kernel.
+"""Attention: softmax(q k^T + mask) v, without a matrix of all scores.
 
     q (..., T, E), k (..., S, E), v (..., S, V), mask (..., T, S) or none -> (..., T, V)
 
-The mask is bool, True where there is something to see, or numbers that are added. A row that sees nothing gets 0.
+The caller has scaled q. With `causal`, row l sees the keys up to l. The mask is bool, True where there is something to
+see, or numbers that are added. A row that sees nothing gets 0.
+
+Attention and its gradient are routines (emit/attention.py), which see the leading dimensions as one. The gradient of
+the gradient is that of products, exponentials and sums: `_gradient` writes the gradient with them, `rows` of the query
+at a time, so that the scores of one block stay in a cache.
 """
 
 import math
+from math import prod
 
 from .. import dtypes
+from ..autodiff import vjp
+from ..conversions import same_types
+from ..emit.attention import CHUNK_ROWS, emit_attention, emit_gradient, forward_scratch, gradient_scratch
+from ..emit.attention import block_rows as rows_at_a_time
+from ..kernels.library import UnitRoutine
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, mul, sub
-from .comparison import eq, le, where
+from .comparison import cast, eq, le, where
 from .contraction import check_dtypes, matmul, swap_last
 from .kinds import composite, require_floating
 from .reduction import amax, sum_
 from .samples import Sample
 from .source import arange, full
 from .statistics import softmax
-from .table import Meta, OpError
-from .view import cat, reshape, slice_
+from .table import Meta, Op, OpError, register
+from .view import cat, expand, reshape, slice_
 
-# 8 MB of float32, which stay in a large cache. Forward and backward of 8 heads with 1024 positions of width 64 took
-# 105 ms with blocks of 256 rows, 130 with 32 (every block adds to the cotangents of all keys) and 120 with one block.
+# 8 MB of float32, which stay in a large cache.
 _SCORES = 1 << 21
 _CAUSAL_STEPS = 4
 
@@ -63,6 +68,8 @@ def _weights(q, k, mask, causal, block):
     start, count, seen = block
     scores = matmul(_rows(q, start, count), swap_last(_rows(k, 0, seen)))
     last = len(scores.shape) - 1
+    if 0 in scores.shape:
+        return scores
     if causal:
         # The rows' numbers are memory: as numbers in the kernel they would make every block's another one.
         numbers = reshape(_part(_count(q, q.shape[-2]), -1, start, count), shape=(count, 1))
@@ -80,7 +87,8 @@ def _count(x, n):
     return x.apply_op(arange, (0, 1), {"shape": (n,), "dtype": dtypes.int64})
 
 
-def _attention(q, k, v, *mask, causal, rows):
+# --- with products ----------------------------------------------------------------------------------------------------
+def _in_products(q, k, v, *mask, causal, rows):
     found = []
     for block in _blocks(q, k, causal, rows):
         weights = _weights(q, k, mask[0] if mask else None, causal, block)
@@ -92,7 +100,6 @@ def _joined(parts):
     return parts[0] if len(parts) == 1 else cat(*parts, axis=len(parts[0].shape) - 2)
 
 
-# --- derivatives ------------------------------------------------------------------------------------------------------
 def _gradient(g, out, q, k, v, *mask, causal, rows, of):
     """The cotangent of "query", "key" or "value". dS = P (dP - rowsum(g out)), P the weights, dP = g v^T."""
     along = sum_(mul(g, out), axes=(len(g.shape) - 1,), keepdim=True)
@@ -127,6 +134,173 @@ def _added(parts, n_rows):
     return total
 
 
+# --- routines ---------------------------------------------------------------------------------------------------------
+# Operands have three dimensions: (matrices, rows, columns). Of a mask, `repeat` matrices of the others in a row see the
+# same one, and all of them are seen in turns.
+_PARTS = {"query": 1, "key": 2, "value": 4}
+_EVERY = sum(_PARTS.values())
+
+
+def _shape(q, k, v):
+    """(matrices, rows of the query, keys, columns of both, columns of the values), of shapes."""
+    return *q[:2], k[1], q[2], v[2]
+
+
+def _sizes(q, k, v, mask, attributes, *more):
+    _, rows, keys, width, value_width = _shape(q, k, v)
+    found = rows, keys, width, value_width, int(attributes["causal"]), rows_at_a_time(rows, keys), *more
+    return found if not mask else (*found, 0 if mask[0][1] == 1 else keys, attributes["repeat"], mask[0][0])
+
+
+def _products(q, k, v, attributes):
+    """Flops of a product with all scores, on average of both widths."""
+    n, rows, keys, width, value_width = _shape(q, k, v)
+    flops = n * rows * keys * (width + value_width)
+    return flops // 2 if attributes["causal"] else flops
+
+
+def _rows_routine(masked):
+    return UnitRoutine(
+        "attention_masked" if masked else "attention",
+        emit_attention(masked),
+        lambda s, a: s[0][0] * -(-s[0][1] // CHUNK_ROWS),
+        lambda s, a: _sizes(*s[:3], s[3:], a, CHUNK_ROWS),
+        lambda element, s, a: forward_scratch(element, *s[:3]),
+        lambda s, a: 2 * _products(*s[:3], a),
+    )
+
+
+class _Gradient(UnitRoutine):
+    """Of the cotangents of all three operands, whose scores are computed once."""
+
+    def convert(self, graph, value, operands):
+        part, shapes = value.attributes["parts"], [o.shape for o in operands[2:5]]
+        if part == _EVERY:
+            return same_types(graph, value, operands)
+        every = graph.apply(value.op, operands, {**value.attributes, "parts": _EVERY})
+        start = sum(prod(s) for s, bit in zip(shapes, _PARTS.values()) if bit < part)
+        return graph.apply(slice_, (every,), {"spec": ((start, 1, value.shape[0]),)})
+
+
+def _gradient_routine(masked):
+    return _Gradient(
+        "attention_gradient_masked" if masked else "attention_gradient",
+        emit_gradient(masked),
+        lambda s, a: s[0][0],
+        lambda s, a: _sizes(*s[2:5], s[5:], a, a["parts"], s[0][0]),
+        lambda element, s, a: gradient_scratch(element, *s[2:5]),
+        lambda s, a: 5 * _products(*s[2:5], a),
+    )
+
+
+def _routine(name, infer, kernel, samples):
+    return register(
+        Op(
+            name,
+            "routine",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
+            kernel=kernel,
+            samples=samples,
+        )
+    )
+
+
+def _of_rows(operands, attributes):
+    q, k, v = operands[:3]
+    return Meta((*q.shape[:2], v.shape[2]), q.dtype)
+
+
+def _of_gradient(operands, attributes):
+    """The cotangents of those operands that `parts` names, one after the other."""
+    like = [x for x, bit in zip(operands[2:5], _PARTS.values()) if attributes["parts"] & bit]
+    return Meta((sum(prod(x.shape) for x in like),), operands[0].dtype)
+
+
+def _operands(*first):
+    return [samples.numbers(k, s) for k, s in enumerate((*first, (2, 5, 3), (2, 6, 3), (2, 6, 2)))]
+
+
+def _routine_samples():
+    facts = {"causal": False, "repeat": 1}
+    return [Sample((*_operands(), samples.numbers(8, (2, 1, 6))), facts)]
+
+
+def _routine_gradient_samples():
+    operands = _operands((2, 5, 2), (2, 5, 2))
+    return [Sample(tuple(operands), {"causal": True, "parts": part}) for part in (1, 2, 4, _EVERY)]
+
+
+attention_rows = _routine(
+    "attention_rows", _of_rows, _rows_routine(False), lambda: [Sample(tuple(_operands()), {"causal": True})]
+)
+masked_attention_rows = _routine("masked_attention_rows", _of_rows, _rows_routine(True), _routine_samples)
+attention_cotangents = _routine(
+    "attention_cotangents", _of_gradient, _gradient_routine(False), _routine_gradient_samples
+)
+masked_attention_cotangents = _routine(
+    "masked_attention_cotangents",
+    _of_gradient,
+    _gradient_routine(True),
+    lambda: [
+        Sample(
+            (*_operands((2, 5, 2), (2, 5, 2)), samples.numbers(8, (1, 5, 6))),
+            {"causal": False, "parts": 1, "repeat": 2},
+        )
+    ],
+)
+
+
+def _attention(q, k, v, *mask, causal, rows):
+    lead = broadcast_shapes("attention", [x.shape[:-2] for x in (q, k, v)])
+    if 0 in (*lead, *q.shape, *k.shape, *v.shape):
+        return _in_products(q, k, v, *mask, causal=causal, rows=rows)
+    matrices = [_matrices(x, lead) for x in (q, k, v)]
+    if mask:
+        mask, repeat = _mask_matrices(mask[0], lead, k.shape[-2], q.dtype)
+        found = masked_attention_rows(*matrices, mask, causal=causal, repeat=repeat)
+    else:
+        found = attention_rows(*matrices, causal=causal)
+    return reshape(found, shape=(*lead, q.shape[-2], v.shape[-1]))
+
+
+def _in_routines(g, out, q, k, v, *mask, causal, rows, of):
+    lead = g.shape[:-2]
+    if 0 in (*lead, *q.shape, *k.shape, *v.shape):
+        return _gradient(g, out, q, k, v, *mask, causal=causal, rows=rows, of=of)
+    matrices, parts = [_matrices(x, lead) for x in (g, out, q, k, v)], _PARTS[of]
+    if mask:
+        mask, repeat = _mask_matrices(mask[0], lead, k.shape[-2], q.dtype)
+        found = masked_attention_cotangents(*matrices, mask, causal=causal, repeat=repeat, parts=parts)
+    else:
+        found = attention_cotangents(*matrices, causal=causal, parts=parts)
+    like = {"query": q, "key": k, "value": v}[of]
+    return reshape(found, shape=(*lead, *like.shape[-2:]))
+
+
+def _matrices(x, lead):
+    """All leading dimensions as one."""
+    if x.shape[:-2] != lead:
+        x = expand(x, shape=(*lead, *x.shape[-2:]))
+    return x if len(x.shape) == 3 else reshape(x, shape=(prod(lead), *x.shape[-2:]))
+
+
+def _mask_matrices(mask, lead, n_keys, dtype):
+    """(numbers to add, for how many matrices in a row each matrix of them is)."""
+    if mask.dtype is dtypes.bool_:
+        mask = cast(where(mask, 0.0, -math.inf), dtype=dtype)
+    given = (*(1,) * (len(lead) + 2 - len(mask.shape)), *mask.shape)
+    many = [k for k, d in enumerate(given[:-2]) if d != 1]
+    first, stop = (many[0], many[-1] + 1) if many else (0, 0)
+    if given[first:stop] != lead[first:stop]:
+        first, stop = 0, len(lead)
+    shape = (*lead[first:stop], given[-2], n_keys)
+    if given[-1] != n_keys or given[first:stop] != lead[first:stop]:
+        mask = expand(reshape(mask, shape=given[first:stop] + given[-2:]), shape=shape)
+    repeat = prod(lead[stop:]) if many else prod(lead)
+    return reshape(mask, shape=(prod(shape[:-2]), *shape[-2:])), repeat
+
+
 # --- entries ----------------------------------------------------------------------------------------------------------
 def _infer(operands, attributes, default_float):
     q, k, v = operands[:3]
@@ -153,10 +327,6 @@ def _rule(of):
     return lambda g, out, *operands, **facts: attention_gradient(g, out, *operands, **facts, of=of)
 
 
-def _operands(*first):
-    return [samples.numbers(k, s) for k, s in enumerate((*first, (2, 5, 3), (2, 6, 3), (2, 6, 2)))]
-
-
 def _samples():
     seen = samples.bools(7, (5, 6))
     seen[1] = False
@@ -177,7 +347,25 @@ def _gradient_samples():
     ]
 
 
-attention_gradient = composite("attention_gradient", _gradient_infer, _gradient, samples=_gradient_samples)
+attention_gradient_in_products = composite(
+    "attention_gradient_in_products", _gradient_infer, _gradient, samples=_gradient_samples
+)
+
+
+def _rule_of_gradient(index):
+    def rule(g, out, *operands, **facts):
+        return vjp(attention_gradient_in_products, index, g, out, operands, facts)
+
+    return rule
+
+
+attention_gradient = composite(
+    "attention_gradient",
+    _gradient_infer,
+    _in_routines,
+    vjp=(*map(_rule_of_gradient, range(5)), None),
+    samples=_gradient_samples,
+)
 attention = composite(
     "attention",
     _infer,

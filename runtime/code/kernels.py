@@ -5,7 +5,6 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
-from math import prod
 
 import numpy as np
 
@@ -177,16 +176,15 @@ def _address_of_rows(stem, element):
 
 def run_routine(op, arrays, attributes, out):
     """out = op of row-major arrays, of types that it has a routine for."""
-    kernel, shape = op.kernel, arrays[0].shape
-    element, sizes = element_of(from_numpy(arrays[0].dtype)), kernel.sizes(shape, attributes)
+    kernel, shapes = op.kernel, tuple(a.shape for a in arrays)
+    element, sizes = element_of(from_numpy(arrays[0].dtype)), kernel.whole(shapes, attributes)
     key = kernel.stem, element
     function = _functions.get(key)
     if function is None:
-        types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * (len(sizes) + 1), _POINTER]
+        types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * len(sizes), _POINTER]
         function = _functions[key] = ctypes.PYFUNCTYPE(None, *types)(_address_of_rows(*key))
-    scratch = np.empty(kernel.scratch_bytes(element, shape, attributes), np.uint8)
-    addresses = map(address_of, (*arrays, out))
-    function(*addresses, prod(shape[:-1]), *sizes, address_of(scratch))
+    scratch = np.empty(kernel.scratch(element, shapes, attributes), np.uint8)
+    function(*map(address_of, (*arrays, out)), *sizes, address_of(scratch))
     return out
 
 
