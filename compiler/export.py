@@ -15,6 +15,7 @@ from hashlib import sha256
 from .emit.builder import F64, I32, I64, PTR, Builder, Module, Reg
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
+from .emit.grid_product import emit_grid_product
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD
 from .kernels.library import ROUTINES
 
@@ -150,6 +151,8 @@ def _routines(symbols, target):
             emit_gemm(module, element, target)
         elif name == "gemv":
             emit_gemv(module, element, target)
+        elif name == "grid":
+            emit_grid_product(module, element)
         else:
             ROUTINES[name].emit(module, element)
         place = f"@weft_gemv_{element}_gemm = internal global ptr"

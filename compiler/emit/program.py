@@ -27,7 +27,7 @@ from .kernel import emit_kernel
 from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
 from .product import Product
-from .repeats import repeats
+from .repeats import packed
 from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
 
 ARRAY_DATA_OFFSET = 16
@@ -37,8 +37,6 @@ _ARRAYS = 1 << 32
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
 _SCRATCH_ALIGNMENT = LINE_BYTES
 _NULL = Reg("null", PTR)
-# Steps in one function.
-_MOST_STEPS = 128
 # More pointers than this are copied into the closure by a loop.
 _MANY_POINTERS = 128
 
@@ -236,7 +234,7 @@ class Program:
     # --- functions ----------------------------------------------------------------------------------------------------
     def finish(self, in_one=False):
         """`in_one`: every step stands in the body once, however long it gets."""
-        functions = [[(self.steps, None)]] if in_one else _packed(self.steps)
+        functions = [[(self.steps, None)]] if in_one else packed(self.steps)
         if len(functions) == 1:
             body = _Part(self, "body")
             body.stretches(functions[0])
@@ -298,30 +296,6 @@ class Program:
         array = b.load(b.offset(table, word, 8), PTR)
         data = b.load(b.offset(array, ARRAY_DATA_OFFSET, 1), PTR)
         b.store(data, b.offset(closure, slot, 8))
-
-
-def _packed(steps):
-    """The steps as lists of stretches (steps, period or None), a list for each function."""
-    functions, n_steps = [[]], 0
-    for stretch, period in _stretches(steps):
-        length = period or len(stretch)
-        if n_steps and n_steps + length > _MOST_STEPS:
-            functions.append([])
-            n_steps = 0
-        functions[-1].append((stretch, period))
-        n_steps += length
-    return functions
-
-
-def _stretches(steps):
-    """(steps, period) of repeated stretches; (at most _MOST_STEPS steps, None) between them."""
-    at = 0
-    for start, period, count in [*repeats([s.token for s in steps]), (len(steps), 0, 0)]:
-        for k in range(at, start, _MOST_STEPS):
-            yield steps[k : min(k + _MOST_STEPS, start)], None
-        at = start + period * count
-        if count:
-            yield steps[start:at], period
 
 
 class _Part:

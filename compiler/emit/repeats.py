@@ -4,6 +4,8 @@
 _LEAST_STEPS, _LEAST_COUNT = 64, 4
 # Two places are compared if this many steps from there are the same.
 _GRAM = 8
+# Steps in one function.
+_MOST_STEPS = 128
 
 
 def repeats(tokens):
@@ -46,3 +48,27 @@ def _length(numbers, start, period, known):
             last += 1
         known[period] = start, last
     return last - start + period
+
+
+def packed(steps):
+    """The steps as lists of stretches (steps, period or None), a list for each function."""
+    functions, n_steps = [[]], 0
+    for stretch, period in _stretches(steps):
+        length = period or len(stretch)
+        if n_steps and n_steps + length > _MOST_STEPS:
+            functions.append([])
+            n_steps = 0
+        functions[-1].append((stretch, period))
+        n_steps += length
+    return functions
+
+
+def _stretches(steps):
+    """(steps, period) of repeated stretches; (at most _MOST_STEPS steps, None) between them."""
+    at = 0
+    for start, period, count in [*repeats([s.token for s in steps]), (len(steps), 0, 0)]:
+        for k in range(at, start, _MOST_STEPS):
+            yield steps[k : min(k + _MOST_STEPS, start)], None
+        at = start + period * count
+        if count:
+            yield steps[start:at], period
