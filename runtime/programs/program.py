@@ -19,6 +19,7 @@ from ...compiler.emit.interrupt import INTERRUPTED
 from ..code import jit, kernels, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.references import first_unheld
+from . import progress
 from .description import Stretch
 from .places import Places
 from .recording import new_counter
@@ -242,9 +243,10 @@ def _load_forward(frame, needed):
     stretch, sizes = Stretch(frame), frame.recording.sizes
     if captures:
         captures[-1].described(stretch, needed)
-    if sizes is None:
-        return load_program(stretch.text(needed), lambda: _build(stretch, needed))
-    return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))
+    with progress.shown(frame.recording.name, frame.step.depth):
+        if sizes is None:
+            return load_program(stretch.text(needed), lambda: _build(stretch, needed))
+        return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))
 
 
 def load_backward(frame, describe, build):
