@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .casting import widened
 from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
@@ -96,6 +97,7 @@ def trace(input):
     """Sum of the diagonal of a matrix."""
     if input.ndim != 2:
         raise OpError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    (input,) = widened(input)
     return diagonal(input).sum()
 
 

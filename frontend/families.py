@@ -2,6 +2,7 @@
 names of its `METHODS` and of those with an in-place form (`INPLACE`)."""
 
 from . import (
+    amp,
     arranging,
     complex_numbers,
     composed,
@@ -29,5 +30,5 @@ from . import (
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
     *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, complex_numbers),
-    *(draws, copies, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange),
+    *(draws, copies, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange, amp),
 )

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from .casting import in_wide
 from .compiler.ops import fourier
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
@@ -132,7 +133,7 @@ def _family(name, transform, forward, doc):
     for function, ending in ((one, ""), (two, "2"), (many, "n")):
         function.__name__ = function.__qualname__ = name + ending
         function.__doc__ = doc
-    return one, two, many
+    return in_wide(one), in_wide(two), in_wide(many)
 
 
 fft, fft2, fftn = _family("fft", _complex_to_complex, True, "Sums of x exp(-2 pi i k m / n) over m.")

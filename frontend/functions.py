@@ -5,6 +5,7 @@ from numbers import Number
 
 import numpy as np
 
+from .casting import lowered
 from .compiler.dtypes import bool_
 from .compiler.ops import (
     TABLE,
@@ -173,21 +174,24 @@ def lerp(input, end, weight):
 
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other, *, out=None):
-    result = contraction.matmul(tensor_of("matmul", input), tensor_of("matmul", other))
+    input, other = tensor_of("matmul", input), tensor_of("matmul", other)
+    if state.autocast is not None:
+        input, other = lowered(input, other)
+    result = contraction.matmul(input, other)
     return result if out is None else write("matmul", out, result)
 
 
 def mm(input, mat2, *, out=None):
     if input.ndim != 2 or mat2.ndim != 2:
         raise OpError(f"mm: both arguments must be matrices, got shapes {input.shape} and {mat2.shape}")
-    result = contraction.bmm(input, mat2)
+    result = contraction.bmm(*lowered(input, mat2))
     return result if out is None else write("mm", out, result)
 
 
 def bmm(input, mat2, *, out=None):
     if input.ndim != 3 or mat2.ndim != 3:
         raise OpError(f"bmm: both arguments must have 3 dimensions, got shapes {input.shape} and {mat2.shape}")
-    result = contraction.bmm(input, mat2)
+    result = contraction.bmm(*lowered(input, mat2))
     return result if out is None else write("bmm", out, result)
 
 
@@ -208,6 +212,7 @@ def outer(input, vec2):
 
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    input, mat1, mat2 = lowered(input, mat1, mat2)
     if beta == alpha == 1:
         return spelling.addmm(input, mat1, mat2)
     product = mm(mat1, mat2)
@@ -221,6 +226,9 @@ def gather(input, dim, index, *, sparse_grad=False):
     if not index.numel():
         # Positions that are not there may be of any type, in any dimensions.
         return reshape(reshape(input, -1)[:0], index.shape)
+    if input.ndim + index.ndim == 1 and input.numel():
+        # One of them is a number, which counts as a vector of one.
+        return reshape(indexing.gather(reshape(input, -1), reshape(index, -1), axis=0), index.shape)
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from .casting import all_in_wide, lowered
 from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
@@ -330,6 +331,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 def vecdot(x, y, *, dim=-1):
     """The dot product along dim, x conjugated."""
+    x, y = lowered(x, y)
     return sum(conj(x) * y, dim)
 
 
@@ -370,6 +372,16 @@ def tensorsolve(A, B, dims=None):
             f"prod(self.shape[:other.ndim]), got {A.shape} and {B.shape}"
         )
     return reshape(solve(reshape(A, B.numel(), -1), reshape(B, -1)), shape)
+
+
+# In mixed precision these are computed in float32.
+all_in_wide(
+    str.split(
+        "cond matrix_rank solve cholesky svdvals eigvals eigvalsh inv householder_product tensorinv tensorsolve qr svd "
+        "eig eigh lstsq"
+    ),
+    globals(),
+)
 
 
 # --- with a number that says how it went ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import linalg
+from .casting import all_in_wide
 from .compiler.dtypes import int32
 from .compiler.ops import decompositions
 from .compiler.ops import linear_algebra as algebra
@@ -140,6 +141,9 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     q = min(6, *A.shape[-2:]) if q is None else q
     return svd_lowrank(A - A.mean(-2, True) if center else A, q)
 
+
+# In mixed precision these are computed in float32.
+all_in_wide(str.split("cholesky_solve cholesky_inverse triangular_solve lu_solve geqrf ormqr"), globals())
 
 METHODS = str.split("""
     inverse pinverse cholesky cholesky_solve cholesky_inverse triangular_solve qr svd det logdet slogdet matrix_exp

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from .casting import in_wide
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, ordering
 from .compiler.ops.table import OpError
@@ -104,11 +105,13 @@ def mode(input, dim=-1, keepdim=False):
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@in_wide
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The q-th quantiles along dim (of all elements, if None), for a number q or a vector; NaN where there is a NaN."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
+@in_wide
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """Like quantile, ignoring NaN."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)

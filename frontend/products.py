@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from .casting import in_wide, lowered
 from .compiler.dtypes import bool_
 from .compiler.ops import contraction
 from .compiler.ops.complex_numbers import conjugate
@@ -127,7 +128,7 @@ def _contracted(left, x, right, y, needed):
     x = _as_matrices(x, left, [batch, rows, summed], sizes)
     y = _as_matrices(y, right, [batch, summed, columns], sizes)
     shape = tuple(sizes.get(n, 1) for n in (*batch, *rows, *columns))
-    product = contraction.bmm(x, y) if summed else x * y
+    product = contraction.bmm(*lowered(x, y)) if summed else x * y
     return [*batch, *rows, *columns], reshape(product, shape)
 
 
@@ -190,6 +191,7 @@ def _vectors(name, input, other):
     return matmul(input, other)
 
 
+@in_wide
 def vdot(input, other):
     """The dot product of two vectors, the first conjugated."""
     return _vectors("vdot", conjugate(input), other)
@@ -261,6 +263,7 @@ def _check_sum(name, input, shape):
 
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2), matrix by matrix."""
+    input, batch1, batch2 = lowered(input, batch1, batch2)
     product = bmm(batch1, batch2)
     _check_sum("baddbmm", input, product.shape)
     return _scaled_sum(input, product, beta, alpha)
@@ -270,6 +273,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * the sum of the products of all pairs of matrices."""
     if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
         raise OpError(f"addbmm: batch1 and batch2 must be 3D of one batch size, got {batch1.shape} and {batch2.shape}")
+    input, batch1, batch2 = lowered(input, batch1, batch2)
     # The sum over the batch is part of the product.
     left = reshape(permute(batch1, 1, 0, 2), batch1.shape[1], -1) if batch1.numel() else None
     right = reshape(batch2, -1, batch2.shape[2]) if batch2.numel() else None
@@ -321,6 +325,7 @@ def dist(input, other, p=2):
     return norm(input - other, p)
 
 
+@in_wide
 def cdist(x1, x2, p=2.0, compute_mode=None):
     """The p-norms of the differences of all pairs of rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     for name, x in (("x1", x1), ("x2", x2)):

@@ -5,6 +5,7 @@
 
 import builtins
 
+from .casting import in_wide
 from .compiler.dtypes import int64
 from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, statistics
 from .compiler.shapes import normalize_axes, normalize_axis
@@ -40,7 +41,7 @@ def _reduce(op, name):
 
 sum = _reduce(reduction.sum_, "sum")
 mean = _reduce(statistics.mean, "mean")
-prod = _reduce(reduction.prod, "prod")
+prod = in_wide(_reduce(reduction.prod, "prod"))
 amax = _reduce(reduction.amax, "amax")
 amin = _reduce(reduction.amin, "amin")
 any = _reduce(reduction.any_, "any")

@@ -100,20 +100,6 @@ def _assert(condition, message):
     assert condition, message
 
 
-# --- automatic mixed precision, from outside --------------------------------------------------------------------------
-def is_autocast_enabled(device_type=None):
-    """False: nothing is cast on its own."""
-    return False
-
-
-def is_autocast_cpu_enabled():
-    return False
-
-
-def clear_autocast_cache():
-    """Nothing is cached."""
-
-
 # --- PyTorch's names for its compiler ---------------------------------------------------------------------------------
 def _reset():
     """Nothing to reset: a compiled function holds its own programs."""
@@ -143,6 +129,5 @@ PUBLIC = str.split("""
     set_float32_matmul_precision get_float32_matmul_precision use_deterministic_algorithms
     are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode
     get_deterministic_debug_mode set_warn_always is_warn_always_enabled set_flush_denormal set_num_interop_threads
-    get_num_interop_threads set_default_device get_default_device is_autocast_enabled is_autocast_cpu_enabled
-    clear_autocast_cache _assert
+    get_num_interop_threads set_default_device get_default_device _assert
 """)

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from ..casting import lowered
 from ..compiler import dtypes
 from ..compiler.ops import arithmetic, contraction, reduction, statistics
 from ..compiler.ops.attention import attention, block_rows
@@ -33,6 +34,9 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    query, key, value = lowered(query, key, value)
+    if attn_mask is not None:
+        (attn_mask,) = lowered(attn_mask)
     _check_dot_products(query, key, value, attn_mask)
     if enable_gqa:
         key, value = _for_every_head(query, key), _for_every_head(query, value)

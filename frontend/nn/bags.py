@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..casting import in_wide
 from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
 from ..compiler.storage import convert
@@ -95,6 +96,7 @@ def _combined(rows, bags, count, mode):
     return total / Tensor(convert(np.maximum(sizes, 1)[:, None], rows.dtype))
 
 
+@in_wide
 def bilinear(input1, input2, weight, bias=None):
     """x1^T W[k] x2 + b[k] for every k: (*, I), (*, J), (K, I, J) -> (*, K)."""
     if input1.shape[:-1] != input2.shape[:-1]:

@@ -2,6 +2,7 @@
 
 import math
 
+from ..casting import lowered
 from ..compiler.ops import convolution as ops
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
@@ -61,7 +62,7 @@ def _convolve(rank, input, weight, bias=None, stride=1, padding=0, dilation=1, g
     stride, dilation = _numbers("stride", stride, rank), _numbers("dilation", dilation, rank)
     input, is_batched = _batched(name, input, rank)
     sides = _sides(padding, weight.shape[2:], stride, dilation, rank)
-    operands = (input, weight) if bias is None else (input, weight, bias)
+    operands = lowered(input, weight) if bias is None else lowered(input, weight, bias)
     out = ops.convolution(*operands, stride=stride, padding=sides, dilation=dilation, groups=groups)
     return out if is_batched else out[0]
 
@@ -85,7 +86,7 @@ def _convolve_transposed(rank, input, weight, bias=None, stride=1, padding=0, ou
             "Output size is too small"
         )
     sides = tuple((p, p - e) for p, e in zip(padding, extra))
-    operands = (input, weight) if bias is None else (input, weight, bias)
+    operands = lowered(input, weight) if bias is None else lowered(input, weight, bias)
     how = {"stride": stride, "padding": sides, "dilation": dilation, "groups": groups}
     out = ops.convolution_input(*operands, size=size, **how)
     return out if is_batched else out[0]

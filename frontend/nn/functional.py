@@ -8,6 +8,7 @@ tensors all the same: the input stays as it is.
 import math
 import warnings
 
+from ..casting import lowered
 from ..compiler import dtypes
 from ..compiler.ops import (
     arithmetic,
@@ -30,7 +31,7 @@ from ..products import pdist as pdist
 from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
-from ..runtime.state.modes import no_grad
+from ..runtime.state.modes import no_grad, state
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -81,6 +82,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     """leaky_relu with a learned slope: one, or one per channel (dimension 1)."""
+    input, weight = lowered(input, weight)
     if not input.shape and weight.shape not in ((), (1,)):
         raise RuntimeError(f"prelu: Not allow zero-dim input tensor with {weight.shape[0]} slopes; give it a dimension")
     if weight.shape not in ((), (1,)) and len(input.shape) > 1:
@@ -206,6 +208,8 @@ def linear(input, weight, bias=None, *, out=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
     if out is not None:
         return write("linear", out, linear(input, weight, bias))
+    if state.autocast is not None:
+        input, weight, bias = lowered(input, weight, bias)
     if input.dtype is weight.dtype and not input.dtype.is_floating_point:
         # Products of integers, as NumPy computes them.
         product = contraction.matmul(input, contraction.swap_last(weight))
@@ -261,6 +265,11 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
     shape = tuple(normalized_shape)
     lead = _leading_shape("layer_norm", input, shape)
+    if input.dtype.is_half and any(t is not None and not t.dtype.is_half for t in (weight, bias)):
+        # The parameters of a model in mixed precision stay as they are.
+        affine = [None if t is None else comparison.cast(t, dtype=dtypes.float32) for t in (weight, bias)]
+        rows = layer_norm(comparison.cast(input, dtype=dtypes.float32), shape, *affine, eps)
+        return comparison.cast(rows, dtype=input.dtype)
     affine = [t if len(shape) == 1 else t.reshape((-1,)) for t in (weight, bias) if t is not None]
     rows = input if len(shape) == 1 else input.reshape((*lead, math.prod(shape)))
     if weight is None and bias is not None:

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ..casting import widened
 from ..compiler.dtypes import int64
 from ..compiler.ops.arithmetic import floor, remainder
 from ..compiler.ops.comparison import cast, where
@@ -38,6 +39,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
 
     Outside the image: "zeros", the "border", or its "reflection".
     """
+    input, grid = widened(input, grid)
     _check(input, grid, mode, padding_mode)
     rank = input.ndim - 2
     places = [_unnormalised(grid[..., rank - 1 - k], n, align_corners) for k, n in enumerate(input.shape[2:])]

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from ..casting import widened
 from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
 from ..compiler.ops.arithmetic import abs_, clamp_min, sub
 from ..compiler.ops.comparison import cast, eq, ne, where
@@ -50,6 +51,7 @@ def _warn_of_broadcast(x, target):
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here."""
+    input, target = widened(input, target)
     reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     return neural.mse_loss(input, target, reduction=reduction)
@@ -57,6 +59,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean"):
 
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """|x - target|."""
+    input, target = widened(input, target)
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     return neural.l1_loss(input, target, reduction=reduction)
@@ -64,6 +67,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """(x - target)^2 / (2 beta) where |x - target| < beta, |x - target| - beta / 2 elsewhere."""
+    input, target = widened(input, target)
     reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
@@ -76,6 +80,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 
 def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere."""
+    input, target = widened(input, target)
     reduction_of("huber_loss", reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
@@ -89,6 +94,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
     `reduction="batchmean"`, the mathematical definition, divides the sum by the size of the first dimension.
     """
+    input, target = widened(input, target)
     reduction = reduction_of("kl_div", reduction, size_average, reduce, ("none", "mean", "sum", "batchmean"))
     if log_target:
         losses = transcendental.exp(target) * (target - input)
@@ -113,6 +119,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 
     The gradient is 0 where a logarithm is cut. Outside [0, 1] the result is NaN.
     """
+    input, target, weight = widened(input, target, weight)
     reduction = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _require_same_shape("binary_cross_entropy", input, target)
     log_x = _cut_log(transcendental.log, input, eq(input, 0.0), 1.0)
@@ -131,6 +138,7 @@ def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
     """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` multiplies the losses of positives."""
+    input, target, weight, pos_weight = widened(input, target, weight, pos_weight)
     name = "binary_cross_entropy_with_logits"
     reduction = reduction_of(name, reduction, size_average, reduce)
     _require_same_shape(name, input, target)
@@ -152,6 +160,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     `weight` (C,) multiplies the losses of each class, and "mean" divides by the sum of the weights met. Rows whose
     target is ignore_index do not count.
     """
+    input, weight = widened(input, weight)
     reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     rows, classes = _class_rows("nll_loss", input, target)
     loss = _nll_rows(rows, classes, weight, ignore_index, reduction)
@@ -213,6 +222,7 @@ def cross_entropy(
     target: int64 classes (no dimension C), or probabilities of x's shape. With label_smoothing e the targets become
     (1 - e) target + e / C.
     """
+    input, target, weight = widened(input, target, weight)
     reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")

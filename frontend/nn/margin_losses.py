@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..casting import in_wide, widened
 from ..compiler.ops import scan
 from ..compiler.ops.arithmetic import clamp_min
 from ..compiler.ops.comparison import cast, eq, ge, where
@@ -20,6 +21,7 @@ from .loss_functions import _reduced, reduction_of
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
     """max(0, -target (x1 - x2) + margin), target being 1 where x1 should be ranked higher, else -1."""
+    input1, input2, target = widened(input1, input2, target)
     reduction = reduction_of("margin_ranking_loss", reduction, size_average, reduce)
     if input1.ndim != input2.ndim or input1.ndim != target.ndim:
         raise OpError(
@@ -31,12 +33,14 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, r
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """x where target is 1, max(0, margin - x) where it is -1."""
+    input, target = widened(input, target)
     reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
     far = where(eq(target, 1), 0.0, clamp_min(margin - input, 0.0))
     near = where(eq(target, -1), 0.0, input)
     return _reduced(far + near, reduction)
 
 
+@in_wide
 @in_float32
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target x))."""
@@ -46,6 +50,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
     """1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1."""
+    input1, input2, target = widened(input1, input2, target)
     reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
     if target.ndim > 1:
         raise OpError(f"0D or 1D target tensor expected, multi-target not supported: got shape {target.shape}")
@@ -68,6 +73,7 @@ def triplet_margin_loss(
     anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
 ):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin) with d the p-norm of the difference."""
+    anchor, positive, negative = widened(anchor, positive, negative)
     reduction = reduction_of("triplet_margin_loss", reduction, size_average, reduce)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -104,6 +110,7 @@ def _triplet(anchor, positive, negative, distance, margin, swap, reduction):
 # --- classes ----------------------------------------------------------------------------------------------------------
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The sum over the wrong classes i of max(0, margin - x[y] + x[i])^p / C."""
+    input, weight = widened(input, weight)
     reduction = reduction_of("multi_margin_loss", reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got {p}")
@@ -125,6 +132,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
 
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """The sum over labels j and other classes i of max(0, 1 - x[j] + x[i]) / C; labels end at the first -1."""
+    input, target = widened(input, target)
     reduction = reduction_of("multilabel_margin_loss", reduction, size_average, reduce)
     if input.shape != target.shape or input.ndim > 2 or not input.numel() and 0 in input.shape[1:]:
         raise OpError(
@@ -151,6 +159,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 
 
 # --- distributions ----------------------------------------------------------------------------------------------------
+@in_wide
 @in_float32
 def poisson_nll_loss(
     input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"
@@ -191,6 +200,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
     targets: (N, S), or all labels in one row. "mean" divides each by the number of its labels first.
     """
+    log_probs, targets = widened(log_probs, targets)
     reduction_of("ctc_loss", reduction)
     single = log_probs.ndim == 2
     scores = unsqueeze(log_probs, 1) if single else log_probs

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..casting import widened
 from ..compiler.ops import pooling as ops
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
@@ -102,6 +103,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The largest element of every window of the last three dimensions; return_indices: and its position among them."""
+    (input,) = widened(input)
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -160,6 +162,7 @@ def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
     """The mean of every window of the last three dimensions; divisor_override: the sum divided by that."""
+    (input,) = widened(input)
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -228,6 +231,7 @@ def adaptive_avg_pool2d(input, output_size):
 
 def adaptive_avg_pool3d(input, output_size):
     """adaptive_avg_pool1d of the last three dimensions; None: as many as there are."""
+    (input,) = widened(input)
     return _adaptive_avg_pool(3, input, output_size)
 
 
@@ -280,6 +284,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
 
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     """adaptive_max_pool1d of the last three dimensions."""
+    (input,) = widened(input)
     return _adaptive_max_pool(3, input, output_size, return_indices)
 
 
@@ -349,6 +354,7 @@ def fractional_max_pool2d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
     """The largest elements of windows that begin at random steps, which are the same for a channel."""
+    (input,) = widened(input)
     return _fractional_max_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
@@ -356,6 +362,7 @@ def fractional_max_pool3d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
     """fractional_max_pool2d of the last three dimensions."""
+    (input,) = widened(input)
     return _fractional_max_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 

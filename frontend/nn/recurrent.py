@@ -7,10 +7,12 @@ import math
 import numbers
 import warnings
 
+from ..casting import in_wide, lowered
 from ..compiler.ops import recurrent
 from ..compiler.ops.comparison import where
 from ..compiler.ops.view import stack
 from ..creation import empty, tensor, zeros
+from ..runtime.state.modes import state as modes
 from ..shaping import cat, transpose
 from . import functional as F
 from . import init
@@ -167,7 +169,7 @@ class RNNBase(Module):
 
     def _check_input(self, x, ndim):
         kind = self._flat_weights[0].dtype
-        if x.dtype is not kind:
+        if x.dtype is not kind and modes.autocast is None:
             raise ValueError(
                 f"RNN input dtype ({x.dtype}) does not match weight dtype ({kind}). "
                 f"Convert input: input.to({kind}), or convert model: model.to({x.dtype})"
@@ -245,6 +247,7 @@ class RNN(RNNBase):
         super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, *args, **kwargs)
         self.nonlinearity = nonlinearity
 
+    @in_wide
     def _direction(self, x, states, weights, mask, reverse):
         products = F.linear(x, weights[0], _both(weights))
         output = recurrent.rnn(
@@ -271,6 +274,8 @@ class LSTM(RNNBase):
         super().__init__("LSTM", *args, **kwargs)
 
     def _direction(self, x, states, weights, mask, reverse):
+        x, *states = lowered(x, *states)
+        weights = lowered(*weights)
         if self.proj_size:
             return _projected_steps(x, *states, weights, mask, reverse)
         rows = recurrent.lstm(F.linear(x, weights[0], _both(weights)), *states, weights[1], *mask, reverse=reverse)
@@ -322,6 +327,7 @@ class GRU(RNNBase):
         _refuse_projection(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
+    @in_wide
     def _direction(self, x, states, weights, mask, reverse):
         size = self.hidden_size
         if self.bias:

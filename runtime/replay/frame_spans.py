@@ -21,7 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from ...compiler.dtypes import DType
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
 from ..state.exposure import has_exposed
-from ..state.modes import state
+from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
 from . import native, native_text
 
@@ -104,14 +104,14 @@ class Spans:
 
     def call_module(self, module, args):
         """module(*args), in a call that has not departed."""
-        if has_exposed(args):
+        if autocasting or has_exposed(args):
             return native.call_in_python("call_module", module, *args)
         guards = self._guards(self.frame.position.value, module, Guards().cover, module, args)
         return self._call(module, partial(native.call_in_python, "call_module", module), args, guards)
 
     def call_function(self, function, args):
         """function(*args) of a spanned function."""
-        if has_exposed(args):
+        if autocasting or has_exposed(args):
             return function(*args)
         guards = self._guards(self.frame.position.value, function, Guards().cover_function, args)
         return self._call(function, function, args, guards)
@@ -190,7 +190,9 @@ class Guards:
     """Rows (kind, object, container, size, pairs) of all that a call depends on."""
 
     def __init__(self):
-        self.rows, self.modules, self.types, self.functions = [], set(), set(), set()
+        self.modules, self.types, self.functions = set(), set(), set()
+        # What operands are converted to in blocks of mixed precision no attribute tells.
+        self.rows = [(native_text.OF_DICT, None, autocasting, 0, [])]
 
     def cover(self, module, args):
         """The rows of a call of a module; None if it is not pure."""

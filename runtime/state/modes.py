@@ -14,6 +14,8 @@ class _State(threading.local):
     frame = None  # the compiled call being recorded or replayed in this thread
     hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
+    autocast = None  # the type of the open block of mixed precision (amp.py)
+    multithreading = True  # what autograd.set_multithreading_enabled says, which nothing asks
     sweep = None  # the backward pass in flight (engine.py)
     anomaly = anomaly_block = None  # anomaly detection (anomaly.py), and what makes it see every node
     mutations = None  # the block that lets saved tensors be changed (mutation.py)
@@ -22,6 +24,7 @@ class _State(threading.local):
 
 
 state = _State()
+autocasting = {}  # an entry for every open block of mixed precision in any thread
 watching = []  # an entry for every block in any thread that has watchers: asking it costs less than asking a thread
 
 
