@@ -8,7 +8,7 @@ from .graph import GradientEdge
 from .public import of_module
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
-from .runtime.eager.function import Function, FunctionContext, once_differentiable
+from .runtime.eager.function import Function, FunctionContext, FunctionNode, once_differentiable
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
@@ -28,6 +28,7 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "once_differentiable",
     "set_detect_anomaly",
@@ -35,21 +36,28 @@ __all__ = [
     "set_multithreading_enabled",
 ]
 
-FunctionCtx = FunctionContext
+FunctionCtx, BackwardCFunction, InplaceFunction = FunctionContext, FunctionNode, Function
 __getattr__, __dir__ = of_module(__name__)
 
 
 class set_multithreading_enabled:
-    """Accepted: a backward pass runs in the thread that asks for it. A `with` block, or at once."""
+    """Accepted: a backward pass runs in the thread that asks for it. At once, and until the end of the block if used in
+    a `with`."""
 
     def __init__(self, mode):
-        self.mode = bool(mode)
+        self.mode, self.before = bool(mode), state.multithreading
+        state.multithreading = self.mode
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        pass
+        state.multithreading = self.before
+
+
+def is_multithreading_enabled():
+    """What set_multithreading_enabled has said last in this thread; True at first."""
+    return state.multithreading
 
 
 class _ExecutionEngine:
@@ -227,6 +235,10 @@ def grad(
     (then zeros). With is_grads_batched the first dimension of grad_outputs counts cotangents, and that of the gradients
     too; there is a backward pass for each.
     """
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     if is_grads_batched:
         options = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
         return _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options)
@@ -248,17 +260,17 @@ def grad(
     if found is None:
         wanted = [edge_of(x) for x in inputs]
         found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
-    return _complete(found, inputs, allow_unused, materialize_grads)
+    return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
 
 
-def _complete(found, inputs, allow_unused, materialize_grads):
+def _complete(found, inputs, allow_unused, materialize_grads, create_graph):
     for k, g in enumerate(found):
         if g is None and materialize_grads:
             if isinstance(inputs[k], GradientEdge):
                 raise RuntimeError(
                     "materialize_grads cannot be used when the given input is a GradientEdge: its shape is unknown"
                 )
-            found[k] = inputs[k].new_zeros(inputs[k].shape)
+            found[k] = inputs[k].new_zeros(inputs[k].shape, requires_grad=create_graph)
         elif g is None and not allow_unused:
             raise RuntimeError(
                 f"One of the differentiated Tensors (number {k}{_shape_of(inputs[k])}) appears to not have been "
@@ -293,7 +305,7 @@ def _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_un
         state.frame.note("gradients of an edge")
     wanted = [_edge(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
-    return _complete(found, inputs, allow_unused, materialize_grads)
+    return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
 
 
 def _cotangent_along(out, gradient):

@@ -37,6 +37,11 @@ def _will_engine_execute_node(node):
         raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
     if state.sweep is None:
         raise RuntimeError("_will_engine_execute_node can only be called during the backward pass")
+    if isinstance(node, AccumulateGrad) and state.sweep.captured is not None:
+        raise RuntimeError(
+            "A leaf node was passed to _will_engine_execute_node but we are currently running autograd.grad(). This is "
+            "currently not supported."
+        )
     return state.sweep.will_reach(node)
 
 

@@ -45,7 +45,9 @@ def _slice(input, dim=0, start=None, end=None, step=1):
 
 
 slice_copy = _copied("slice", _slice)
-unsafe_chunk, unsafe_split, unsafe_split_with_sizes = shaping.chunk, shaping.split, arranging.split_with_sizes
+# The parts can be changed in place, which those of `split` cannot be while gradients are recorded.
+unsafe_chunk, unsafe_split = _copied("chunk", shaping.chunk), COPIES["split_copy"]
+unsafe_split_with_sizes = COPIES["split_with_sizes_copy"]
 
 
 def fill(input, value):

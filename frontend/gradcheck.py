@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from .compiler.dtypes import float64
+from .compiler.dtypes import complex128, float64
 from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
 from .iterables import listed
@@ -44,7 +44,7 @@ def gradcheck(
     masked=None,
 ):
     """Whether backward of func(*inputs) agrees with differences, within atol + rtol * |difference|, for all inputs that
-    require gradients.
+    require gradients. Of complex numbers both parts are moved and compared.
 
     GradcheckError says where they do not agree, unless raise_exception is False: then the result is False. nondet_tol:
     how much two backward passes may differ. check_forward_ad: check derivatives of the gradient for its cotangent too,
@@ -127,12 +127,7 @@ def _check_inputs(inputs):
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         )
     for k, x in leaves:
-        if x.dtype.is_complex:
-            raise NotImplementedError(
-                f"gradcheck: input #{k} is {x.dtype.name}, and only derivatives for real inputs are checked; let the "
-                "function take weft.view_as_real(x) and begin with weft.view_as_complex"
-            )
-        if x.dtype is not float64:
+        if x.dtype not in (float64, complex128):
             warnings.warn(
                 f"Input #{k} requires gradient and is not a double precision floating point. This check will likely "
                 "fail if all the inputs are not of double precision floating point.",
@@ -185,8 +180,7 @@ def _differences(func, inputs, leaves, outputs, eps):
     found = []
     for leaf in leaves:
         rows = [[] for _ in outputs]
-        memory = leaf.detach().numpy()
-        for index in np.ndindex(memory.shape):
+        for memory, index in _numbers_of(leaf.detach().numpy()):
             start = memory[index].item()
             sides = []
             for side in (eps, -eps):
@@ -197,8 +191,20 @@ def _differences(func, inputs, leaves, outputs, eps):
                 _check_alike(sides[-1], outputs)
             for row, above, below in zip(rows, *sides):
                 row.append((above - below).reshape(-1) / (2 * eps))
-        found.append([np.array(r).reshape(memory.size, out.numel()) for r, out in zip(rows, outputs)])
+        found.append([np.array(r).reshape(len(r), out.numel()) for r, out in zip(rows, outputs)])
     return found
+
+
+def _numbers_of(array):
+    """(array, index) of every real number that an array is made of: a complex one has two."""
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    return [(part, index) for index in np.ndindex(array.shape) for part in parts]
+
+
+def _as_numbers(array):
+    """The same numbers in a row."""
+    row = np.ascontiguousarray(array).reshape(-1)
+    return row.view(row.real.dtype) if row.dtype.kind == "c" else row
 
 
 def _check_alike(found, outputs):
@@ -224,16 +230,25 @@ def _check_output(number, out, leaves, differences, tolerances, nondet_tol):
                     "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
                     f"gives different values. The tolerance for nondeterminism was {nondet_tol}."
                 )
-            column.append(one.reshape(-1))
+            column.append(one)
     for k, (column, block) in enumerate(zip(columns, differences)):
         derivative = np.array(column).reshape(out.numel(), -1).T
-        _compare(
-            derivative, block[number], tolerances, f"Jacobian mismatch for output {number} with respect to input {k}"
-        )
+        message = f"Jacobian mismatch for output {number} with respect to input {k}"
+        for words, part in _parts_of(out):
+            _compare(derivative[:, part], block[number][:, part], tolerances, words + message)
+
+
+def _parts_of(out):
+    """(words, columns) of what is compared by itself: of a complex output its imaginary parts first."""
+    if out._base is None or not out._base.dtype.is_complex:
+        return [("", slice(None))]
+    words = "While considering the {} part of complex outputs only, "
+    return [(words.format("imaginary"), slice(1, None, 2)), (words.format("real"), slice(0, None, 2))]
 
 
 def _as_arrays(gradients, leaves):
-    return [np.zeros(x.shape) if g is None else g.detach().numpy() for g, x in zip(gradients, leaves)]
+    arrays = [np.zeros(x.shape, x.dtype.numpy) if g is None else g.detach().numpy() for g, x in zip(gradients, leaves)]
+    return [_as_numbers(array) for array in arrays]
 
 
 def _compare(derivative, difference, tolerances, message):
@@ -261,5 +276,5 @@ def _check_tangents(outputs, leaves, differences, tolerances):
         given = [] if gradient is None else [gradient]
         products = _gradients(given, cotangents, [tangent]) if given else [None] * len(kept)
         for (number, _), product in zip(kept, _as_arrays(products, [out for _, out in kept])):
-            expected = tangent.detach().numpy().reshape(-1) @ differences[k][number]
-            _compare(product.reshape(-1), expected, tolerances, f"Tangent mismatch for output {number}, input {k}")
+            expected = _as_numbers(tangent.detach().numpy()) @ differences[k][number]
+            _compare(product, expected, tolerances, f"Tangent mismatch for output {number}, input {k}")

@@ -9,6 +9,7 @@ get_gradient_edge(tensor)                            where the gradient of a ten
 from abc import ABC
 from typing import NamedTuple
 
+from .runtime.eager.function import FunctionContext
 from .runtime.eager.mutation import allow_mutation_on_saved_tensors
 from .runtime.eager.node import BaseNode, edge_of
 from .runtime.eager.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
@@ -33,6 +34,8 @@ class Node(ABC):  # noqa: B024 (whatever has a BaseNode is one)
 
 
 Node.register(BaseNode)
+# In PyTorch the node is the ctx that forward was given.
+Node.register(FunctionContext)
 
 
 class GradientEdge(NamedTuple):

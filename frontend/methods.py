@@ -323,7 +323,7 @@ def _set_data(self, value):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}; use weft.tensor(...)")
     if self._requires_grad and not value.dtype.is_differentiable:
         raise RuntimeError(
-            "data set to a tensor that requires gradients must be floating point, "
+            "data set to a tensor that requires gradients must be floating point or complex dtype, "
             f"but got {value.dtype.name}; convert it with .float() or .double() first"
         )
     if state.frame is not None and value._data is None and state.frame.shows_whole(value, self):

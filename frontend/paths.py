@@ -20,6 +20,7 @@ _TABLE = [
     ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
     ("derivatives", "autograd.functional"),
+    ("gradcheck", "autograd.gradcheck"),
     ("graph", "autograd.graph"),
     ("profiler", "profiler autograd.profiler"),
     ("autograd", "autograd.anomaly_mode"),
@@ -102,6 +103,10 @@ class PathModule(ModuleType):
         sources = vars(self)["_sources"]
         found = next((source for source in sources if name in vars(source)), sources[0])
         return getattr(found, name)
+
+    def __call__(self, *args, **kwargs):
+        """autograd.gradcheck is a module of PyTorch's that has a function of its name, which it stands for too."""
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
     def __dir__(self):
         first = vars(self._sources[0])

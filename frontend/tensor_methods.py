@@ -128,7 +128,7 @@ def _attach_questions():
         setattr(Tensor, f"is_{name}", _no)
     for name in _NOTHING_TO_DO:
         setattr(Tensor, name, _itself)
-    Tensor.is_cpu, Tensor.device, Tensor.layout, Tensor.output_nr = True, CPU, strided, 0
+    Tensor.is_cpu, Tensor.device, Tensor.layout = True, CPU, strided
     Tensor.get_device = lambda self: -1
     Tensor.is_signed = lambda self: self.dtype.is_signed
     Tensor.is_complex = lambda self: self.dtype.is_complex

@@ -115,8 +115,7 @@ def test_modules_take_complex_parameters():
     out = layer(weft.tensor([[1j, 2]]))
     out.abs().sum().backward()
     assert layer.weight.grad.dtype is weft.complex64
-    with pytest.raises(NotImplementedError, match="input #0 is complex128"):
-        weft.autograd.gradcheck(lambda z: z * 2, weft.ones(2, dtype=weft.complex128, requires_grad=True))
+    assert weft.autograd.gradcheck(lambda z: z * 2, weft.ones(2, dtype=weft.complex128, requires_grad=True))
     x = weft.ones(2, dtype=weft.float64, requires_grad=True)
     assert weft.autograd.gradcheck(lambda x: (x * 1j).exp(), x)
 

@@ -13,6 +13,7 @@ from .arithmetic import abs_, div, mul, sub
 from .comparison import eq, where
 from .kinds import arithmetic, elementwise, library, magnitude, no_bool
 from .table import Meta, Op, OpError, register
+from .view import clone
 
 _CONJUGATE, _VIEW = frozenset(["conjugate"]), View()
 
@@ -39,7 +40,9 @@ def _evaluate_pairs(x):
 
 real = _part("real", lambda x: x.real, lambda g, out, x: g)
 imag = _part("imag", lambda x: x.imag, lambda g, out, x: mul(g, 1j))
-view_as_real = _part("view_as_real", _evaluate_pairs, lambda g, out, x: view_as_complex(g), lambda shape: (*shape, 2))
+view_as_real = _part(
+    "view_as_real", _evaluate_pairs, lambda g, out, x: view_as_complex(clone(g)), lambda shape: (*shape, 2)
+)
 
 
 def _infer_view_as_complex(operands, attributes, default_float):

@@ -68,16 +68,23 @@ def _tell(node):
         text += "Traceback of forward call that caused the error:\n" + "".join(metadata[_LINES])
     else:
         text += "No forward pass information available. Enable detect anomaly during forward pass for more information."
-    warnings.warn(text, stacklevel=6)
+    _say(text)
     while metadata.get(_PARENT) is not None:
         parent = metadata[_PARENT]
         metadata = metadata_of(parent)
         lines = "".join(metadata.get(_LINES, ["No forward pass information available.\n"]))
-        warnings.warn(
+        _say(
             f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that induced the "
-            f"previous calculation:\n{lines}",
-            stacklevel=6,
+            f"previous calculation:\n{lines}"
         )
+
+
+def _say(text):
+    """A warning. Where warnings are errors it is printed, because the error it is about is about to be raised."""
+    try:
+        warnings.warn(text, stacklevel=7)
+    except Warning:
+        print(text, file=sys.stderr)
 
 
 class set_detect_anomaly:

@@ -349,6 +349,8 @@ def _view(op, attributes, x, meta):
         raise NoSteps("a view of a number")
     if op.kind != "view":
         return _alias(op, attributes, x)
+    if op.lower is None:
+        raise NoSteps(f"{op.name}, a view of other numbers")
     found = op.lower(x.shape, x.strides, 0, **attributes)
     if found is None:
         return None

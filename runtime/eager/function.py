@@ -211,6 +211,13 @@ def _zeros(shape, dtype):
     return np.zeros(shape, dtype.numpy)
 
 
+class _NodeClass:
+    """An attribute of a Function: the class of its nodes."""
+
+    def __get__(self, instance, function):
+        return named(FunctionNode, f"{function.__name__}Backward")
+
+
 class Function:
     """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grad_outputs); call `apply`."""
 
@@ -227,6 +234,7 @@ class Function:
 
     vjp = backward
     generate_vmap_rule = False
+    _backward_cls = _NodeClass()
 
     @staticmethod
     def jvp(ctx, *grad_inputs):

@@ -68,6 +68,19 @@ class BaseNode:
     def _sequence_nr(self):
         return self.sequence
 
+    def _set_sequence_nr(self, number):
+        """Of nodes that could run now, backward runs the one with the greatest number."""
+        self.sequence = number
+
+    def __call__(self, *cotangents):
+        """The gradients of the operands for these cotangents of the outputs, alone: nodes before it do not run."""
+        if len(cotangents) != self.n_outputs:
+            raise TypeError(
+                f"{self.name()} expected {self.n_outputs} arguments, got {len(cotangents)} arguments instead"
+            )
+        found = self.run(cotangents[0]) if self.n_outputs == 1 else self.run_all(list(cotangents))
+        return found[0] if len(found) == 1 else tuple(found)
+
     def register_hook(self, hook):
         """hook(grad_inputs, grad_outputs) runs after the node; what it returns replaces grad_inputs."""
         if self.hooks is None:

@@ -162,7 +162,8 @@ class SavedTensor:
         self.node, self.read, self.write = node, read, write
         return self
 
-    def register_hooks(self, pack_hook, unpack_hook):
+    def register_hooks(self, *hooks):
+        """register_hooks(pack_hook, unpack_hook)"""
         saved = self.read()
         if getattr(self.node, "released", False):
             raise RuntimeError(
@@ -176,11 +177,13 @@ class SavedTensor:
                 "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of "
                 "hooks is allowed at a time."
             )
-        for hook in (pack_hook, unpack_hook):
-            if not callable(hook):
-                raise TypeError(f"register_hooks: expected two functions of one argument, got {type(hook).__name__}")
+        if len(hooks) != 2 or not all(map(callable, hooks)):
+            raise TypeError(
+                "register_hooks(): incompatible function arguments: expected two functions of one argument, got "
+                f"{[type(hook).__name__ for hook in hooks]}"
+            )
         edge = OUTPUT if saved is getattr(self.node, "out", None) else edge_of(saved.tensor)
-        packed = Packed(saved.tensor, edge, pack_hook, unpack_hook)
+        packed = Packed(saved.tensor, edge, *hooks)
         if edge is OUTPUT:
             # What is saved is found by position no longer.
             self.node.recording = None
