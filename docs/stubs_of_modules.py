@@ -140,7 +140,9 @@ def _class(path, name, kind, known):
         yield "    def __getattr__(self, name: builtins.str) -> Any: ..."
     for member in sorted(vars(kind) if base or plain else _all_members(kind)):
         found = inspect.getattr_static(kind, member)
-        if member.startswith("_") and not (member == "__call__" and is_free):
+        if member.startswith("_"):
+            if member == "__call__" and is_free:
+                yield "    def __call__(self, *args: Any, **kwargs: Any) -> Any: ..."
             if member in ("__iter__", "__len__", "__getitem__", "__enter__", "__exit__"):
                 yield f"    def {member}(self, *args: Any) -> {'builtins.int' if member == '__len__' else 'Any'}: ..."
             continue
