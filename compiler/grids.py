@@ -15,8 +15,9 @@ Every element is one chain of fused multiply-adds from 0 on, in the order of p.
 from dataclasses import dataclass
 from math import prod
 
+from .target import PANEL_BYTES
+
 DIMENSIONS = 4  # of a grid
-PANEL_BYTES = 128  # of a row of a packed panel: columns that are computed together
 BLOCK_DEPTH = 1024  # terms of the sums that are done at once
 _ALIGNMENT = 64
 # Words of the head, of a grid, and of a group: sizes, then rows, columns and depth.

@@ -14,7 +14,7 @@ from math import prod
 
 from .decompose import decompose
 from .emit.builder import Module
-from .emit.interrupt import LOOK_NS, MOST_LOOKS
+from .emit.interrupt import LOOK_EVERY, MOST_LOOKS
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
 from .extent import estimated, scope_of, upper
 from .fuse import fuse
@@ -281,7 +281,7 @@ def _emit(trace, order, steps, memory, team, costs, in_one, target):
     kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - sum(team.waits if team else ())
     for k, step in enumerate(steps):
         may_look = looks_left > 0 and (first_commit is None or k <= first_commit)
-        if unseen_ns >= LOOK_NS and may_look:
+        if unseen_ns >= LOOK_EVERY and may_look:
             program.leave_if_interrupted()
             unseen_ns, looks_left = 0, looks_left - 1
         unseen_ns += costs[k]
@@ -291,8 +291,8 @@ def _emit(trace, order, steps, memory, team, costs, in_one, target):
             program.leave_if_failed()
         scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
         kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
-        if costs[k] > LOOK_NS and k != first_commit and looks_left > 0 and may_look:
-            program.in_turns(-int(-costs[k] // LOOK_NS))
+        if costs[k] > LOOK_EVERY and k != first_commit and looks_left > 0 and may_look:
+            program.in_turns(-int(-costs[k] // LOOK_EVERY))
     program.finish(in_one)
     numbers = {v.number: k for k, s in enumerate(steps) if s.group and not s.piece for v in s.group.values}
     accesses = fusion.reads.accesses

@@ -20,6 +20,8 @@ LEVEL1_BYTES, LEVEL1_WAYS = 32768, 8
 # Columns summed at once in memory: their sums, totals and errors take 48 KB of f32. Sums in registers, with fewer
 # columns at once, were slower: rows are then read in short pieces.
 COLUMN_CHUNK = 4096
+# Of a row of a panel that is packed for products over grids: columns that are computed together, whatever the vectors.
+PANEL_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)

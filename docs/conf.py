@@ -19,7 +19,7 @@ import site_reference  # noqa: E402
 import weft  # noqa: E402
 
 project, author, copyright = "weft", "the weft authors", "the weft authors"
-version = release = str(weft.__version__)
+version = release = str(weft.weft_version)
 extensions = ["myst_parser"]
 exclude_patterns = ["gallery"]
 myst_enable_extensions = ["colon_fence"]

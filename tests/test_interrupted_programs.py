@@ -48,7 +48,7 @@ class Looks:
 def looks(monkeypatch):
     found, routine = Looks(), kernels.routine
     monkeypatch.setenv("WEFT_CACHE", "0")
-    monkeypatch.setattr(pipeline, "LOOK_NS", 3000)
+    monkeypatch.setattr(pipeline, "LOOK_EVERY", 3000)
     monkeypatch.setattr(kernels, "routine", lambda symbol: found.address if symbol == SEEN else routine(symbol))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield found

@@ -88,7 +88,7 @@ def cut_often(monkeypatch):
     """Loops and parts in programs of a few steps."""
     for name, value in (("_LEAST_STEPS", 2), ("_LEAST_COUNT", 2), ("_GRAM", 1)):
         monkeypatch.setattr(repeats, name, value)
-    monkeypatch.setattr(program, "_MOST_STEPS", 2)
+    monkeypatch.setattr(repeats, "_MOST_STEPS", 2)
     monkeypatch.setattr(program, "_MANY_POINTERS", 1)
 
 

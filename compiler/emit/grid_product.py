@@ -12,7 +12,8 @@ Offsets of rows, columns and terms are written to tables first, so the inner loo
 rows and terms are kept from unit to unit of a group.
 """
 
-from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, PANEL_BYTES, SIZES
+from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, SIZES
+from ..target import PANEL_BYTES
 from .builder import I1, I32, I64, PTR, Builder, Reg, Type
 
 _GRID_PARAMETERS = [("grid", PTR), ("first", PTR), ("second", PTR)]

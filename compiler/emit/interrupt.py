@@ -1,6 +1,6 @@
 """How a long program lets itself be interrupted: it looks now and then whether Ctrl-C was pressed, and leaves.
 
-It looks while nothing was written that outlives the call, about every LOOK_NS of estimated work: between steps, and in
+It looks while nothing was written that outlives the call, about every LOOK_EVERY of estimated work: between steps, and in
 the middle of long steps whose work is cut into units. Only the caller looks, who holds the interpreter's lock, through
 two routines that whoever loads the program binds, or sets to null where they must not be called. What was seen is noted
 where failed checks are noted, as INTERRUPTED, so all members leave together (program.py).
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .builder import I32, I64, PTR, Reg
 from .pool_memory import MOST_WAITS
 
-LOOK_NS = 20_000_000
+LOOK_EVERY = 20_000_000  # nanoseconds: what a person does not notice
 MOST_LOOKS = MOST_WAITS  # of a team, which waits after each look
 INTERRUPTED = 2  # what the program returns; 1 if a check failed
 SEEN = "interrupt_seen"  # i32 (): whether there was an interrupt, which is forgotten then
