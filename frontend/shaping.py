@@ -70,7 +70,7 @@ swapaxes = swapdims = transpose
 def t(input):
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return view.t(input) if input.ndim == 2 else input
+    return view.t(input) if input.ndim == 2 else view.permute(input, axes=tuple(range(input.ndim)))
 
 
 def expand(input, *shape):
@@ -107,11 +107,13 @@ def flatten(input, start_dim=0, end_dim=-1):
     first, last = (normalize_axis("flatten", d, input.ndim) for d in (start_dim, end_dim))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if first == last:
+        return input
     return reshape(input, *input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :])
 
 
 def ravel(input):
-    return flatten(input)
+    return reshape(input, -1)
 
 
 def unflatten(input, dim, sizes):

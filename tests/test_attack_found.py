@@ -132,3 +132,48 @@ def test_names_of_nodes_behind_a_leaf_that_needs_no_gradient_any_more(compile):
     yield [node.name() for node, _ in product.next_functions]
     result.sum().backward()
     yield w, v.grad
+
+
+@pytest.mark.parametrize("given", ["argument", "state"])
+@pytest.mark.parametrize("has_view", [False, True])
+@pytest.mark.parametrize("change", ["x.copy_(y)", "x.mul_(y)", "x[0] = y[0]", "x.add_(v)"])
+def test_history_that_ends_where_the_call_changes_a_tensor(given, has_view, change):
+    """What was computed before the change leads to the history that the tensor had then. With living views of it the
+    change ran in eager mode, and that history was forgotten: backward raised a TypeError."""
+
+    def scenario(compile):
+        v, state, kept = leaf(2), weft.randn(3, 2), []
+
+        def step(x, y):
+            x = state if x is None else x
+            before = weft.where(x > 0, x, x * 0.5)
+            exec(change, {"x": x, "y": y, "v": v})
+            return before, v[0] * before, x.sum()
+
+        step = compile(step)
+        for _ in range(14):
+            state = weft.randn(3, 2)
+            x = weft.randn(3, 2)
+            row = (state if given == "state" else x)[0]
+            row.copy_(v)
+            kept[:] = [row] if has_view else []
+            del row
+            results = step(None if given == "state" else x, weft.randn(3, 2))
+            yield [node.name() for node, _ in results[1].grad_fn.next_functions]
+            sum(r.sum() for r in results).backward()
+            yield v.grad
+
+    twin(scenario)()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("method", ["t", "flatten", "ravel"])
+def test_what_changes_no_shape_is_a_view_or_the_tensor_itself_as_in_pytorch(method, shape):
+    torch = pytest.importorskip("torch")
+
+    def kind(x):
+        y = getattr(x, method)()
+        return y is x, y.is_leaf, y._is_view()
+
+    assert kind(weft.ones(shape, requires_grad=True)) == kind(torch.ones(shape, requires_grad=True))

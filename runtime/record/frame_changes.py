@@ -132,6 +132,8 @@ def _before_change(frame, target):
     vids, same = _seen_by(frame, target)
     if same != vids:
         let_nodes_read(frame, vids - same)
+    outer = [(v, tensor) for v, tensor in frame.externals.items() if v in vids and tensor.has_history]
+    frame.outer_edges.update((v, edge_of(tensor)) for v, tensor in outer if v not in frame.outer_edges)
     return vids, same
 
 
