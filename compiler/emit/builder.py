@@ -290,6 +290,11 @@ class Builder:
         self.module.declare(full, "void", [t, PTR, mask.type])
         self.lines.append(f"  call void @{full}({value}, ptr align {t.element_bytes} {pointer.name}, {mask})")
 
+    def prefetch(self, pointer):
+        """Ask for what is there, to be read soon; it need not be memory of the program."""
+        self.module.declare("llvm.prefetch.p0", "void", [PTR, I32, I32, I32])
+        self.lines.append(f"  call void @llvm.prefetch.p0({pointer}, i32 0, i32 3, i32 1)")
+
     def gather(self, pointer, indices, type, mask):
         """Lane k: the element at pointer + indices[k] * element size (i64 lanes), where mask is set; else zero."""
         pointers_type = Type("ptr", type.lanes)

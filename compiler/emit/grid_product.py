@@ -15,6 +15,7 @@ rows and terms are kept from unit to unit of a group.
 from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, SIZES
 from ..target import PANEL_BYTES
 from .builder import I1, I32, I64, PTR, Builder, Reg, Type
+from .gemm_pack import load_transposed, pack_lanes
 
 _GRID_PARAMETERS = [("grid", PTR), ("first", PTR), ("second", PTR)]
 # Positions of what the head tells of the scratch memory.
@@ -93,8 +94,10 @@ def _emit_unit(b, element, tools, strips, record, own, areas):
     rows_a, rows_out = b.offset(areas[_ROWS_A], i, 4), b.offset(areas[_ROWS_OUT], i, 4)
     tables = [areas[_COLUMNS_B], areas[_COLUMNS_OUT]]
     b.call("void", tools["columns"], [_grid_of(b, record, 1), j, columns, *tables])
-    n_reads = b.call(I64, tools["runs"], [tables[0], columns, areas[_READS]])
-    n_writes = b.call(I64, tools["runs"], [tables[1], columns, areas[_WRITES]])
+    by_two = b.cmp("eq", b.sub(_index(b, tables[0], 1), _index(b, tables[0], 0)), b.i64(2))
+    step = b.select(b.and_(by_two, b.cmp("lt", b.i64(1), columns)), b.i64(2), b.i64(1))
+    n_reads = b.call(I64, tools["runs"], [tables[0], columns, areas[_READS], step])
+    n_writes = b.call(I64, tools["runs"], [tables[1], columns, areas[_WRITES], b.i64(1)])
     panel, results = areas[_PANEL], areas[_RESULTS]
     # At least once, so that a sum of nothing stores zeros.
     with b.loop(0, b.intrinsic("smax", n_depth, b.i64(1)), BLOCK_DEPTH) as p:
@@ -102,9 +105,10 @@ def _emit_unit(b, element, tools, strips, record, own, areas):
         with b.when(b.cmp("lt", columns, b.i64(width))):
             _blank(b, element, panel, depth)
         terms_a, terms_b = b.offset(areas[_TERMS_A], p, 4), b.offset(areas[_TERMS_B], p, 4)
-        b.call("void", tools["pack"], [source, panel, areas[_READS], n_reads, tables[0], terms_b, depth])
+        b.call("void", tools["pack"], [source, panel, areas[_READS], n_reads, tables[0], terms_b, depth, columns, step])
         _call_strips(b, strips, [a, rows_a, terms_a, panel, results, rows, columns, depth, goes_on])
-    b.call("void", tools["write"], [results, out, areas[_WRITES], n_writes, tables[1], rows_out, rows])
+    moved = [results, out, areas[_WRITES], n_writes, tables[1], rows_out, rows, columns, b.i64(1)]
+    b.call("void", tools["write"], moved)
     assert size * width == PANEL_BYTES
 
 
@@ -174,14 +178,15 @@ def _following(b, indices, extents):
 
 
 def _emit_runs(module, name):
-    """A function that finds runs of adjacent offsets, of a vector each at most; where each begins and its length."""
-    b = Builder(module, name, [("table", PTR), ("n", I64), ("runs", PTR)], result=I64, linkage="internal")
-    table, n, runs = b.arguments
+    """A function that finds runs of offsets a step apart, of a vector each at most: where they begin, their lengths."""
+    parameters = [("table", PTR), ("n", I64), ("runs", PTR), ("step", I64)]
+    b = Builder(module, name, parameters, result=I64, linkage="internal")
+    table, n, runs, distance = b.arguments
     longest = module.target.vector_bytes // (8 if name.endswith("f64_runs") else 4)
     with b.loop(0, n, 1, [b.i64(0), b.i64(0), b.i64(-9)]) as (k, state):
         count, start, before = state.values
         here = _index(b, table, k)
-        is_new = b.or_(b.cmp("ne", here, b.add(before, b.i64(1))), b.cmp("eq", b.sub(k, start), b.i64(longest)))
+        is_new = b.or_(b.cmp("ne", here, b.add(before, distance)), b.cmp("eq", b.sub(k, start), b.i64(longest)))
         is_new = b.or_(is_new, b.cmp("eq", k, b.i64(0)))
         count, start = b.add(count, b.convert(is_new, "i64")), b.select(is_new, k, start)
         run = b.offset(runs, b.sub(count, b.i64(1)), 8)
@@ -193,31 +198,94 @@ def _emit_runs(module, name):
 
 
 # --- from memory to a panel and back ----------------------------------------------------------------------------------
+_MOVE = [
+    ("source", PTR), ("target", PTR), ("runs", PTR), ("n_runs", I64), ("columns", PTR), ("offsets", PTR), ("n", I64),
+    ("n_columns", I64), ("step", I64),
+]  # fmt: skip
+
+
 def _emit_move(module, name, element, packs):
-    """A function that copies runs of columns: from memory to the rows of a panel, or from there to memory."""
-    parameters = [("source", PTR), ("target", PTR), ("runs", PTR), ("n_runs", I64)]
-    parameters += [("columns", PTR), ("offsets", PTR), ("n", I64)]
-    b = Builder(module, name, parameters, linkage="internal")
-    source, target, runs, n_runs, columns, offsets, n = b.arguments
+    """A function that copies runs of columns: from memory to the rows of a panel, or from there to memory.
+
+    Where no two columns are neighbours, rows may be: then square blocks are transposed in registers.
+    """
+    b = Builder(module, name, _MOVE, linkage="internal")
+    source, target, runs, n_runs, columns, offsets, n, n_columns, step = b.arguments
     t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
     size = t.element_bytes
-    with b.loop(0, n_runs, 1) as run:
+    is_scattered = b.cmp("eq", n_runs, n_columns)
+    side = b.i64(pack_lanes(element))
+    turned = b.select(is_scattered, b.mul(b.div(n_columns, side), side), b.i64(0))
+    with b.loop(0, turned, pack_lanes(element)) as column:
+        _turn(b, element, packs, column)
+    with b.loop(turned, n_runs, 1) as run:
         start, length = (_index(b, b.offset(runs, run, 8), k) for k in range(2))
         far, near = b.mul(_index(b, columns, start), b.i64(size)), b.mul(start, b.i64(size))
         memory = b.offset(source if packs else target, far, 1)
         panel = b.offset(target if packs else source, near, 1)
-        is_single = b.cmp("eq", length, b.i64(1))
-        for is_wanted, type, mask in (
-            (is_single, Type(element), None),
-            (b.not_(is_single), t, b.lane_mask(0, length, t.lanes)),
-        ):
-            with b.when(is_wanted), b.loop(0, n, 1) as k:
-                there = b.offset(memory, _index(b, offsets, k), size)
-                row = b.offset(panel, k, PANEL_BYTES)
-                here, where = (there, row) if packs else (row, there)
-                b.store(b.load(here, type, mask), where, mask)
+        is_single, is_near = b.cmp("eq", length, b.i64(1)), b.cmp("eq", step, b.i64(1))
+        ways = [(is_single, 0, Type(element)), (b.and_(b.not_(is_single), is_near), 1, t)]
+        if packs:
+            ways.append((b.and_(b.not_(is_single), b.not_(is_near)), 2, t))
+        for is_wanted, apart, type in ways:
+            with b.when(is_wanted):
+                _move_run(b, packs, apart, type, memory, panel, length)
     b.finish()
     return name
+
+
+def _move_run(b, packs, apart, t, memory, panel, length):
+    """All rows of one run, whose elements are `apart` in memory (0: there is one)."""
+    offsets, n = b.arguments[5:7]
+    mask = b.lane_mask(0, length, t.lanes) if apart else None
+    if apart == 2:
+        # Both vectors, without what follows the last element.
+        reach = b.sub(b.add(length, length), b.i64(1))
+        halves = [(k, b.lane_mask(k, reach, t.lanes)) for k in (0, t.lanes)]
+    with b.loop(0, n, 1) as k:
+        there, row = b.offset(memory, _index(b, offsets, k), t.element_bytes), b.offset(panel, k, PANEL_BYTES)
+        if apart == 2:
+            parts = [b.load(b.offset(there, at, t.element_bytes), t, its) for at, its in halves]
+            b.store(b.shuffle(*parts, range(0, 2 * t.lanes, 2)), row, mask)
+        elif packs:
+            b.store(b.load(there, t, mask), row, mask)
+        else:
+            b.store(b.load(row, t, mask), there, mask)
+
+
+def _turn(b, element, packs, column):
+    """As many columns from this one on as a square block has, all rows: block by block, transposed where its rows are
+    neighbours in memory."""
+    source, target, _, _, columns, offsets, n = b.arguments[:7]
+    side, t = pack_lanes(element), Type(element, pack_lanes(element))
+    size = t.element_bytes
+    memory, panel = (source, target) if packs else (target, source)
+    lines = [b.offset(memory, _index(b, columns, b.add(column, b.i64(c))), size) for c in range(side)]
+    panel = b.offset(panel, column, size)
+    whole = b.mul(b.div(n, b.i64(side)), b.i64(side))
+
+    def single(k, line, c):
+        there, row = b.offset(line, _index(b, offsets, k), size), b.offset(b.offset(panel, k, PANEL_BYTES), c, size)
+        here, where = (there, row) if packs else (row, there)
+        b.store(b.load(here, Type(element)), where)
+
+    with b.loop(0, whole, side) as k:
+        distances = b.load(b.offset(offsets, k, 4), Type("i32", side))
+        first = b.splat(b.load(b.offset(offsets, k, 4), I32), side)
+        is_apart = b.any_lane(b.cmp("ne", b.sub(distances, first), b.iota(Type("i32", side))))
+        rows = [b.offset(b.offset(panel, k, PANEL_BYTES), r, PANEL_BYTES) for r in range(side)]
+        with b.when(b.not_(is_apart)):
+            at = _index(b, offsets, k)
+            places = [b.offset(line, at, size) for line in lines]
+            here, where = (places, rows) if packs else (rows, places)
+            for vector, place in zip(load_transposed(b, t, here), where):
+                b.store(vector, place)
+        with b.when(is_apart), b.loop(k, b.add(k, b.i64(side)), 1) as one:
+            for c, line in enumerate(lines):
+                single(one, line, c)
+    with b.loop(whole, n, 1) as one:
+        for c, line in enumerate(lines):
+            single(one, line, c)
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
@@ -268,6 +336,7 @@ def _emit_tiles(module, stem, element, height, vectors):
             now, *sums = step.values
             term = _index(b, terms, p)
             columns = [b.load(b.offset(now, v * lanes, size), t) for v in range(vectors)]
+            _fetch_ahead(b, a, b.offset(table, height, 4), term, p, height, size)
             following = []
             for r in range(height):
                 x = b.splat(b.load(b.offset(starts[r], term, size), Type(element)), lanes)
@@ -278,6 +347,13 @@ def _emit_tiles(module, stem, element, height, vectors):
         tile.next([b.offset(table, height, 4), b.offset(target, height, PANEL_BYTES)])
     b.finish()
     return Reg(f"@{b.name}", PTR)
+
+
+def _fetch_ahead(b, a, rows, term, p, height, size):
+    """Ask for what the next tile reads of a, one row per term: rows that lie far apart are no stream that processors
+    foresee."""
+    row = _index(b, rows, b.and_(p, b.i64(height - 1 if height & (height - 1) == 0 else 3)))
+    b.prefetch(b.offset(a, b.add(row, term), size))
 
 
 def _begin_sums(b, t, places, goes_on):

@@ -28,7 +28,6 @@ from .direct_convolution import (
     direct_convolution_input,
     direct_convolution_weight,
     pays,
-    scattered_cycles,
 )
 from .kinds import composite, require_floating
 from .reduction import sum_
@@ -198,18 +197,13 @@ def _direct_input(g, weight, how):
     out = (g.shape[0], weight.shape[1] * how["groups"], *how["size"])
     if n_positions <= _FEW_ROWS or not can((g, weight), out, how["groups"]):
         return None
-    op = direct_convolution_input
-    time = _cycles(op, (g, weight), how) + scattered_cycles(_products(op, (g, weight), how), weight.shape, size)
-    return op(g, weight, **how) if pays(time, weight.shape, n_positions, size) else None
-
-
-def _products(op, operands, how):
-    meta = op.infer(operands, how, None)
-    return op.kernel.products_of(operands, meta.shape, how, meta.dtype.size_bytes)
+    time = _cycles(direct_convolution_input, (g, weight), how)
+    return direct_convolution_input(g, weight, **how) if pays(time, weight.shape, n_positions, size) else None
 
 
 def _cycles(op, operands, how):
-    return cycles(_products(op, operands, how), operands[0].dtype.size_bytes)
+    meta, size = op.infer(operands, how, None), operands[0].dtype.size_bytes
+    return cycles(op.kernel.products_of(operands, meta.shape, how, size), size)
 
 
 def _depthwise(x, weight, stride, padding, dilation):

@@ -24,7 +24,7 @@ from .samples import Sample
 from .table import TABLE, Meta, Op, register
 
 # Rows that are computed from one packed panel, and units that there are at least, if there are rows enough.
-_CHUNK, _LEAST_UNITS, _LEAST_CHUNK = 1024, 8, 64
+_CHUNK, _LEAST_UNITS, _LEAST_CHUNK = 1024, 4, 64
 _MOST_GROUPS = 64  # of channels
 
 
@@ -173,7 +173,6 @@ def _weight(x, g, out, how, size):
 # Copies of windows that stay in a level-2 cache cost little, and leave a plain product of matrices.
 _SMALL_COPY = 1 << 21
 _LEAST_SAVED = 0.75  # of the multiply-adds, where copies are small
-_LEVEL2_BYTES = 1 << 20
 
 
 def can(operands, out, groups):
@@ -193,26 +192,29 @@ def pays(time, weight, n_positions, size):
     return n_windows * size > _SMALL_COPY or time < _LEAST_SAVED * dense
 
 
-def scattered_cycles(products, weight, size):
-    """What it takes longer if rows are input channels: those of an output channel lie together, and the next ones far
-    from there."""
-    if prod(weight) * size <= _LEVEL2_BYTES:
-        return 0
-    return sum(10 * g.panels(size) * prod(weight) * size / 64 for g in products.groups)
-
-
 def cycles(products, size):
     """A rough time: multiply-adds of vectors, and runs of elements that are packed and written."""
     lanes, total = 64 // size, 0.0
     for g in products.groups:
         rows, n, depth = g.rows.count, g.columns.count, g.depth.count
         panels, vectors = g.panels(size), -(-n // lanes)
-        runs_read, runs_written = (min(n, 2 * lanes) / min(_adjacent(g.columns, k), lanes) for k in (1, 2))
+        read = _moved_cycles(g.columns, 1, g.depth, 2, size)
+        written = _moved_cycles(g.columns, 2, g.rows, 2, size)
         total += depth * (rows + rows % 2) * vectors
         chunks = -(-rows // products.chunk)
-        total += panels * (1.7 * depth * runs_read * chunks + 1.7 * rows * runs_written + 600 * chunks)
+        total += panels * (depth * read * chunks + rows * written + 600 * chunks)
         total += 8 * depth + 2 * depth // BLOCK_DEPTH * rows * vectors
     return total
+
+
+def _moved_cycles(columns, of_columns, rows, of_rows, size):
+    """For a row of a panel: single elements, runs of columns, or blocks of rows that are transposed."""
+    n = min(columns.count, 128 // size)
+    run = min(_adjacent(columns, of_columns), 64 // size)
+    if run == 1 and _adjacent(rows, of_rows) * size >= 32:
+        return 0.5 * n
+    is_by_two = run == 1 and of_columns == 1 and columns.dimensions[-1][1] == 2
+    return 2.5 * n / min(columns.dimensions[-1][0], 64 // size) if is_by_two else 1.7 * n / run
 
 
 def _adjacent(grid, which):
