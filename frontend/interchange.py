@@ -77,3 +77,20 @@ def _dlpack_device(self):
 
 
 Tensor.__dlpack__, Tensor.__dlpack_device__ = _dlpack, _dlpack_device
+
+
+def _array_namespace(self, *, api_version=None):
+    """The functions of the array API standard for tensors: weft.array_api."""
+    from . import array_api
+
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__):
+        raise ValueError(f"__array_namespace__: weft follows {array_api.__array_api_version__}, not {api_version}")
+    return array_api
+
+
+def _to_device(self, device, /, *, stream=None):
+    """The tensor itself: there is one device."""
+    return self.to(device)
+
+
+Tensor.__array_namespace__, Tensor.to_device = _array_namespace, _to_device
