@@ -68,6 +68,18 @@ def test_a_convolution_with_gradients():
     assert value == f(x).item() and np.array_equal(gradient, x.grad.numpy())
 
 
+def test_attention_with_products_beside_it():
+    w = weft.ones(4, 4)
+
+    def f(x):
+        return F.scaled_dot_product_attention(x, x @ w, x).square().sum()
+
+    x = weft.tensor(np.random.default_rng(0).standard_normal((5, 4)), dtype=weft.float32, requires_grad=True)
+    value, gradient = weft.aot(f, (x,), gradients=True).value_and_grad(x.detach().numpy())
+    f(x).backward()
+    assert value == f(x).item() and np.array_equal(gradient, x.grad.numpy())
+
+
 def test_captured_tensors_are_data_however_they_lie():
     table = weft.arange(24.0).reshape(4, 6)
 

@@ -82,10 +82,10 @@ def emit_attention(masked):
     `chunk` rows of a matrix. `mask_row`: elements from row to row of the mask, 0 where it has one row."""
 
     def emit(module, element):
-        products = _Products(module, element)
-        operands = [(name, PTR) for name in ("q", "k", "v", *["mask"][:masked], "out")]
-        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE, ("chunk", I64), *_MASK[: 3 * masked]]
         name = f"weft_attention{'_masked' * masked}_{element}"
+        products = _Products(module, element, name)
+        operands = [(o, PTR) for o in ("q", "k", "v", *["mask"][:masked], "out")]
+        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE, ("chunk", I64), *_MASK[: 3 * masked]]
         b = Builder(module, name, [*parameters, ("scratch", PTR)])
         _forward(_Block(b, products, element))
         b.finish()
@@ -100,10 +100,10 @@ def emit_gradient(masked):
     matrices of one after all of the other."""
 
     def emit(module, element):
-        products = _Products(module, element)
-        operands = [(name, PTR) for name in ("g", "out", "q", "k", "v", *["mask"][:masked], "result")]
-        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE, ("parts", I64), ("matrices", I64)]
         name = f"weft_attention_gradient{'_masked' * masked}_{element}"
+        products = _Products(module, element, name)
+        operands = [(o, PTR) for o in ("g", "out", "q", "k", "v", *["mask"][:masked], "result")]
+        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE, ("parts", I64), ("matrices", I64)]
         b = Builder(module, name, [*parameters, *_MASK[: 3 * masked], ("scratch", PTR)])
         _gradient(_Block(b, products, element))
         b.finish()
@@ -114,11 +114,11 @@ def emit_gradient(masked):
 class _Products:
     """The products of a module: of matrices, the same with sums that go on from what is there, and of panels."""
 
-    def __init__(self, module, element):
+    def __init__(self, module, element, stem):
         self.tiling = Tiling(element, module.target)
-        self.tiles = emit_tiles(module, self.tiling)
-        self.new = emit_products(module, self.tiles, f"product_{element}")
-        self.onto = emit_products(module, self.tiles, f"product_onto_{element}", onto=True)
+        self.tiles = emit_tiles(module, self.tiling, stem)
+        self.new = emit_products(module, self.tiles, f"{stem}_product")
+        self.onto = emit_products(module, self.tiles, f"{stem}_product_onto", onto=True)
         self.panel = self.tiling.panels[0]
 
 

@@ -92,8 +92,8 @@ def emit_gemm(module, element, target):
     the columns of C are adjacent, and C overlaps neither operand. k == 0 stores zeros. `scratch` has `scratch_bytes`.
     The target changes speed only. Call it once per module and element.
     """
-    tiles = emit_tiles(module, Tiling(element, target))
-    return emit_products(module, tiles, f"weft_gemm_{element}")
+    name = f"weft_gemm_{element}"
+    return emit_products(module, emit_tiles(module, Tiling(element, target), name), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ class Tiles:
         return {self.tiling.heights[0]: full, **self.rest}
 
 
-def emit_tiles(module, tiling):
-    """Define the Tiles of a module."""
-    pack = emit_pack(module, f"weft_gemm_{tiling.element}_pack", tiling.element, tiling.lanes)
-    full = {columns: _emit_strip(module, tiling, tiling.heights[0], columns) for columns in tiling.panels}
-    rest = {height: _emit_strip(module, tiling, height, tiling.panels[0]) for height in tiling.heights[1:]}
+def emit_tiles(module, tiling, stem):
+    """Define the Tiles of a module, under names that begin with `stem`: modules may be joined to one text."""
+    pack = emit_pack(module, f"{stem}_pack", tiling.element, tiling.lanes)
+    full = {columns: _emit_strip(module, tiling, stem, tiling.heights[0], columns) for columns in tiling.panels}
+    rest = {height: _emit_strip(module, tiling, stem, height, tiling.panels[0]) for height in tiling.heights[1:]}
     return Tiles(tiling, pack, full, rest)
 
 
@@ -225,7 +225,7 @@ _STRIP = [
 ]  # fmt: skip
 
 
-def _emit_strip(module, tiling, height, columns):
+def _emit_strip(module, tiling, stem, height, columns):
     """A function for tiles of C below one another, `height` rows each; returns its address.
 
     They are as wide as the panels of `columns` columns; lanes past the last column are computed, and not stored.
@@ -233,7 +233,7 @@ def _emit_strip(module, tiling, height, columns):
     lanes, vectors = min(columns, tiling.lanes), -(-columns // tiling.lanes)
     t = Type(tiling.element, lanes)
     size = t.element_bytes
-    b = Builder(module, f"weft_gemm_{t.element}_strip{height}x{columns}", _STRIP, linkage="internal")
+    b = Builder(module, f"{stem}_strip{height}x{columns}", _STRIP, linkage="internal")
     a, a_row, a_col, b_panel, b_row, c, c_row, tiles, columns, k, continued = b.arguments
     masks = [b.lane_mask(b.i64(v * lanes), columns, lanes) for v in range(vectors)]
     full = b.cmp("eq", columns, b.i64(vectors * lanes))
