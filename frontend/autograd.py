@@ -1,5 +1,8 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
+import numpy as np
+
+from .compiler import dtypes
 from .compiler.ops import view
 from .compiler.ops.comparison import cast
 from .creation import ones_like, tensor
@@ -11,7 +14,7 @@ from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.eager.function import Function, FunctionContext, FunctionNode, once_differentiable
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
-from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
+from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.tensor import Tensor
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 FunctionCtx, BackwardCFunction, InplaceFunction = FunctionContext, FunctionNode, Function
+_PLAIN = dtypes.float32, dtypes.float64
 __getattr__, __dir__ = of_module(__name__)
 
 
@@ -105,7 +109,14 @@ def _cotangents(outputs, gradients):
     """One cotangent per output; ones for scalars."""
     _check_cotangents(outputs, gradients)
     given = (None,) * len(outputs) if gradients is None else gradients
-    return [ones_like(out) if g is None else g for out, g in zip(outputs, given)]
+    return [_one(out) if g is None else g for out, g in zip(outputs, given)]
+
+
+def _one(out):
+    """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
+    if state.frame is None and not watching and out.dtype in _PLAIN:
+        return Tensor(np.ones(out.shape, out.dtype.numpy))
+    return ones_like(out)
 
 
 def _check_cotangents(outputs, gradients):

@@ -282,7 +282,10 @@ class CallNode(BaseNode):
         computed the same values each for itself, and contributions to these would not meet."""
         if self.again is None:
             return False
-        return self.again[0].stands_for is not None or state.sweep.has_relatives(self)
+        met = self.again[0].stands_for is not None or state.sweep.has_relatives(self)
+        if met:
+            closed_again.has_met_relatives(self)
+        return met
 
     def before_silent_change(self, tensor):
         """The memory of a tensor is about to change without a version that tells. Eager nodes go on with what they find

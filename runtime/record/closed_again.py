@@ -12,6 +12,7 @@ from ..eager.node import edge_of
 from ..state.modes import state, watching
 
 TIMES_BEFORE = 6
+MOST_MET = 12
 _compile = None
 
 
@@ -24,12 +25,27 @@ def set_compile(function):
 @dataclass(slots=True)
 class Again:
     """How the gradients of all calls that did the same are found: a compiled function of (tensors, cotangents, run-time
-    numbers of every step). read: the numbers of the tensors that it is given."""
+    numbers of every step). read: the numbers of the tensors that it is given.
+
+    met: how often a backward pass of them has met the call itself, and all had to be found by nodes after all.
+    left_out: how often it will not be run before the next try. Twice as often each time, since what comes after a call
+    is mostly what came after it before.
+    """
 
     function: object
     read: list
     steps: list
     default_dtype: object
+    met: int = 0
+    left_out: int = 0
+
+    def is_due(self):
+        self.left_out -= self.left_out > 0
+        return not self.left_out
+
+    def has_met_relatives(self):
+        self.met += 1
+        self.left_out = 2 ** min(self.met, MOST_MET)
 
     def run(self, externals, cotangents, numbers):
         """Gradients of the leaves. externals: number -> tensor; numbers: all run-time numbers of the call."""
@@ -63,8 +79,20 @@ def gradients(node, steps, cotangents):
             return None
         function = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
         again = known[key] = Again(function, list(read), steps, frame.default_dtype)
+    if not again.is_due():
+        return None
     found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)
     return found if is_told(node, cotangents, found) else None
+
+
+def has_met_relatives(node):
+    """The call that these gradients are of takes part in the same backward pass, so that a call of their own was of no
+    use."""
+    first, cotangents, _ = node.again
+    present = tuple(v for v, c in zip(first.needed.differentiable, cotangents) if c is not None)
+    again = first.frame.step.known.again.get((first.needed, present))
+    if isinstance(again, Again):
+        again.has_met_relatives()
 
 
 def are_watched(edges):

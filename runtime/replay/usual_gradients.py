@@ -63,7 +63,7 @@ def gradients_again(call, cotangents):
     if not isinstance(again, Again) or state.frame is not None or watching or call.freed or outside.is_changing:
         return None
     externals = call.externals()
-    if externals is None or any(v not in externals for v in again.read):
+    if externals is None or any(v not in externals for v in again.read) or not again.is_due():
         return None
     tensors, program = [externals[v] for v in again.read] + cotangents, outside.gradients
     if program is not None and program.takes(tensors, cotangents, call.numbers):
