@@ -332,3 +332,21 @@ def test_a_change_in_the_middle_of_a_call_refuses_a_second_derivative(reads):
     loss = step(weft.randn(3, 4))
     with pytest.raises(RuntimeError, match="a tensor that it has read was changed in the middle of it"):
         grad(loss, w, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda w, x: (x * w).sin() * w, lambda w, x: weft.linalg.norm(x.sin() @ w.t(), dim=1)]
+)
+def test_third_derivatives_of_a_call_whose_derivatives_are_calls(function):
+    """Gradients of gradients stopped where they came to the nodes of the first call: a third derivative lacked parts,
+    or had none. That began with the calls after which gradients are compiled."""
+
+    def scenario(compile):
+        w, step = leaf(3, 4), compile(function)
+        for _ in range(16):
+            x = weft.randn(3, 4)
+            (first,) = grad(step(w, x).sum(), w, create_graph=True)
+            (second,) = grad(first.sin().sum(), w, create_graph=True)
+            yield first, second, grad(second.sum(), w)
+
+    twin(scenario)()

@@ -105,6 +105,7 @@ SIGNATURES = (
     ("two, scale=1.5", "x, y = two", "Two({a}, {b})"),
     ("tree", "(x,), [y] = tree['a']['b'], tree['c']", "{{'a': {{'b': ({a},)}}, 'c': [{b}]}}"),
     ("x, y", "x, y = weft.as_tensor(x), weft.as_tensor(y)", "({a}).detach().numpy(), {b}"),
+    ("x, y", "x, y = weft.as_tensor(x), weft.as_tensor(y)", "array * (1.0 + call), {b}"),
     ("x, y, training=True, note=None", "pass", "{a}, y={b}, note='n' * (call % 2)"),
 )
 ARGUMENTS = (
@@ -112,7 +113,7 @@ ARGUMENTS = (
     "randn(3, 4, requires_grad=True)", "w * 2.0", "w.detach()", "r0", "s[1]", "b.expand(3, 4)", "weft.ones(3, 4)",
     "a[0]", "base[:3]", "weft.from_numpy(array)", "randn(())", "randn(3, 4).double()", "weft.arange(12).view(3, 4)",
     "u", "v", "kernel[0].sum(1)[:, None].expand(3, 4)", "w.t().contiguous().t()", "base[1:4]", "(weft.randn(3, 4) > 0)",
-    "randn(3, 4)[:, ::2].repeat(1, 2)", "w[None][0]", "base[::2]", "array * 1",
+    "randn(3, 4)[:, ::2].repeat(1, 2)", "w[None][0]", "base[::2]",
 )  # fmt: skip
 # What happens to the results. rs: all tensors of them.
 AFTER = (
