@@ -177,3 +177,31 @@ def test_what_changes_no_shape_is_a_view_or_the_tensor_itself_as_in_pytorch(meth
         return y is x, y.is_leaf, y._is_view()
 
     assert kind(weft.ones(shape, requires_grad=True)) == kind(torch.ones(shape, requires_grad=True))
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("freezes_at", [0, 6, 11])
+def test_a_leaf_that_is_frozen_after_its_use_in_the_call(freezes_at, outside):
+    """Its gradient for what was computed before was lost without a word."""
+
+    def scenario(compile):
+        w, v, calls = leaf(3, 4), leaf(4), [0]
+
+        @compile
+        def step(x):
+            before = (x * w).sin()
+            if calls[0] == freezes_at:
+                w.requires_grad_(False)
+            loss = (before * w * v).sum()
+            if not outside:
+                loss.backward()
+            return loss
+
+        for calls[0] in range(14):
+            loss = step(weft.randn(3, 4))
+            if outside:
+                loss.backward()
+            yield w.grad, v.grad, w.requires_grad
+            w.requires_grad_(calls[0] % 3 != 1)
+
+    twin(scenario)()

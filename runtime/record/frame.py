@@ -257,10 +257,7 @@ class Frame(Connects, Watched):
         vid = self.bound.get(id(tensor))
         return frame_inputs.enter(self, tensor) if vid is None else vid
 
-    @door
-    def forget(self, tensor):
-        """A tensor from outside is about to change its flags: where it is used next, it comes in anew."""
-        self.lose(tensor)
+    forget = door(frame_leaves.forget)
 
     def lose(self, tensor):
         """`forget` for what the frame itself does."""

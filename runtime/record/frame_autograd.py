@@ -390,7 +390,8 @@ def backward(frame, outputs, gradients, retain_graph):
             return
     for vid, gradient in zip(detail.wanted, found):
         if vid in frame.outer_edges:
-            others.append((None, frame.outer_edges[vid], gradient))
+            edge = frame.outer_edges[vid]
+            others.append((getattr(edge[0], "variable", None), edge, gradient))
             continue
         leaf = tensors[vid] if vid not in changed else changed[vid]
         if leaf is None:

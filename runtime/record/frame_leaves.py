@@ -7,6 +7,7 @@ from it before knows nothing of the gradients that are asked for after.
 from types import SimpleNamespace
 
 from ...compiler.ops.view import leaf
+from ..eager.node import leaf_edge
 from ..programs.recording import TooManyPaths, ValueMeta
 from ..state.modes import state
 from ..state.references import held, is_held
@@ -99,3 +100,12 @@ def drop_gradients(tensors, numbers):
     for vid in numbers:
         if tensors[vid] is not None and not is_held(tensors, vid):
             tensors[vid]._grad = None
+
+
+def forget(frame, tensor):
+    """A tensor from outside is about to change its flags: where it is used next, it comes in anew. What was computed
+    from a leaf before leads there still, also if that needs no gradient any more."""
+    vid = frame.bound.get(id(tensor))
+    frame.lose(tensor)
+    if vid in frame.externals and tensor._requires_grad and not tensor.has_history:
+        frame.outer_edges.setdefault(vid, leaf_edge(tensor))

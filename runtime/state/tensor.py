@@ -283,8 +283,10 @@ class Tensor:
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             )
+        if self._requires_grad is bool(value):
+            return
         frame = state.frame
-        if value and frame is not None and self._frame is frame and not self._requires_grad and frame.make_leaf(self):
+        if value and frame is not None and self._frame is frame and frame.make_leaf(self):
             return
         self.leave_call()
         self._requires_grad = bool(value)
