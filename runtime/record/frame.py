@@ -26,6 +26,7 @@ from . import (
     frame_inputs,
     frame_leaves,
     frame_through,
+    frame_updates,
     frame_views,
 )
 from .closed import FreedNode
@@ -333,7 +334,6 @@ class Frame(Connects, Watched):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
     make_leaf, shows_whole = door(frame_leaves.make_leaf), frame_through.shows_whole
-
     shown_by = frame_views.shown_by
 
     @door
@@ -348,7 +348,7 @@ class Frame(Connects, Watched):
 
     @door
     def update(self, rule, rows, numbers, flags):
-        frame_changes.update(self, rule, rows, numbers, flags)
+        frame_updates.update(self, rule, rows, numbers, flags)
 
     def take(self, op, tensors, attributes, metas, make_detail=None):
         """A step that makes several values or none; recorded if new. TooManyPaths if it cannot be.

@@ -5,38 +5,26 @@ all. Where another living tensor sees the memory (views, shared arrays) nothing 
 eagerly, with the reason noted for `explain`.
 """
 
-from operator import attrgetter, is_
 from typing import NamedTuple
 
 import numpy as np
 
 from ...compiler.autodiff import has_rule
-from ...compiler.dtypes import without_kernels
-from ...compiler.graph import Graph
 from ...compiler.ops.comparison import cast
-from ...compiler.ops.table import OpError
 from ...compiler.ops.view import clone
 from ...compiler.storage import convert
 from ..eager.gate import adopt_history, check_fits, inplace_eagerly
 from ..eager.needs import needs
 from ..eager.node import edge_of
-from ..eager.update import update_eagerly
 from ..programs.recording import (
     ASSIGN,
-    NUMBER_DTYPES,
     OTHER_DEFAULT,
-    UPDATE,
-    Step,
-    TooManyPaths,
-    UpdateKey,
     ValueMeta,
     number_code,
-    user_line,
 )
-from ..state.attributes import refusal
 from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import state
-from ..state.references import held, is_base_held, is_held
+from ..state.references import is_base_held, is_held
 from ..state.tensor import Tensor
 from . import frame_autograd, frame_through
 from .frame_inputs import read_now
@@ -121,14 +109,14 @@ def _copy_into(target, new):
 
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
-    seen_by = _before_change(frame, target)
+    seen_by = before_change(frame, target)
     result = frame.run_eagerly(reason, function, *args)
-    _after_change(frame, target, *seen_by)
+    after_change(frame, target, *seen_by)
     return result
 
 
-def _before_change(frame, target):
-    """What `_after_change` wants to know of a tensor that is about to be changed eagerly."""
+def before_change(frame, target):
+    """What `after_change` wants to know of a tensor that is about to be changed eagerly."""
     vids, same = _seen_by(frame, target)
     if same != vids:
         let_nodes_read(frame, vids - same)
@@ -137,7 +125,7 @@ def _before_change(frame, target):
     return vids, same
 
 
-def _after_change(frame, target, vids, same):
+def after_change(frame, target, vids, same):
     """Whoever sees the memory holds another value now: it comes in anew where it is used next, and the call must not
     keep views alive that nobody else does."""
     frame.changing = frame.changed_eagerly = True
@@ -269,232 +257,3 @@ def assign(frame, target, new, meta, is_silent=False):
     frame.overwritten |= same_version(frame, old)
     frame.tensors[old] = None
     frame.tensors[new] = target
-
-
-# --- updates ----------------------------------------------------------------------------------------------------------
-# What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
-# raise must reach the user.
-_REFUSALS = (OpError, AttributeError, TypeError)
-
-
-class UpdateDetail:
-    """Which elements of a row an update rule replaces, found by running it on shapes alone: once per kind of row, since
-    what is written must fit every one of them. Otherwise it raises what eager mode will raise."""
-
-    __slots__ = ("targets", "metas", "row_length", "n_numbers", "usual")
-
-    def __init__(self, rule, rows, numbers, flags):
-        kinds = {tuple([(x.shape, x.dtype) for x in row]) for row in rows}
-        found = {_targets(rule, kind, len(numbers), flags) for kind in kinds}
-        if len(found) > 1:
-            raise OpError(f"update: {rule.__name__} replaces other elements of some rows than of others: {found}")
-        (self.targets,) = found
-        self.row_length = len(rows[0])
-        self.n_numbers = len(numbers)
-        self.usual = None
-        self.metas = tuple(
-            ValueMeta(r[k].shape, r[k].dtype, r[k]._requires_grad, False) for r in rows for k in self.targets
-        )
-
-
-def _targets(rule, kind, n_numbers, flags):
-    """Which elements of a row of these shapes and types the rule replaces."""
-    graph = Graph("update", state.default_dtype)
-    row = [graph.input(*element) for element in kind]
-    new = rule(*row, *(graph.scalar(NUMBER_DTYPES[-3]) for _ in range(n_numbers)), **flags)
-    for target, value in zip(row, new):
-        if value is not None:
-            check_fits(rule.__name__, target, value)
-    return tuple([k for k, value in enumerate(new) if value is not None])
-
-
-def update(frame, rule, rows, numbers, flags):
-    """`runtime.eager.update.update` as one step."""
-    reason = _rows_reason(frame, rows, flags)
-    if reason is not None:
-        _update_eagerly(frame, reason, rule, rows, numbers, flags)
-        return
-    identify, met = frame.identify, frame.bound.get
-    ids = tuple([x._vid if x._frame is frame else met(id(x)) for row in rows for x in row])
-    if None in ids:
-        ids = tuple([identify(x) for row in rows for x in row])
-    key = UpdateKey(rule, len(rows), len(numbers), flags)
-    step = frame.follow(UPDATE, ids, key, state.grad_enabled)
-    if step is None:
-        # What was expected may not have been met: number everything anew.
-        ids = tuple([identify(x) for row in rows for x in row])
-        step = frame.follow(UPDATE, ids, key, state.grad_enabled)
-    try:
-        if step is None:
-            step = _record_update(frame, ids, key, UpdateDetail(rule, rows, numbers, flags))
-        usual = step.detail.usual
-        if usual is not None and usual.applies(frame, rows, step.detail.targets):
-            frame.changing = True
-            frame.numbers += map(float, numbers)
-            frame.step = step
-            usual.apply(frame)
-            usual.bump_versions()
-            frame.updates[step] = usual
-            frame.changing = False
-            return
-        reason = _update_reason(frame, step, rows)
-    except TooManyPaths:
-        reason = "too many paths"
-    except _REFUSALS as error:
-        # Rows before the one that the rule refuses are updated in eager mode, which then raises the same.
-        reason = f"an update that its rule refuses: {error}"
-    if reason is not None:
-        _update_eagerly(frame, reason, rule, rows, numbers, flags)
-        return
-    frame.changing = True
-    frame.numbers += map(float, numbers)
-    frame.step = step
-    frame.n_unusual_updates += 1
-    step.detail.usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
-    _apply_update(frame, step, rows)
-    frame.changing = False
-
-
-def _rows_reason(frame, rows, flags):
-    """Why an update cannot be a step, whatever is recorded; else None."""
-    if frame.default_dtype is not state.default_dtype:
-        return OTHER_DEFAULT
-    if any(map(has_exposed, rows)):
-        return "an update reads or writes memory that a NumPy array shares"
-    if len(set(map(len, rows))) > 1:
-        return "the rows of an update are not of one length"
-    reason = without_kernels([x.dtype for row in rows for x in row])
-    if reason is not None:
-        return f"an update: {reason}"
-    refused = refusal(flags)
-    return None if refused is None else f"an update: {refused}"
-
-
-def _update_eagerly(frame, reason, rule, rows, numbers, flags):
-    frame.forget_expected()
-    positions = _changed_positions(rule, rows, numbers, flags)
-    for row in rows:
-        changed = [(x, *_before_change(frame, x)) for k, x in enumerate(row) if k in positions]
-        frame.run_eagerly(reason, update_eagerly, rule, row, numbers, flags)
-        for change in changed:
-            _after_change(frame, *change)
-        for x in row:
-            if x._frame is frame:
-                frame.let_go(x)
-            frame.bound.pop(id(x), None)
-
-
-def _changed_positions(rule, rows, numbers, flags):
-    """Which elements of a row an update writes; all of them, if the rule refuses the row."""
-    try:
-        return UpdateDetail(rule, rows, numbers, flags).targets
-    except _REFUSALS:
-        return range(max(map(len, rows)))
-
-
-def _record_update(frame, ids, key, detail):
-    line, first_number = user_line(), len(frame.numbers)
-    step = Step(UPDATE, ids, key, state.grad_enabled, detail.metas, len(frame.tensors), first_number, line, detail)
-    return frame.recording.grow(frame.step, step)
-
-
-def _apply_update(frame, step, rows):
-    new = len(frame.tensors)
-    frame.tensors.extend([None] * len(step.metas))
-    for row in rows:
-        for position in step.detail.targets:
-            assign(frame, row[position], new, step.metas[new - step.first])
-            new += 1
-
-
-class UsualUpdate:
-    """An update of the same tensors in the same memory as last time, as a few bulk operations.
-
-    The targets are not marked as pending: they keep their array, which gets the new values when the program ends, and
-    whoever reads one before that (Tensor.array asks `frame.homes`) makes the program run first.
-    """
-
-    __slots__ = ("targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves", "commits", "views")
-
-    @classmethod
-    def of(cls, frame, step, rows):
-        """What is usual after this update; None if it changes tensors made in the call, or one twice."""
-        self = cls()
-        self.targets = [row[k] for row in rows for k in step.detail.targets]
-        if len({id(t) for t in self.targets}) < len(self.targets):
-            return None
-        if any(t._frame is frame or t._storage is None or id(t) in frame.homes for t in self.targets):
-            return None
-        self.arrays = [t._data for t in self.targets]
-        self.storages = [t._storage for t in self.targets]
-        self.owners = [owner_of(a) for a in self.arrays]
-        self.old = [frame.bound[id(t)] for t in self.targets]
-        self.views = _views_of(frame, self.old)
-        self.homes = {id(t): (t, a, old) for t, a, old in zip(self.targets, self.arrays, self.old)}
-        self.bound = {id(t): step.first + k for k, t in enumerate(self.targets)}
-        self.commits = tuple((old, step.first + k) for k, old in enumerate(self.old))
-        self.leaves = {
-            step.first + k: t for k, (t, meta) in enumerate(zip(self.targets, step.metas)) if meta.requires_grad
-        }
-        return self
-
-    def applies(self, frame, rows, positions):
-        """Whether this call updates just these tensors, and nothing living shares their memory."""
-        targets = [row[k] for row in rows for k in positions]
-        if frame.held_copies or not all(map(is_, targets, self.targets)) or not self.has_dead_views(frame):
-            return False
-        if not all(map(is_, map(_data, targets), self.arrays)) or not self.is_alone():
-            return False
-        owners = frame.owners
-        alone = max(map(len, map(owners.__getitem__, self.owners))) == 1
-        return alone and frame.homes.keys().isdisjoint(self.homes)
-
-    def apply(self, frame):
-        frame.only_update = None if frame.homes else self
-        frame.homes.update(self.homes)
-        frame.bound.update(self.bound)
-        frame.overwritten.update(self.old, self.views)
-        frame.changed_leaves.update(self.leaves)
-        frame.tensors += self.targets
-
-    def has_dead_views(self, frame):
-        """Whether the views that the call has made of the targets are the same as usual, and nobody holds one."""
-        if not frame.views or self.views != _views_of(frame, self.old):
-            return not frame.views and not self.views
-        return not held(frame.tensors, self.views)
-
-    def is_alone(self):
-        """Whether nothing living shares the targets' memory."""
-        return all(s.sharers is None or s.only_shared_by(t) for s, t in zip(self.storages, self.targets))
-
-    def bump_versions(self):
-        for storage in self.storages:
-            storage.version += 1
-
-
-def _views_of(frame, numbers):
-    return [view for number in numbers for view in frame.views.get(number, ())]
-
-
-_data = attrgetter("_data")
-
-
-def _update_reason(frame, step, rows):
-    owners, views = frame.owners, frame.views
-    targets = [id(row[k]) for row in rows for k in step.detail.targets]
-    if len(set(targets)) < len(targets):
-        return "a tensor is updated twice by one update"
-    for row in rows:
-        for position in step.detail.targets:
-            x = row[position]
-            if x._frame is not frame and not views and not frame.held_copies and not is_borrowed(x._data):
-                # alias_reason, for the usual case of memory of its own.
-                storage, data = x._storage, x._data
-                base = data.base
-                alone = len(owners[id(data) if base is None else id(base)]) == 1
-                if alone and (storage is None or storage.sharers is None):
-                    continue
-            reason = alias_reason(frame, x, x._vid if x._frame is frame else frame.bound[id(x)])
-            if reason is not None:
-                return reason
-    return None

@@ -52,7 +52,7 @@ def _redo(call, frame, entry):
     pass_expected(frame)
     frame.step = entry.step
     if entry.op is UPDATE:
-        entry.update.apply(frame)
+        entry.update.redo(frame, entry.step)
         return
     for vid in entry.numbers:
         tensor = call.tensors[vid]
