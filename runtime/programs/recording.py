@@ -224,6 +224,15 @@ class Flush(NamedTuple):
     held: tuple
 
 
+class EagerOp(NamedTuple):
+    """An op ran eagerly in the middle of a call: after which step, why, and at which line."""
+
+    step: Step
+    op: object
+    reason: str
+    line: str
+
+
 class TooManyPaths(Exception):
     """The call diverged from everything recorded, and there is no room for another branch."""
 

@@ -14,12 +14,13 @@ from ..programs.description import Stretch
 from ..programs.recording import OTHER_DEFAULT, TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
 from ..state.attributes import refusal, same_attributes
 from ..state.exposure import has_exposed
-from ..state.modes import frame_hidden, state
+from ..state.modes import state
 from ..state.tensor import Tensor, pending_tensor
 from . import (
     expectation,
     frame_autograd,
     frame_changes,
+    frame_eager,
     frame_end,
     frame_flush,
     frame_gradients,
@@ -75,6 +76,7 @@ class Frame(Connects, Watched):
         self.uses_hooks = self.has_nodes_out = False  # the line where a hook was set; whether results have own nodes
         self.hooked_values = set()  # numbers of the values that users have set hooks on
         self.flushes = []  # where values were read before the end (recording.Flush)
+        self.eager_ops = []  # what ran between two programs (recording.EagerOp)
         self.held = ()  # numbers of the pending values that somebody held when what is needed was last asked
         self.needed = None  # what was computed at the end
         self.noted = False  # whether anything was reported for explain
@@ -106,6 +108,11 @@ class Frame(Connects, Watched):
                 return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
             if not shown and has_exposed(operands):
                 return frame_inputs.apply_exposed(self, op, operands, attributes)
+            if "eager_only" in op.extra:
+                # Before its operands get numbers, which what comes after it would have to know.
+                reason = self._eager_reason(op, (), operands, attributes)
+                if reason is not None:
+                    return frame_eager.apply_between(self, reason, op, operands, attributes)
             mark, expected = len(self.numbers), self.expected
             ids = ()
             for x in operands:
@@ -168,7 +175,7 @@ class Frame(Connects, Watched):
         step, reason = self._new_step(op, ids, operands, attributes, enabled, mark)
         if step is None:
             del self.numbers[mark:]
-            return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
+            return frame_eager.apply_between(self, reason, op, operands, attributes)
         return step
 
     def recover(self):
@@ -229,22 +236,11 @@ class Frame(Connects, Watched):
         reason = without_kernels([*kinds, *attributes.values(), self.default_dtype])
         if reason is None and TOO_LARGE in ids:
             reason = "an integer does not fit into 64 bits"
-        check = op.extra.get("eager_only")
-        if reason is None and check is not None:
-            reason = check(kinds, attributes)
+        if reason is None and "eager_only" in op.extra:
+            reason = op.extra["eager_only"](kinds, attributes)
         return f"{op.name}: {reason}" if reason else None
 
-    def run_eagerly(self, reason, function, *args):
-        """Compute what is pending, then run function(*args) outside the recording."""
-        self.note(reason)
-        self.flush()
-        # Nothing is pending now, and what the function does may be anything: hooks of a user, for one.
-        self.working = False
-        try:
-            with frame_hidden():
-                return function(*args)
-        finally:
-            self.working = True
+    run_eagerly = frame_eager.run_eagerly
 
     def note(self, reason):
         self.noted = True
@@ -388,13 +384,17 @@ class Frame(Connects, Watched):
                 return tensor._data  # its call has ended just now, in another thread
             raise RuntimeError(f"this tensor belongs to a compiled call that failed before computing it{why}")
         self.recording.leaves("a value was read before the call ended", user_line())
+        self.flush_here()
+        if tensor._data is None:
+            tensor._data = self.array_of(tensor._vid)
+        return tensor._data
+
+    def flush_here(self):
+        """`flush`, so that calls like this one know it."""
         needed = frame_flush.what_is_needed(self, closing=False)
         step = self.step
         program = frame_flush.run(self, needed)
         self.flushes.append(Flush(step, needed, program, self.held))
-        if tensor._data is None:
-            tensor._data = self.array_of(tensor._vid)
-        return tensor._data
 
     def flush(self):
         """Compute everything pending that is alive or that a later backward may need."""

@@ -30,6 +30,7 @@ from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work, owner_of
 from .usual_calls import EndedCall, OutsideBackward, is_result
 from .usual_depart import recorded_so_far
+from .usual_eager import NOT_APPLIED, AppliesEagerly
 from .usual_end import Ending, picker
 from .usual_entries import End
 from .usual_functions import ConnectsAgain
@@ -45,7 +46,7 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
-class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, UsualBooks):
+class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, AppliesEagerly, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
@@ -84,6 +85,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
         self._pick = picker(computed)
+        self.note_eager_ops(frame, entries)
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
@@ -261,6 +263,9 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         tensor = self._take_op(op, operands, attributes)
         if tensor is None:
+            found = self.apply_between(op, operands, attributes) if self.eager_ops else NOT_APPLIED
+            if found is not NOT_APPLIED:
+                return found
             # What raises is nothing that a call does: it goes on here, if somebody catches that.
             op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
             return self.depart().apply(op, operands, attributes)

@@ -27,7 +27,7 @@ def usual_frame(frame, args, kwargs):
         return None
     structure, leaves = arguments_of(args, kwargs)
     kinds = [None if isinstance(x, Tensor) else type(x) for x in leaves]
-    end = frame.step, frame.needed, frame.flushes, structure, kinds
+    end = frame.step, frame.needed, frame.flushes, frame.eager_ops, structure, kinds
     stable = _stable(recording, end, frame.lasting)
     if stable is None:
         recording.n_unlike += 1

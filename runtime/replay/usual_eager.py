@@ -1,0 +1,34 @@
+"""Ops of a usual call that no program has: they run eagerly between two of its entries, as they did in the call before.
+What they give comes in with the entry that uses it, like a tensor from outside."""
+
+from ..eager.gate import apply_eagerly
+from ..record.frame_eager import are_pending, has_history
+from ..state.modes import frame_hidden
+
+NOT_APPLIED = object()
+
+
+class AppliesEagerly:
+    """The part of a UsualFrame that runs such ops."""
+
+    def note_eager_ops(self, frame, entries):
+        """Position among the entries -> the ops that ran there."""
+        self.eager_ops = {}
+        for one in frame.eager_ops:
+            position = sum(entry.step.depth <= one.step.depth for entry in entries)
+            self.eager_ops.setdefault(position, {})[one.op] = one
+
+    def apply_between(self, op, operands, attributes):
+        """What the op gives, if one like it ran here before; else NOT_APPLIED."""
+        found = self.eager_ops.get(self.position.value, {}).get(op)
+        if found is None or self._real is not None or has_history(operands) or not self._brings(operands):
+            return NOT_APPLIED
+        self.recording.note(found.reason, found.line)
+        with frame_hidden():
+            return apply_eagerly(op, operands, attributes)
+
+    def _brings(self, operands):
+        """Whether the values of these are in memory, if need be because a segment ends here."""
+        if not are_pending(self, operands):
+            return True
+        return self.n_flushed < len(self.segments) and self._take_segment() and not are_pending(self, operands)
