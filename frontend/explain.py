@@ -16,13 +16,14 @@ _ADVICE = [
     ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
     ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
     (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
+    ("at other places than before", "take the part before the call, or index with a tensor: x[weft.tensor([i])]"),
     ("64 bits", "give the number as a tensor of a floating-point type"),
     ("no leaf, or not contiguous", "give x.detach().contiguous(), or compute the argument inside the function"),
     (
         "gradients pass through nodes",
         "return y.detach() of a value with hooks, or take the hooks out before: results with hooks need nodes",
     ),
-    ("ran outside its program", "see the breaks above: a call that has none is replayed"),
+    ("ran outside its program", "see the breaks above: a call that has none of these is replayed"),
 ]
 
 

@@ -13,6 +13,7 @@ from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.eager.gate import apply_inplace
+from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 
 _FULL = slice(None)
@@ -251,7 +252,36 @@ def setitem(x, key, value):
     if len(shape) != len(spec) or None in entries:
         lengths = tuple([length for _, _, length in spec])
         value = value if shape == lengths else view.reshape(value, shape=lengths)
+    frame = state.frame
+    if frame is not None and frame.has_varied(view.slice_scatter) and not _requires(x, value):
+        _set_anywhere(x, spec, value)
+        return
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
+
+
+def _requires(*tensors):
+    return state.grad_enabled and any(x.requires_grad for x in tensors)
+
+
+def _set_anywhere(x, spec, value):
+    """x[spec] = value in a compiled call that writes elsewhere every time: where, is a number that it takes."""
+    sizes, first, steps = shape_of(x), 0, []
+    for d, (start, step, length) in enumerate(spec):
+        stride = prod(sizes[d + 1 :])
+        first += start * stride
+        steps.append((length, step * stride))
+    positions = _counted(x, first, (1, 1))
+    for d, (length, step) in enumerate(steps):
+        if length != 1:
+            along = _counted(x, 0, (length, step))
+            positions = positions + view.reshape(along, shape=(length, *(1,) * (len(steps) - d - 1)))
+    positions = view.reshape(positions, shape=value.shape)
+    apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (prod(sizes),)})
+
+
+def _counted(x, start, along):
+    length, step = along
+    return x.apply_op(source.arange, (start, step), {"shape": (length,), "dtype": dtypes.int64})
 
 
 def _as_value(x, value):

@@ -6,13 +6,12 @@ in-place change gives its target a new number. `flush` runs the program of the s
 of the call, or when a value is read in the middle. What is alive then is found by counting references.
 """
 
-from ...compiler.dtypes import without_kernels
 from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
 from ..eager.node import edge_of
 from ..programs.description import Stretch
-from ..programs.recording import OTHER_DEFAULT, TOO_LARGE, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
-from ..state.attributes import refusal, same_attributes
+from ..programs.recording import OTHER_DEFAULT, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
+from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.tensor import Tensor, pending_tensor
@@ -108,11 +107,9 @@ class Frame(Connects, Watched):
                 return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
             if not shown and has_exposed(operands):
                 return frame_inputs.apply_exposed(self, op, operands, attributes)
-            if "eager_only" in op.extra:
-                # Before its operands get numbers, which what comes after it would have to know.
-                reason = self._eager_reason(op, (), operands, attributes)
-                if reason is not None:
-                    return frame_eager.apply_between(self, reason, op, operands, attributes)
+            reason = frame_eager.reason_at_once(self, op, operands, attributes)
+            if reason is not None:
+                return frame_eager.apply_between(self, reason, op, operands, attributes)
             mark, expected = len(self.numbers), self.expected
             ids = ()
             for x in operands:
@@ -190,7 +187,7 @@ class Frame(Connects, Watched):
         try:
             if self.full:
                 raise TooManyPaths
-            reason = self._eager_reason(op, ids, operands, attributes)
+            reason = frame_eager.reason_of(self, op, ids, operands, attributes)
             if reason is not None:
                 return None, reason
             return self._record(op, ids, operands, attributes, enabled, mark), None
@@ -228,19 +225,11 @@ class Frame(Connects, Watched):
         step = Step(op, ids, dict(attributes), enabled, (value,), len(self.tensors), first_number, user_line(), detail)
         return self.recording.grow(self.step, step)
 
-    def _eager_reason(self, op, ids, operands, attributes):
-        refused = refusal(attributes) if attributes else None
-        if refused is not None:
-            return f"{op.name}: {refused}"
-        kinds = [x.dtype if isinstance(x, Tensor) else number_meta(x).dtype for x in operands]
-        reason = without_kernels([*kinds, *attributes.values(), self.default_dtype])
-        if reason is None and TOO_LARGE in ids:
-            reason = "an integer does not fit into 64 bits"
-        if reason is None and "eager_only" in op.extra:
-            reason = op.extra["eager_only"](kinds, attributes)
-        return f"{op.name}: {reason}" if reason else None
-
     run_eagerly = frame_eager.run_eagerly
+
+    def has_varied(self, op):
+        """Whether the op was recorded here with several attributes, one after the other."""
+        return not self.working and frame_eager.has_varied(self.step, op)
 
     def note(self, reason):
         self.noted = True

@@ -1,9 +1,63 @@
 """What runs eagerly in the middle of an open call: ops that no program has, and whatever cannot be a step."""
 
+from ...compiler.dtypes import without_kernels
+from ...compiler.ops import view
+from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
-from ..programs.recording import EagerOp, user_line
+from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
+from ..state.attributes import refusal, same_attributes
 from ..state.modes import frame_hidden, state
 from ..state.tensor import Tensor
+
+# How many places of a tensor a path is recorded for, each as a path of its own.
+_FEW = 3
+_PARTS = (view.slice_, view.select)
+ELSEWHERE = "parts of a tensor from outside are taken here at other places than before"
+
+
+def reason_of(frame, op, ids, operands, attributes):
+    """Why an op is no step; None if it can be one."""
+    refused = refusal(attributes) if attributes else None
+    if refused is not None:
+        return f"{op.name}: {refused}"
+    kinds = [x.dtype if isinstance(x, Tensor) else number_meta(x).dtype for x in operands]
+    reason = without_kernels([*kinds, *attributes.values(), frame.default_dtype])
+    if reason is None and TOO_LARGE in ids:
+        reason = "an integer does not fit into 64 bits"
+    if reason is None and "eager_only" in op.extra:
+        reason = op.extra["eager_only"](kinds, attributes)
+    return f"{op.name}: {reason}" if reason else None
+
+
+def reason_at_once(frame, op, operands, attributes):
+    """The same, as far as it is known before the operands get numbers, which what comes after would have to know."""
+    if "eager_only" in op.extra:
+        return reason_of(frame, op, (), operands, attributes)
+    if op in _PARTS and not frame.recording.fullgraph and _is_elsewhere(frame, op, operands[0], attributes):
+        return f"{op.name}: {ELSEWHERE}"
+    return None
+
+
+def _is_elsewhere(frame, op, x, attributes):
+    """Whether a part of a tensor in memory is one for which no path was recorded, though for others some were."""
+    if x._data is None or x._frame is not None or id(x) in frame.homes or has_history((x,)):
+        return False
+    same = [step for step in after_inputs(frame.step) if step.op is op]
+    return len(same) >= _FEW and not any(same_attributes(step.attributes, attributes) for step in same)
+
+
+def has_varied(step, op):
+    """Whether the op was recorded after this step for several places."""
+    return sum(other.op is op for other in after_inputs(step)) >= _FEW
+
+
+def after_inputs(step):
+    """The steps that have followed, past tensors that come in."""
+    for other in step.following:
+        if other.op is INPUT:
+            yield from after_inputs(other)
+        else:
+            yield other
 
 
 def run_eagerly(frame, reason, function, *args):

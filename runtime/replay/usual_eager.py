@@ -2,7 +2,7 @@
 What they give comes in with the entry that uses it, like a tensor from outside."""
 
 from ..eager.gate import apply_eagerly
-from ..record.frame_eager import are_pending, has_history
+from ..record.frame_eager import are_pending, has_history, has_varied
 from ..state.modes import frame_hidden
 
 NOT_APPLIED = object()
@@ -26,6 +26,14 @@ class AppliesEagerly:
         self.recording.note(found.reason, found.line)
         with frame_hidden():
             return apply_eagerly(op, operands, attributes)
+
+    def has_varied(self, op):
+        """Whether the op was recorded here with several attributes, one after the other."""
+        if self.working or self._real is not None:
+            return self._real is not None and self._real.has_varied(op)
+        position = self.position.value
+        step = self.entries[position - 1].step if position else self.expectation.start
+        return has_varied(step, op)
 
     def _brings(self, operands):
         """Whether the values of these are in memory, if need be because a segment ends here."""

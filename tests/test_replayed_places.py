@@ -1,0 +1,118 @@
+"""Compiled calls that read or write elsewhere every time: `x[i] = value`, `x[i : i + 8]`, where `i` is a Python number.
+After a few places each of which has a path of its own, one path does for all. As without the decorator.
+"""
+
+import pytest
+from compiled_twin import assert_same, error_of
+
+import weft
+
+N_CALLS = 18
+
+
+def row(x, i, v):
+    x[i] = v
+    return x.sum(0)
+
+
+def column(x, i, v):
+    x[:, i % 4] = v.sum()
+    return x * 2
+
+
+def block(x, i, v):
+    x[i : i + 2] = v
+    x[i + 1, 1:3] = v[:2] * 2
+    return x
+
+
+def element(x, i, v):
+    x[i, -1] = 3.5
+    x[0, i % 4] = v[0]
+
+
+def strided(x, i, v):
+    x[i % 3 :: 2, ::3] = v[:2]
+    return x[0]
+
+
+def of_the_call(x, i, v):
+    y = weft.zeros(7, 4)
+    y[i] = v
+    return y + x[0, 0]
+
+
+def read(x, i, v):
+    return x[i] * v
+
+
+def read_block(x, i, v):
+    return x[i : i + 2].sum(0) + v, x[i, 2]
+
+
+def read_and_write(x, i, v):
+    x[i] = x[i - 1] * 0.5 + v
+    return x
+
+
+def read_what_was_written(x, i, v):
+    x.mul_(0.5)
+    return x[i] + v
+
+
+def history(x, i, v):
+    w = v.detach().requires_grad_()
+    y = weft.zeros(7, 4)
+    y[i] = w * 2
+    y.exp().sum().backward()
+    return w.grad
+
+
+PROGRAMS = [
+    row, column, block, element, strided, of_the_call, read, read_block, read_and_write, read_what_was_written, history
+]  # fmt: skip
+PLACES = {
+    "rising": lambda k: k % 5,
+    "in turn": lambda k: (0, 3)[k % 2],
+    "negative": lambda k: -2 - k % 4,
+    "out of range now and then": lambda k: 9 if k in (6, 13) else k % 5,
+    "the same for long": lambda k: k // 6,
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_places_that_change(program, place):
+    def scenario(compile):
+        f, x, seen = compile(program), weft.randn(7, 4), []
+        results = []
+        for k in range(N_CALLS):
+            seen += [error_of(lambda k=k: results.append(f(x, place(k), weft.randn(4)))), x.clone(), x._version > 0]
+        return seen, results
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("program", PROGRAMS[:8], ids=lambda program: program.__name__)
+def test_one_path_does_for_all(program):
+    f, x = weft.compile(program), weft.randn(40, 4)
+    for k in range(30):
+        f(x, k % 7, weft.randn(4))
+    assert f.recordings[0].n_branches < 14
+    assert f.recordings[0].not_replayed is None and f.recordings[0].replays
+
+
+def test_explain_tells_where_parts_are_taken():
+    f, x = weft.compile(read), weft.randn(7, 4)
+    for k in range(14):
+        f(x, k % 7, x[0])
+    text = f.explain()
+    assert "select: parts of a tensor from outside are taken here at other places than before" in text
+    assert f"test_replayed_places.py:{read.__code__.co_firstlineno + 1}:" in text and "take the part before" in text
+
+
+def test_the_whole_graph_is_refused_no_path():
+    f, x = weft.compile(read, fullgraph=True), weft.randn(40, 4)
+    for k in range(8):
+        assert f(x, k, x[0]).tolist() == (x[k] * x[0]).tolist()
+    assert f.breaks == ()
