@@ -10,6 +10,7 @@ import weft
 from weft import nn
 from weft.nn import functional as F
 from weft.runtime.record.frame import Frame
+from weft.runtime.replay import usual_depart
 
 
 def ensemble(n, optimizer=weft.optim.Adam):
@@ -220,3 +221,75 @@ def test_what_is_caught_does_not_end_a_replay():
         assert [v.tolist() for v in result[:2]] == [v.tolist() for v in expected[:2]] and result[2] == expected[2]
     usual = compiled.recordings[0].usual
     assert usual is not None and not usual.departed.value
+
+
+def micro_batches(compile, n_batches, zero):
+    model = nn.Linear(3, 2)
+    optimizer, seen = weft.optim.SGD(model.parameters(), lr=0.1), []
+    micro = compile(lambda x, y: F.mse_loss(model(x), y).backward())
+    for k in range(n_batches):
+        micro(weft.randn(5, 3), weft.randn(5, 2))
+        if k % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=zero)
+        seen.append([(p.detach().clone(), p.grad if p.grad is None else p.grad.clone()) for p in model.parameters()])
+    return seen
+
+
+@pytest.mark.parametrize("zero", (True, False))
+def test_gradients_that_grow_over_several_calls(zero):
+    assert_same(lambda compile: micro_batches(compile, 25, zero))
+
+
+def test_calls_in_which_gradients_grow_are_replayed(monkeypatch):
+    real, made, functions = usual_depart.Frame, [], []
+    monkeypatch.setattr(usual_depart, "Frame", lambda recording: made.append(recording.calls) or real(recording))
+    micro_batches(lambda f: functions.append(weft.compile(f)) or functions[-1], 60, True)
+    assert all(calls < 30 for calls in made), made
+    assert functions[0].recordings[0].calls == 60
+
+
+def two_losses(x, w, first):
+    a, b = (x * w).sum(), (x * w).exp().sum()
+    (a if first else b).backward()
+    return a.detach()
+
+
+def two_gradients(x, w, first):
+    a, b = (x * w).sum(), (x * w).exp().sum()
+    return weft.autograd.grad(a if first else b, w)
+
+
+def two_changes(x, w, first):
+    y = x * 2
+    if first:
+        return y.add_(1)
+    return y.mul_(3)
+
+
+@pytest.mark.parametrize("function", (two_losses, two_gradients, two_changes))
+@pytest.mark.parametrize("every", (2, 3, 5))
+def test_ways_that_part_where_gradients_are_asked_for(function, every, recorded):
+    def scenario(compile):
+        f, w, seen = compile(function), leaf(3), []
+        for k in range(12 * every):
+            w.grad = None
+            seen += [f(weft.randn(3), w, k % every == 0), w.grad]
+        return seen
+
+    assert_same(scenario)
+    assert len(recorded) < 20
+
+
+def test_such_ways_go_on_in_each_other(monkeypatch):
+    real, made, w = usual_depart.Frame, [], leaf(3)
+    monkeypatch.setattr(usual_depart, "Frame", lambda recording: made.append(recording) or real(recording))
+    draw = random.Random(1)
+    for function in (two_losses, two_gradients, two_changes):
+        f = weft.compile(function)
+        for k in range(40):
+            w.grad = None
+            if k == 20:
+                made.clear()
+            f(weft.randn(3), w, k % 2 == 0 if k < 20 else draw.random() < 0.5)
+        assert made == [], function

@@ -337,6 +337,14 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
             return True
         return False
 
+    def apply_inplace(self, op, target, operands, attributes):
+        """A change that is not the one expected here: it may be in another UsualFrame."""
+        other = self.elsewhere()
+        if other is not None and other.inplace_again(op, target, operands, attributes):
+            return target
+        other = other or (self.onlooker if self.working else self.depart())
+        return other.apply_inplace(op, target, operands, attributes)
+
     def _take_operands(self, entry, operands):
         """Whether these are the operands of the entry; the numbers among them are those of this call then."""
         tensors, numbers = self.tensors, self.numbers
@@ -417,6 +425,11 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
                     native.deactivate()
                     self.leave_to(frame)
         return self._real
+
+    def elsewhere(self):
+        """The UsualFrame that goes on with a call that does not go on here; None if none does."""
+        other = None if self.working else self.depart()
+        return other if isinstance(other, UsualFrame) else None
 
     def leave_to(self, other):
         """Another frame goes on with the call."""

@@ -102,7 +102,8 @@ class GoesBack:
             return True
         found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
         if found is None:
-            return False
+            other = self.elsewhere()
+            return other is not None and other.backward_again(outputs, gradients, retain_graph, create_graph, inputs)
         for leaf, gradient in found:
             # The frame is another one from the first that is not like last time. Hooks of leaves may be called.
             accumulate(state.frame, leaf, gradient, None if leaf._accumulator is None else edge_of(leaf))
@@ -134,7 +135,11 @@ class GoesBack:
         walk = self._walk_here(outputs, cotangents, inputs, retain_graph, create_graph, False)
         if walk is not None:
             return self._walk_again(walk, outputs, cotangents, inputs)
-        return self._take_gradients(outputs, cotangents, inputs, retain_graph, create_graph)
+        found = self._take_gradients(outputs, cotangents, inputs, retain_graph, create_graph)
+        if found is None:
+            other = self.elsewhere()
+            return other and other.gradients_again(outputs, cotangents, inputs, retain_graph, create_graph)
+        return found
 
     @at_work
     def _take_gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
