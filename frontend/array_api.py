@@ -8,33 +8,33 @@ it is in PyTorch; `array_api_compat.size(x)` asks for the number of elements.
 Source: https://data-apis.org/array-api/2024.12
 """
 
-import sys
-from collections import namedtuple
+import sys as _sys
+from collections import namedtuple as _namedtuple
 from math import e, inf, nan, pi  # noqa: F401
 from math import prod as _product
 
-from . import fft as _fft
-from . import linalg as _linalg
+from . import array_api_fft as fft  # noqa: F401
+from . import array_api_linalg as linalg  # noqa: F401
+from .array_api_linalg import matmul, matrix_transpose, tensordot, vecdot  # noqa: F401
 
-_weft = sys.modules[__name__.rpartition(".")[0]]
+_weft = _sys.modules[__name__.rpartition(".")[0]]
 __array_api_version__ = "2024.12"
 newaxis = None
 
 # The same function under the same name.
 _SAME = str.split("""
     abs acos acosh asin asinh atan atanh add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
-    bitwise_xor ceil copysign cos cosh equal exp expm1 floor floor_divide greater greater_equal hypot imag
-    isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not logical_or
-    logical_xor maximum minimum multiply negative nextafter not_equal pow reciprocal remainder round sign signbit
-    sin sinh square sqrt subtract tan tanh trunc broadcast_to can_cast conj empty_like finfo from_dlpack full_like
-    iinfo matmul ones_like real result_type searchsorted tensordot tril triu zeros_like
+    bitwise_xor ceil copysign cos cosh exp expm1 floor floor_divide greater greater_equal hypot imag isfinite
+    isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not logical_or logical_xor
+    maximum minimum multiply negative nextafter not_equal pow reciprocal remainder round sign signbit sin sinh
+    square sqrt subtract tan tanh trunc can_cast conj from_dlpack real searchsorted
 """)
 _DTYPES = str.split("""
     bool int8 int16 int32 int64 uint8 float32 float64 complex64 complex128
 """)
 for _name in (*_SAME, *_DTYPES):
     globals()[_name] = getattr(_weft, _name)
-bitwise_invert, divide, vecdot = _weft.bitwise_not, _weft.true_divide, _linalg.vecdot
+bitwise_invert, divide, equal = _weft.bitwise_not, _weft.true_divide, _weft.eq
 
 
 def _is_tensor(x):
@@ -82,6 +82,29 @@ def _of_shape(make):
 empty, ones, zeros = map(_of_shape, (_weft.empty, _weft.ones, _weft.zeros))
 
 
+def _like(make):
+    def made(x, /, *, dtype=None, device=None):
+        return make(x, dtype=dtype)
+
+    made.__name__ = make.__name__
+    return made
+
+
+empty_like, ones_like, zeros_like = map(_like, (_weft.empty_like, _weft.ones_like, _weft.zeros_like))
+
+
+def full_like(x, /, fill_value, *, dtype=None, device=None):
+    return _weft.full_like(x, fill_value, dtype=dtype)
+
+
+def tril(x, /, *, k=0):
+    return _weft.tril(x, k)
+
+
+def triu(x, /, *, k=0):
+    return _weft.triu(x, k)
+
+
 def full(shape, fill_value, *, dtype=None, device=None):
     return _weft.full(shape if isinstance(shape, tuple) else (shape,), fill_value, dtype=dtype)
 
@@ -105,6 +128,31 @@ def meshgrid(*arrays, indexing="xy"):
 # --- types ------------------------------------------------------------------------------------------------------------
 def astype(x, dtype, /, *, copy=True, device=None):
     return x.to(dtype, copy=copy)
+
+
+_Floats = _namedtuple("finfo_object", "bits eps max min smallest_normal dtype")
+_Integers = _namedtuple("iinfo_object", "bits max min dtype")
+
+
+def finfo(type, /):
+    """The limits of a floating type, or of a tensor's; of complex numbers those of their parts."""
+    found = _weft.finfo(getattr(type, "dtype", type))
+    return _Floats(found.bits, found.eps, found.max, found.min, found.smallest_normal, getattr(_weft, found.dtype))
+
+
+def iinfo(type, /):
+    """The limits of an integer type, or of a tensor's."""
+    found = _weft.iinfo(getattr(type, "dtype", type))
+    return _Integers(found.bits, found.max, found.min, getattr(_weft, found.dtype))
+
+
+def result_type(*arrays_and_dtypes):
+    """The type that PyTorch's promotion gives all of them."""
+    tensors = [x if not isinstance(x, type(_weft.bool)) else _weft.empty(1, dtype=x) for x in arrays_and_dtypes]
+    found = tensors[0]
+    for x in tensors[1:]:
+        found = _weft.empty(1, dtype=_weft.result_type(found, x))
+    return found.dtype if _is_tensor(found) else _weft.as_tensor(found).dtype
 
 
 _KINDS = {
@@ -143,6 +191,10 @@ def where(condition, x1, x2, /):
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
+def broadcast_to(x, /, shape):
+    return _weft.broadcast_to(x, shape)
+
+
 def broadcast_arrays(*arrays):
     return list(_weft.broadcast_tensors(*arrays))
 
@@ -161,7 +213,7 @@ def unstack(x, /, *, axis=0):
     return tuple(_weft.unbind(x, axis))
 
 
-def expand_dims(x, /, *, axis=0):
+def expand_dims(x, /, axis=0):
     return _weft.unsqueeze(x, axis)
 
 
@@ -183,10 +235,6 @@ def moveaxis(x, source, destination, /):
 
 def permute_dims(x, /, axes):
     return _weft.permute(x, axes)
-
-
-def matrix_transpose(x, /):
-    return x.mT
 
 
 def reshape(x, /, shape, *, copy=None):
@@ -334,12 +382,14 @@ def argsort(x, /, *, axis=-1, descending=False, stable=True):
 
 
 def nonzero(x, /):
+    if x.ndim == 0:
+        raise ValueError("nonzero: a tensor without dimensions has no positions")
     return tuple(_weft.nonzero(x, as_tuple=True))
 
 
-_All = namedtuple("unique_all_result", "values indices inverse_indices counts")
-_Counts = namedtuple("unique_counts_result", "values counts")
-_Inverse = namedtuple("unique_inverse_result", "values inverse_indices")
+_All = _namedtuple("unique_all_result", "values indices inverse_indices counts")
+_Counts = _namedtuple("unique_counts_result", "values counts")
+_Inverse = _namedtuple("unique_inverse_result", "values inverse_indices")
 
 
 def unique_all(x, /):
@@ -393,75 +443,3 @@ class _Info:
 
 def __array_namespace_info__():
     return _Info()
-
-
-class _Extension:
-    """The functions of an extension, `linalg` or `fft`, with `axis` and `keepdims`."""
-
-    def __init__(self, name, functions):
-        self.__name__ = f"{__name__}.{name}"
-        vars(self).update(functions)
-
-    def __repr__(self):
-        return f"<{self.__name__}>"
-
-
-def _vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
-    return _linalg.vector_norm(x, ord, axis, keepdims)
-
-
-def _matrix_norm(x, /, *, keepdims=False, ord="fro"):
-    return _linalg.matrix_norm(x, ord, keepdim=keepdims)
-
-
-def _trace(x, /, *, offset=0, dtype=None):
-    return sum(_linalg.diagonal(x, offset=offset), axis=-1, dtype=dtype)
-
-
-def _cross(x1, x2, /, *, axis=-1):
-    return _linalg.cross(x1, x2, dim=axis)
-
-
-def _outer(x1, x2, /):
-    return _weft.outer(x1, x2)
-
-
-def _with_axes(function, one):
-    if one:
-        return lambda x, /, *, n=None, axis=-1, norm="backward": function(x, n, axis, norm)
-    return lambda x, /, *, s=None, axes=None, norm="backward": function(x, s, axes, norm)
-
-
-_OF_MATRICES = str.split("cholesky det eigh eigvalsh inv matrix_power matrix_rank pinv qr slogdet solve svd svdvals")
-linalg = _Extension(
-    "linalg",
-    {
-        **{name: getattr(_linalg, name) for name in _OF_MATRICES},
-        "matmul": _weft.matmul,
-        "matrix_transpose": matrix_transpose,
-        "tensordot": _weft.tensordot,
-        "vecdot": vecdot,
-        "vector_norm": _vector_norm,
-        "matrix_norm": _matrix_norm,
-        "trace": _trace,
-        "cross": _cross,
-        "outer": _outer,
-        "diagonal": lambda x, /, *, offset=0: _linalg.diagonal(x, offset=offset),
-    },
-)
-fft = _Extension(
-    "fft",
-    {
-        **{n: _with_axes(getattr(_fft, n), True) for n in str.split("fft ifft rfft irfft hfft ihfft")},
-        **{n: _with_axes(getattr(_fft, n), False) for n in str.split("fftn ifftn rfftn irfftn")},
-        "fftfreq": lambda n, /, *, d=1.0, dtype=None, device=None: _fft.fftfreq(n, d, dtype=dtype),
-        "rfftfreq": lambda n, /, *, d=1.0, dtype=None, device=None: _fft.rfftfreq(n, d, dtype=dtype),
-        "fftshift": lambda x, /, *, axes=None: _fft.fftshift(x, axes),
-        "ifftshift": lambda x, /, *, axes=None: _fft.ifftshift(x, axes),
-    },
-)
-__all__ = sorted(
-    [n for n, v in list(globals().items()) if not n.startswith("_") and (callable(v) or isinstance(v, _Extension))]
-    + [*_DTYPES, "e", "inf", "nan", "newaxis", "pi"]
-)
-__all__ = [n for n in __all__ if n not in ("namedtuple", "sys")]

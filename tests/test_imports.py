@@ -23,6 +23,7 @@ LATE = {
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
     "scipy": "of which SciPy's own callers have it, and nobody else needs it",
+    "weft.array_api": "names for other libraries, which few programs need",
     "weft.c_functions": "the compiler's passes, which only who exports needs",
     "weft.runtime.record.apart": "builds graphs, which only code that looks on at a call in flight needs",
     "weft.runtime.record.build": "the compiler's passes, which only a cache miss needs",

@@ -265,7 +265,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
     shape = tuple(normalized_shape)
     lead = _leading_shape("layer_norm", input, shape)
-    if input.dtype.is_half and any(t is not None and not t.dtype.is_half for t in (weight, bias)):
+    if getattr(input.dtype, "is_half", False) and any(t is not None and not t.dtype.is_half for t in (weight, bias)):
         # The parameters of a model in mixed precision stay as they are.
         affine = [None if t is None else comparison.cast(t, dtype=dtypes.float32) for t in (weight, bias)]
         rows = layer_norm(comparison.cast(input, dtype=dtypes.float32), shape, *affine, eps)
