@@ -13,8 +13,10 @@ Every element is one chain of fused multiply-adds from 0 on, in the order of p.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
+from .extent import upper
 from .target import PANEL_BYTES
 
 DIMENSIONS = 4  # of a grid
@@ -76,7 +78,7 @@ class Products:
         """Where in the scratch memory everything is, and its size in all; see emit/grid_product.py."""
         rows = min(self.chunk, max(g.rows.count for g in self.groups)) + 1
         all_rows = max(g.rows.count for g in self.groups) + 1
-        depth = max(g.depth.count for g in self.groups)
+        depth = reduce(upper, (g.depth.count for g in self.groups))
         found, at = [], 0
         for n_bytes in (
             BLOCK_DEPTH * PANEL_BYTES,  # the panel

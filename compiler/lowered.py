@@ -286,7 +286,7 @@ class GridCall(_Call):
         return [self.products.scratch_bytes]
 
     def cost_ns(self, target):
-        return self.products.flops / target.flops_per_ns[element_of(self.value.dtype)]
+        return estimated(self.products.flops) / target.flops_per_ns[element_of(self.value.dtype)]
 
     def cuts(self, target, memory, owners):
         return [Cut("rows", 1, self.products.units(self.value.dtype.size_bytes))]

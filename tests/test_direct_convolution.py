@@ -15,6 +15,7 @@ from weft.compiler.ops.direct_convolution import (
 )
 from weft.compiler.ops.table import TABLE
 from weft.nn import functional as F
+from weft.runtime.code.cache import default_cache
 
 # (shape of the input, shape of the weight, stride, padding, dilation, groups)
 CASES = [
@@ -126,7 +127,7 @@ def test_products_leave_out_what_lies_in_the_padding():
     how = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     products = kernel.products_of((x, weight), (16, 8, 2, 2), how, 4)
     assert products.flops == 2 * 16 * 8 * 8 * 16  # 4 positions with 4 of 9 taps
-    assert pays(0.0, (8, 8, 3, 3), 64, 4)
+    assert pays(0, (8, 8, 3, 3), 16, 4, 4, 0)
 
 
 def test_products_tell_their_units_and_scratch_memory():
@@ -136,3 +137,22 @@ def test_products_tell_their_units_and_scratch_memory():
     assert (products.units(4), products.units(8)) == (12, 20)
     assert products.scratch_bytes % 64 == 0
     assert len(set(map(len, (products.words(4), products.words(8))))) == 1
+
+
+def test_one_program_serves_many_batch_sizes(monkeypatch):
+    how = {"stride": (2, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+
+    def step(x, weight):
+        out = direct_convolution(x, weight, **how)
+        back = direct_convolution_input(out, weight, size=(6, 5), **how)
+        return out, back, direct_convolution_weight(back, out, kernel=(3, 3), **how)
+
+    # A program for several sizes that is found on disk may have been made for others first.
+    monkeypatch.setenv("WEFT_CACHE", "0")
+    default_cache.cache_clear()
+    weight, compiled = weft.randn(5, 3, 3, 3), weft.compile(step)
+    for n in (13, 22, 35, 40):
+        x = weft.randn(n, 3, 6, 5)
+        assert all(bits_equal(a, b) for a, b in zip(compiled(x, weight), step(x, weight)))
+    default_cache.cache_clear()
+    assert sum("n" not in p.meta for r in compiled.recordings for p in r.programs) == 1

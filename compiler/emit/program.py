@@ -180,7 +180,7 @@ class Program:
 
     def call_grid_product(self, element, places, words, units, scratch, cut=None):
         """Products over grids, of which `words` tell, on the places of a, b and the result."""
-        table = self.tables.setdefault(words, f"grids{len(self.tables)}")
+        table = self.tables.setdefault(str(words), f"grids{len(self.tables)}")
         symbol = f"grid_{element}"
         self.steps.append(GridStep(self.symbol(symbol), table, words, units, cut, self.operands(places, scratch, cut)))
         return f"weft_{symbol}"

@@ -28,6 +28,7 @@ from .direct_convolution import (
     direct_convolution_input,
     direct_convolution_weight,
     pays,
+    usual,
 )
 from .kinds import composite, require_floating
 from .reduction import sum_
@@ -157,8 +158,8 @@ def _convolution(x, weight, *bias, stride, padding, dilation, groups):
     if groups > 1 and _is_depthwise(x.shape[1], weight.shape, groups):
         return _plus_bias(_depthwise(x, weight, stride, padding, dilation), bias)
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    n_positions = x.shape[0] * prod(_convolution_infer([x, weight], how, None).shape[2:])
-    direct = _direct(direct_convolution, x, weight, how, weight.shape, n_positions)
+    found = prod(_convolution_infer([x, weight], how, None).shape[2:])
+    direct = _direct(direct_convolution, x, weight, how, weight.shape, found)
     if direct is not None:
         return _plus_bias(direct, bias)
     columns = _columns(x, kernel, stride, padding, dilation, groups)
@@ -174,31 +175,34 @@ def _convolution(x, weight, *bias, stride, padding, dilation, groups):
     return _plus_bias(reshape(out, shape=(n, weight.shape[0], *positions)), bias)
 
 
-def _direct(op, x, other, how, weight, n_positions):
+def _direct(op, x, other, how, weight, positions):
     """The result of a convolution or its weight's adjoint as products over grids, of an input that is padded where that
     takes less time; None where they do not pay. `weight`: the shape of the weight."""
-    if n_positions <= _FEW_ROWS or not can((x, other), weight, how["groups"]):
+    if x.shape[0] * positions <= _FEW_ROWS or not can((x, other), weight, how["groups"]):
         return None
     padding, size = how["padding"], x.dtype.size_bytes
-    ways = [(_cycles(op, (x, other), how), False)]
+    image, partner = usual(x), usual(other) if "kernel" in how else other
+    ways = [(_cycles(op, (image, partner), how), False)]
     if any(a or b for a, b in padding):
-        image = Meta((*x.shape[:2], *_padded_sizes(x.shape[2:], padding)), x.dtype)
+        image = Meta((*image.shape[:2], *_padded_sizes(x.shape[2:], padding)), x.dtype)
         whole = {**how, "padding": ((0, 0),) * len(padding)}
-        ways.append((_cycles(op, (image, other), whole) + 2 * prod(image.shape), True))
+        ways.append((_cycles(op, (image, partner), whole) + 2 * prod(image.shape), True))
     time, is_padded = min(ways)
-    if not pays(time, weight, n_positions, size):
+    if not pays(time, weight, x.shape[0], positions, size, 0):
         return None
     return op(padded(x, padding), other, **whole) if is_padded else op(x, other, **how)
 
 
 def _direct_input(g, weight, how):
     """The same of the input's adjoint."""
-    n_positions, size = g.shape[0] * prod(g.shape[2:]), g.dtype.size_bytes
-    out = (g.shape[0], weight.shape[1] * how["groups"], *how["size"])
-    if n_positions <= _FEW_ROWS or not can((g, weight), out, how["groups"]):
+    samples, positions = g.shape[0], prod(g.shape[2:])
+    out = (samples, weight.shape[1] * how["groups"], *how["size"])
+    if samples * positions <= _FEW_ROWS or not can((g, weight), out, how["groups"]):
         return None
-    time = _cycles(direct_convolution_input, (g, weight), how)
-    return direct_convolution_input(g, weight, **how) if pays(time, weight.shape, n_positions, size) else None
+    time = _cycles(direct_convolution_input, (usual(g), weight), how)
+    if not pays(time, weight.shape, samples, positions, g.dtype.size_bytes, 0):
+        return None
+    return direct_convolution_input(g, weight, **how)
 
 
 def _cycles(op, operands, how):
@@ -266,8 +270,8 @@ def _convolution_weight(x, g, kernel, stride, padding, dilation, groups):
     """The product runs over all samples and positions."""
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     how = {"kernel": kernel, **how}
-    shape, n_positions = (g.shape[1], x.shape[1] // groups, *kernel), g.shape[0] * prod(g.shape[2:])
-    direct = _direct(direct_convolution_weight, x, g, how, shape, n_positions)
+    shape = (g.shape[1], x.shape[1] // groups, *kernel)
+    direct = _direct(direct_convolution_weight, x, g, how, shape, prod(g.shape[2:]))
     if direct is not None:
         return direct
     columns, rank = _columns(x, kernel, stride, padding, dilation, groups), len(kernel)

@@ -17,6 +17,7 @@ from itertools import product
 from math import prod
 
 from ..dtypes import float32, float64
+from ..extent import estimated, is_open
 from ..grids import BLOCK_DEPTH, DIMENSIONS, Grid, Group, Products
 from ..kernels.library import GridProduct
 from ..shapes import contiguous_strides
@@ -117,7 +118,7 @@ def _of_positions(bands, source, target, weight, groups, by_output):
 
 def _chunked(groups, size, together=False):
     rows = max((g.rows.count for g in groups), default=1)
-    units = Products(groups, rows, together).units(size)
+    units = estimated(Products(groups, rows, together).units(size))
     n = max(-(-rows // _CHUNK), min(-(-_LEAST_UNITS // max(units, 1)), rows // _LEAST_CHUNK), 1)
     return Products(groups, -(-rows // n // 8) * 8 if n > 1 else rows, together)
 
@@ -173,6 +174,7 @@ def _weight(x, g, out, how, size):
 # Copies of windows that stay in a level-2 cache cost little, and leave a plain product of matrices.
 _SMALL_COPY = 1 << 21
 _LEAST_SAVED = 0.75  # of the multiply-adds, where copies are small
+_USUAL_BATCH = 16
 
 
 def can(operands, out, groups):
@@ -184,12 +186,20 @@ def can(operands, out, groups):
     return all(0 < prod(shape) < 2**31 for shape in (operands[0].shape, operands[1].shape, out))
 
 
-def pays(time, weight, n_positions, size):
-    """Whether products over grids that take this time (`cycles`) take less than one of matrices whose operand is a
-    copy of all windows, or is added up to an image, at so many positions of all samples."""
-    n_windows = n_positions * prod(weight[1:])
+def usual(x):
+    """x with the number of samples that times are estimated for: what is chosen must not depend on how many there are,
+    where programs serve many numbers of them."""
+    return Meta((_USUAL_BATCH, *x.shape[1:]), x.dtype)
+
+
+def pays(time, weight, samples, positions, size, copying):
+    """Whether products over grids, which take this time (`cycles`) for the usual batch, take less than one of matrices
+    whose operand is a copy of all windows, or is added up to an image. `copying`: cycles for an element of it."""
+    n_windows = positions * prod(weight[1:])
+    if samples * n_windows * size > _SMALL_COPY:
+        return True
     dense = n_windows * weight[0] * size / 64
-    return n_windows * size > _SMALL_COPY or time < _LEAST_SAVED * dense
+    return time < _USUAL_BATCH * (_LEAST_SAVED * dense + n_windows * copying)
 
 
 def cycles(products, size):
@@ -245,7 +255,10 @@ def _entry(name, stands_for, infer, make, order):
         return make(*shapes, out, dict(how), size)
 
     def products_of(operands, out, attributes, size):
-        return products(tuple(tuple(x.shape) for x in operands), tuple(out), tuple(sorted(attributes.items())), size)
+        shapes = [tuple(x.shape) for x in operands]
+        if any(map(is_open, (*out, *(d for shape in shapes for d in shape)))):
+            return make(*shapes, tuple(out), attributes, size)
+        return products(tuple(shapes), tuple(out), tuple(sorted(attributes.items())), size)
 
     return register(
         Op(
