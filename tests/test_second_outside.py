@@ -272,6 +272,14 @@ def test_a_critic_whose_parameters_the_call_finds_by_itself(compile):
         yield loss.detach(), [p.grad for p in critic.parameters()], between.grad
 
 
+@twin
+def test_the_hessian_of_a_compiled_function(compile):
+    """It is given a view of a leaf, whose gradient no call of its own can say: that is not tried every time."""
+    f, x = compile(curve), weft.randn(3)
+    for _ in range(9):
+        yield weft.autograd.functional.hessian(f, x), weft.func.hessian(f)(x)
+
+
 def test_a_call_and_its_derivatives_go_with_the_last_who_holds_them():
     """Not when the garbage collector comes: the node holds its call, which does not hold the node."""
     f, x = weft.compile(curve), leaf(4)

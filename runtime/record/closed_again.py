@@ -12,7 +12,7 @@ from ..eager.node import edge_of
 from ..state.modes import state, watching
 
 TIMES_BEFORE = 6
-MOST_MET = 12
+MOST_FAILED = 12
 _compile = None
 
 
@@ -27,7 +27,7 @@ class Again:
     """How the gradients of all calls that did the same are found: a compiled function of (tensors, cotangents, run-time
     numbers of every step). read: the numbers of the tensors that it is given.
 
-    met: how often a backward pass of them has met the call itself, and all had to be found by nodes after all.
+    failed: how often all had to be found by nodes after all, mostly because the call itself took part in the same pass.
     left_out: how often it will not be run before the next try. Twice as often each time, since what comes after a call
     is mostly what came after it before.
     """
@@ -36,16 +36,16 @@ class Again:
     read: list
     steps: list
     default_dtype: object
-    met: int = 0
+    failed: int = 0
     left_out: int = 0
 
     def is_due(self):
         self.left_out -= self.left_out > 0
         return not self.left_out
 
-    def has_met_relatives(self):
-        self.met += 1
-        self.left_out = 2 ** min(self.met, MOST_MET)
+    def has_failed(self):
+        self.failed += 1
+        self.left_out = 2 ** min(self.failed, MOST_FAILED)
 
     def run(self, externals, cotangents, numbers):
         """Gradients of the leaves. externals: number -> tensor; numbers: all run-time numbers of the call."""
@@ -82,7 +82,10 @@ def gradients(node, steps, cotangents):
     if not again.is_due():
         return None
     found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)
-    return found if is_told(node, cotangents, found) else None
+    if is_told(node, cotangents, found):
+        return found
+    again.has_failed()
+    return None
 
 
 def has_met_relatives(node):
@@ -92,7 +95,7 @@ def has_met_relatives(node):
     present = tuple(v for v, c in zip(first.needed.differentiable, cotangents) if c is not None)
     again = first.frame.step.known.again.get((first.needed, present))
     if isinstance(again, Again):
-        again.has_met_relatives()
+        again.has_failed()
 
 
 def are_watched(edges):

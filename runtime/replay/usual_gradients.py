@@ -73,6 +73,7 @@ def gradients_again(call, cotangents):
             return made[1]
     found = again.run(externals, cotangents, call.numbers)
     if not is_told(call.graph_node(), cotangents, found):
+        again.has_failed()
         return None
     if program is None and not any(c._requires_grad for c in cotangents):
         outside.gradients = _learn(call, tensors, cotangents, found)
