@@ -112,6 +112,24 @@ def test_several_results(compile):
     return seen
 
 
+@pytest.mark.parametrize("change", ("mul_", "detach_"))
+@pytest.mark.parametrize("outside", (False, True))
+def test_gradients_go_where_an_argument_came_from(change, outside):
+    """What becomes of the argument after the call is not what the call has seen."""
+
+    def scenario(compile):
+        f, w, seen = compile(lambda h: (h + 1).sum()), leaf(3), []
+        for _ in range(N_CALLS):
+            h, w.grad = w * 2, None
+            loss = f(h)
+            h.mul_(3) if change == "mul_" else h.detach_()
+            (loss * 1 if outside else loss).backward()
+            seen += [loss.detach(), w.grad]
+        return seen
+
+    twin(scenario)()
+
+
 @twin
 def test_results_feed_another_compiled_function(compile):
     f, g = compile(lambda x, w: (x * w).tanh()), compile(lambda h, v: (h * v).sum())

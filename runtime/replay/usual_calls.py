@@ -87,6 +87,8 @@ class OutsideBackward:
         self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
         self.places = {vid: k for k, vid in enumerate(self.inside)}
         self.expected = expected
+        # Positions among the reached, and among those inside, of tensors that may have a history.
+        self.inner = [(k, self.places[vid]) for k, vid in enumerate(self.reached) if self.leaves[k] is None]
         self.summed = tuple(k for k, v in enumerate(self.reached) if v in meta["summed"])
         self.constant = {
             name: getattr(frame, name)
@@ -105,6 +107,11 @@ class OutsideBackward:
         known = {id(tensor) for tensor in expected.values()}
         if any(id(leaf) not in known for leaf in frame.changed_leaves.values()):
             raise NotReplayed("a leaf that is new in every call is changed in place and differentiated", self.step.line)
+
+    def edge(self, call, index):
+        """Where a gradient goes; to a leaf also if requires_grad has been taken from it since."""
+        leaf = self.leaf(call, index)
+        return call.edges.get(index) or edge_of(leaf) or leaf_edge(leaf)
 
     def leaf(self, call, index):
         leaf = self.leaves[index]
@@ -149,7 +156,7 @@ class ReplayedCall:
 
     __slots__ = (
         "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-        "late", "again", "__weakref__",
+        "late", "again", "edges", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, outside, tensors):
@@ -159,6 +166,8 @@ class ReplayedCall:
         self.inputs = [tensors[vid] for vid in outside.inside]
         self.arrays = [tensor._data for tensor in self.inputs]
         self.kept = [_storage(tensors[vid]) for vid in outside.kept]
+        # Their history may be another one when a backward comes.
+        self.edges = {k: edge_of(self.inputs[place]) for k, place in outside.inner if self.inputs[place].has_history}
 
     def open(self, numbers, outputs):
         """The program has run on these numbers and given these arrays."""
@@ -198,7 +207,7 @@ class ReplayedCall:
         present = self.outside.needed.differentiable
         if self.frame is not None or self.freed or len(outputs) != len(present) or create_graph and not retain_graph:
             return None
-        if not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
+        if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
         given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
         if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
@@ -295,9 +304,7 @@ class ReplayedCall:
         frame.entered = [
             (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=_first)
         ]
-        leaves = {v: outside.leaf(self, k) for k, v in enumerate(outside.reached)}
-        # Gradients go to a leaf also if requires_grad has been taken from it since.
-        frame.outer_edges = {v: edge_of(leaf) or leaf_edge(leaf) for v, leaf in leaves.items()}
+        frame.outer_edges = {v: outside.edge(self, k) for k, v in enumerate(outside.reached)}
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
@@ -344,8 +351,7 @@ class LateNode(CallNode):
 
     def __init__(self, call):
         outside = call.outside
-        leaves = [outside.leaf(call, k) for k in range(len(outside.reached))]
-        BaseNode.__init__(self, tuple([edge_of(leaf) or leaf_edge(leaf) for leaf in leaves]))
+        BaseNode.__init__(self, tuple([outside.edge(call, k) for k in range(len(outside.reached))]))
         self.call, self.sequence, self.stands_for = call, call.sequence, None
         self.n_outputs, self.summed = len(outside.needed.differentiable), outside.summed
 
