@@ -52,6 +52,58 @@ ODD = {
     "scaled": lambda loss, w, x: loss.backward(weft.tensor(0.5)),
     "wrong shape": lambda loss, w, x: error_of(loss.backward, weft.ones(2)),
     "through an op": lambda loss, w, x: (loss * 3).backward(),
+    "through an op, retained": lambda loss, w, x: [
+        y := loss * 3,
+        y.backward(retain_graph=True),
+        loss.backward(retain_graph=True),
+        y.backward(),
+        error_of(loss.backward),
+    ][-1],
+    "through an op twice": lambda loss, w, x: [y := loss.exp(), y.backward(), error_of((loss * 2).backward)][-1],
+    "through an op and by itself": lambda loss, w, x: [y := loss * 3, loss.backward(), error_of(y.backward)][-1],
+    "through an op, with a hook after": lambda loss, w, x: [
+        y := loss * 3,
+        loss.register_hook(lambda g: g * 2),
+        y.backward(),
+    ][-1],
+    "through an op, retaining its gradient": lambda loss, w, x: [
+        y := loss * 3,
+        loss.retain_grad(),
+        y.backward(),
+        loss.grad,
+    ][-1],
+    "through an op, input changed": lambda loss, w, x: [y := loss * 3, x.add_(1), error_of(y.backward)][-1],
+    "through an op, weight changed silently": lambda loss, w, x: [
+        y := loss * 3,
+        w.data.mul_(2.0),
+        error_of(y.backward),
+    ][-1],
+    "through an op, grad": lambda loss, w, x: weft.autograd.grad(loss * 3, [w, loss])[0],
+    "through an op, grad of the result": lambda loss, w, x: [y := loss * 3, weft.autograd.grad(y, loss)[0]][-1],
+    "through an op, create_graph": lambda loss, w, x: (
+        weft.autograd.grad(loss.exp(), w, create_graph=True)[0].sum().backward()
+    ),
+    "through an op, only some inputs": lambda loss, w, x: (loss * 3).backward(inputs=[w]),
+    "through an op, anomalies watched": lambda loss, w, x: [
+        y := loss * 3,
+        weft.autograd.set_detect_anomaly(True),
+        y.backward(),
+        weft.autograd.set_detect_anomaly(False),
+    ][2],
+    "through an op, leaf with a hook": lambda loss, w, x: [
+        handle := w.register_hook(lambda g: g * 2),
+        (loss * 3).backward(),
+        handle.remove(),
+    ][1],
+    "through an op that meets the leaf": lambda loss, w, x: (loss * w.sum() * 3 + w.exp().sum()).backward(),
+    "through an op that fails": lambda loss, w, x: [
+        y := loss * 3,
+        y.register_hook(lambda g: 1 / 0),
+        error_of(y.backward),
+        loss.backward(),
+    ][2],
+    "kept by an op": lambda loss, w, x: KEPT.append(loss * 3),
+    "its node kept": lambda loss, w, x: [node := (loss * 3).grad_fn, node.next_functions[0][0].name()][-1],
     "with a hook": lambda loss, w, x: (loss.register_hook(lambda g: g * 2), loss.backward())[1],
     "with a hook of the leaf": lambda loss, w, x: [
         handle := w.register_hook(lambda g: g * 2),
