@@ -11,8 +11,10 @@ from weft.runtime.code.cache import Cache
 from weft.runtime.eager import plan
 from weft.runtime.programs import fused, large, program
 from weft.runtime.programs.rules import Rule
+from weft.runtime.replay import eager_native, native
 
 F = weft.nn.functional
+IS_NATIVE = native.layout() is not None
 
 
 def bits(x):
@@ -238,3 +240,65 @@ def test_the_lock_is_free_while_a_long_op_runs(monkeypatch):
         sys.setswitchinterval(before)
         ended.set()
         thread.join()
+
+
+# --- called by native code --------------------------------------------------------------------------------------------
+_LARGE_CALLS = {
+    "neg": lambda x, y: -x,
+    "add": lambda x, y: x + y,
+    "a number": lambda x, y: x * 2.5,
+    "comparison": lambda x, y: x > y,
+    "sum": lambda x, y: x.sum(),
+    "rows": lambda x, y: x.sum(1),
+    "columns": lambda x, y: x.sum(0),
+    "clamp": lambda x, y: x.clamp(-0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", _LARGE_CALLS)
+def test_native_code_calls_programs(name, monkeypatch):
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    call, x, y = _LARGE_CALLS[name], weft.tensor(array(520, 520)), weft.tensor(array(520, 520, seed=1))
+    plan.forget()
+    first, held = bits(call(x, y)), []
+    for _ in range(70):
+        assert bits(call(x, y)) == first
+    before = eager_native.taken("calls_taken")
+    for _ in range(5):
+        held.append(call(x, y))
+    # Of a kind three results are kept, the others are Python's.
+    assert (eager_native.taken("calls_taken") > before) is IS_NATIVE
+    assert [bits(one) for one in held] == [first] * 5
+    assert len({one.data_ptr() for one in held}) == 5
+    assert bits(call(y, x)) == bits(call(weft.tensor(y.numpy()), weft.tensor(x.numpy())))
+    assert bits(call(x.t(), y.t())) == bits(call(x.t().contiguous(), y.t().contiguous()))
+    plan.forget()
+
+
+def test_gradients_flow_through_programs_that_native_code_calls(monkeypatch):
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    found = []
+    for _ in range(70):
+        x = weft.tensor(array(520, 520)).requires_grad_()
+        (x * x + x).sum().backward()
+        found.append(bits(x.grad))
+    assert set(found) == {found[0]}
+    assert np.allclose(x.grad.numpy(), 2 * x.detach().numpy() + 1, atol=1e-5)
+
+
+def test_results_that_wait_are_let_go_of(monkeypatch):
+    """Lists of them are the same ones for native code and Python, also when they were emptied."""
+    large.forget()
+    monkeypatch.setattr(large, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(large, "MOST_KINDS", 3)
+    first, dtype = large.results_of((10,), np.dtype("f4")), np.dtype("f4")
+    held = large.new_result((10,), dtype)
+    assert [id(a) for a in first] == [id(held)]
+    large.new_result((250,), dtype)
+    assert first == [] and large.results_of((10,), dtype) is first
+    for n in range(1, 9):
+        large.results_of((n,), dtype)
+    assert len(large._results) <= 5
+    large.forget()

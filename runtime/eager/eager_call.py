@@ -21,6 +21,7 @@ from .eager_words import (
     PRODUCT,
     REDUCTION,
     ArrayObject,
+    CountedObject,
     NodeRow,
     Operand,
     Place,
@@ -234,12 +235,39 @@ def which_require(operands: Tuple) -> I64:
 # --- computing --------------------------------------------------------------------------------------------------------
 @native()
 def computed(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+    if routine.is_program:
+        return computed_by_program(words, routine, operands)
     null = words.null
     array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
     require(array is not None)
     fill_slots(words, routine, operands, array)
     run(words, routine)
     return new_tensor(words, array)
+
+
+@native()
+def computed_by_program(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+    array = unheld(cast(List, routine.kept))
+    # Python makes one more, if there is room.
+    require(array is not None)
+    for k in range(len(routine.as_numbers)):
+        put_number(words, k, operands[routine.as_numbers[k]])
+    n = len(routine.head)
+    for k in range(n):
+        words.table[k] = routine.head[k]
+    for k in range(len(routine.arrays)):
+        words.table[n + k] = id(cast(TensorObject, operands[routine.arrays[k]])._data)
+    words.table[n + len(routine.arrays)] = id(array)
+    require(routine.program(address_of(words.table)) == 0)
+    return new_tensor(words, cast(ArrayObject, array))
+
+
+@native()
+def unheld(kept: List) -> Object:
+    for k in range(len(kept)):
+        if cast(CountedObject, kept[k]).count == 1:
+            return kept[k]
+    return None
 
 
 @native()

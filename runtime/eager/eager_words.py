@@ -37,7 +37,7 @@ from .node import AccumulateGrad, Node, Recording, Saved
 N_PLANS = 4096  # a power of 2
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
-MOST_LOOPS = 8
+MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
 ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED = range(5)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
@@ -142,7 +142,10 @@ class View(Struct):
 
 
 class Routine(Struct):
-    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps."""
+    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
+
+    Of large operands a program may do all: `head` is how its table begins, `arrays` are the operands that follow before
+    the result, `as_numbers` those that are its numbers. Its result is one of the `kept` that nobody else holds."""
 
     op: Object
     default_dtype: Object
@@ -158,6 +161,12 @@ class Routine(Struct):
     view: View
     is_floating: Bool
     nodes: Inline(Address, 1 << MOST_OPERANDS)
+    is_program: Bool
+    program: Function((Address,), I64)
+    head: Rows(I64)
+    arrays: Rows(I64)
+    as_numbers: Rows(I64)
+    kept: Object
 
 
 class Given(Struct):
@@ -240,7 +249,7 @@ class Words(Struct):
     numbers: Inline(F64, MOST_GIVEN)
     numbers_at: I64
     slots: Inline(I64, MOST_SLOTS)
-    table: Inline(I64, 2 * MOST_GIVEN + 2)
+    table: Inline(I64, MOST_TABLE)
     turns: Inline(I64, MOST_LOOPS)
     calls_taken: I64
     nodes_taken: I64

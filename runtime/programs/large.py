@@ -21,6 +21,8 @@ KEPT_BYTES = 1 << 26  # of results and of scratch memory that wait for their nex
 _KEPT_OF_A_KIND = 3
 _KEPT_ARENAS = 2
 
+MOST_KINDS = 1024
+
 _results = {}  # (shape, type) -> arrays; the kind that was asked for last is the last
 _arenas = []
 
@@ -63,8 +65,7 @@ class LargeProgram:
 
 def new_result(shape, dtype):
     """An array that nobody else holds."""
-    found = _results.pop((shape, dtype), None)
-    _results[shape, dtype] = kept = [] if found is None else found
+    kept = results_of(shape, dtype)
     array = first_unheld(kept)
     if array is None:
         array = np.empty(shape, dtype)
@@ -73,20 +74,32 @@ def new_result(shape, dtype):
     return array
 
 
+def results_of(shape, dtype):
+    """The list of those that wait for their next use, or are in use: native code looks into it, too."""
+    found = _results.pop((shape, dtype), None)
+    _results[shape, dtype] = kept = [] if found is None else found
+    if found is None and len(_results) > MOST_KINDS:
+        for kind in [kind for kind, arrays in list(_results.items()) if not arrays and arrays is not kept]:
+            _results.pop(kind, None)
+    return kept
+
+
 def _has_room(n_bytes, asking):
     """Whether so much more can be kept, now that what nobody holds was let go of where that was necessary."""
     excess = n_bytes + sum(a.nbytes for kept in list(_results.values()) for a in kept) - KEPT_BYTES
-    for kind, kept in list(_results.items()):
+    for kept in list(_results.values()):
         if excess <= 0:
             break
         if kept is not asking:
             excess -= sum(a.nbytes for a in kept)
-            _results.pop(kind, None)
+            kept.clear()
     return excess <= 0
 
 
 def forget():
     """Let go of the memory that waits for its next use."""
+    for kept in list(_results.values()):
+        kept.clear()
     _results.clear()
     _arenas.clear()
 

@@ -49,6 +49,7 @@ from ..state.modes import state
 from ..state.size import Size
 from ..state.tensor import Storage
 from . import native, native_text
+from .eager_programs import facts_of, program_of
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
@@ -206,7 +207,10 @@ class _Native:
     def __init__(self, plan, layouts):
         self.builder, (steps, fixed), self.hash = None, ((), ()), _hash(plan, layouts)
         shown = view_of(plan, layouts) if plan.shows == "operand" else None
-        if shown is None:
+        self.program, facts = program_of(plan, layouts), {}
+        if self.program is not None:
+            facts = facts_of(self.program, plan.meta, _words_address() + offset_of(Words, "numbers"))
+        elif shown is None:
             self.builder, (steps, fixed) = steps_of(plan, layouts)
         shape = np.array(plan.meta.shape, np.int64)
         self.view = _view(plan.meta, *(shown or ((), 0, 0)))
@@ -225,6 +229,7 @@ class _Native:
             view=self.view[0],
             is_floating=plan.is_floating,
             nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_OPERANDS) - 1),
+            **facts,
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
 
@@ -381,6 +386,10 @@ def take_over(plan, requires, arrays):
     if plan.native is None:
         plan.native = {}
     known = plan.native.get(layouts)
+    if isinstance(known, str) and program_of(plan, layouts) is not None:
+        # It was refused before there was one.
+        del plan.native[layouts]
+        known = None
     if known is None:
         if install() is None or len(plan.native) == _MOST_LAYOUTS:
             return 0
