@@ -93,13 +93,25 @@ def attention_rows(torch, *operands, causal, repeat=1):
     return attention(torch, q, k, v, *_every(mask, q.shape[0], repeat), causal=causal, rows=0)
 
 
-def attention_cotangents(torch, *operands, causal, parts, repeat=1):
-    """The parts that are asked for, one after the other."""
+def attention_cotangents(torch, *operands, causal, parts, chunks, repeat=1):
+    """The parts that are asked for, one after the other; those of key and value chunk by chunk of rows."""
     operands = [x.detach() for x in operands]
     operands[5:] = _every(operands[5:], operands[0].shape[0], repeat)
     wanted = [of for of, bit in (("query", 1), ("key", 2), ("value", 4)) if parts & bit]
-    found = [attention_gradient(torch, *operands, causal=causal, rows=0, of=of) for of in wanted]
-    return torch.cat([x.reshape(-1) for x in found])
+    found = []
+    for of in wanted:
+        n = 1 if of == "query" else chunks
+        given = [[*_inside(operands[:2], k, n), *operands[2:]] for k in range(n)]
+        of_chunks = [attention_gradient(torch, *x, causal=causal, rows=0, of=of) for x in given]
+        found.append(torch.stack(of_chunks, 1).reshape(-1))
+    return torch.cat(found)
+
+
+def _inside(arrays, chunk, chunks):
+    """Zeros in the rows outside a chunk of them."""
+    length = -(-arrays[0].shape[1] // chunks)
+    inside = [k // length == chunk for k in range(arrays[0].shape[1])]
+    return [x * x.new_tensor(inside)[:, None] for x in arrays]
 
 
 def _every(masks, n, repeat):

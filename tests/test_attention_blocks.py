@@ -101,10 +101,30 @@ def test_there_is_no_matrix_of_all_scores():
     assert text.count("attention_rows over") == text.count("attention_cotangents over") == 1
 
 
+def test_one_matrix_is_shared_in_chunks_of_rows():
+    """Each has sums of its own over its rows; they are added in order, whoever has computed them."""
+    given = [weft.tensor(numbers(s, n, 5).astype("float32"), requires_grad=True) for s, n in enumerate((600, 40, 40))]
+    run, before = attend({}), weft.get_num_threads()
+    expected, compiled = run(*given), weft.compile(run)
+    try:
+        for n in (1, 2, 3):
+            weft.set_num_threads(n)
+            assert bits(compiled(*given)) == bits(expected), n
+    finally:
+        weft.set_num_threads(before)
+
+    def in_products(q, k, v):
+        found = (q @ k.t() / 5**0.5).softmax(-1) @ v
+        return [found, *weft.autograd.grad((found * found).sum(), (q, k, v))]
+
+    assert all(weft.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in zip(expected, in_products(*given)))
+
+
 def test_one_program_for_sequences_that_grow():
     run = attend({"is_causal": True})
     compiled = weft.compile(run)
-    for n in (5, 9, 17, 33, 40, 65):
+    # From 512 rows on a matrix goes in chunks, and then the program is for that number alone.
+    for n in (5, 9, 17, 33, 40, 65, 520, 600, 800):
         given = [weft.tensor(numbers(k, 2, n, 8).astype("float32"), requires_grad=True) for k in range(3)]
         for _ in range(2):
             assert bits(compiled(*given)) == bits(run(*given)), n

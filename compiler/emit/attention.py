@@ -8,9 +8,10 @@ A block of scores stays in a level-2 cache: so many rows that they are SCORES, b
 need and the MOST_ROWS that are worth it. The weights are computed again from q and k for the gradient, which needs of
 the forward its result alone.
 
-The order of all sums is defined, so bits are the same for any number of threads, any blocks, and any target: products
-are chains in the order of what is summed (gemm.py), those over rows of the query go on from block to block; the sum of
-a row's weights has 32 lanes, closes a block every 2048 keys, and is halved at the end.
+The order of all sums is defined, so bits are the same for any number of threads, any blocks, and any target. Products
+are chains in the order of what is summed (gemm.py); those over rows of the query go on from block to block of a chunk
+(gradient_chunks), and who calls the routine adds the sums of chunks. The sum of a row's weights has 32 lanes, closes a
+block every 2048 keys, and is halved at the end.
 
     q (n, T, E), k (n, S, E), v (n, S, V), mask (m, T or 1, S) of numbers to add -> (n, T, V)
 
@@ -18,6 +19,7 @@ Matrix i of the n sees matrix (i / repeat) % m of the mask. A row that sees noth
 """
 
 from math import inf
+from operator import index
 
 from ..extent import estimated, is_open
 from ..target import AVX2, AVX512
@@ -31,6 +33,8 @@ SCORES = 1 << 17
 LEAST_ROWS, MOST_ROWS = 16, 64
 # Rows of the query that one thread gets at least, if they are not fewer: it packs all keys for them.
 CHUNK_ROWS = 256
+# In so many units the gradient of fewer matrices is shared.
+UNITS = 8
 _LANES = VIRTUAL_LANES
 
 
@@ -39,6 +43,14 @@ def block_rows(n_rows, n_keys):
     """How many rows are computed at a time."""
     fitting = SCORES // int(estimated(n_keys)) // 8 * 8
     return min(max(LEAST_ROWS, min(fitting, MOST_ROWS)), int(estimated(n_rows)))
+
+
+def gradient_chunks(matrices, n_rows):
+    """In how many chunks the rows of a matrix go through its gradient. The shape decides, not how many threads there
+    are, because every chunk has sums of its own: where it is more than one the shape must be known."""
+    if 2 * matrices > UNITS or n_rows < 2 * CHUNK_ROWS:
+        return 1
+    return min(UNITS // index(matrices), index(n_rows) // CHUNK_ROWS)
 
 
 def forward_scratch(element, q, k, v):
@@ -95,16 +107,18 @@ def emit_attention(masked):
 
 def emit_gradient(masked):
     """A function that defines `void @weft_attention_gradient[_masked]_ELEMENT(g, out, q, k, v[, mask], result, first,
-    count, rows, keys, width, value_width, causal, block, parts, matrices[, mask_row, mask_repeat, mask_count],
-    scratch)`: for the matrices first ..., those of the cotangents of q, k and v that the bits of `parts` name, all
-    matrices of one after all of the other."""
+    count, rows, keys, width, value_width, causal, block, parts, matrices, chunks[, mask_row, mask_repeat,
+    mask_count], scratch)`: those of the cotangents of q, k and v that the bits of `parts` name, all matrices of one
+    after all of the other. A matrix is `chunks` units, of as many rows of the query each; a unit has sums of its own
+    over its rows, so that there are (matrices, chunks) cotangents of k and of v."""
 
     def emit(module, element):
         name = f"weft_attention_gradient{'_masked' * masked}_{element}"
         products = _Products(module, element, name)
         operands = [(o, PTR) for o in ("g", "out", "q", "k", "v", *["mask"][:masked], "result")]
-        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE, ("parts", I64), ("matrices", I64)]
-        b = Builder(module, name, [*parameters, *_MASK[: 3 * masked], ("scratch", PTR)])
+        parameters = [*operands, ("first", I64), ("count", I64), *_SHAPE]
+        parameters += [("parts", I64), ("matrices", I64), ("chunks", I64), *_MASK[: 3 * masked], ("scratch", PTR)]
+        b = Builder(module, name, parameters)
         _gradient(_Block(b, products, element))
         b.finish()
 
@@ -158,19 +172,23 @@ def _gradient(at):
     )
     sizes = b.mul(at.rows, at.width), b.mul(at.keys, at.width), b.mul(at.keys, at.value_width)
     after_q = b.select(of_q, b.mul(at.matrices, sizes[0]), b.i64(0))
-    after_k = b.add(after_q, b.select(of_k, b.mul(at.matrices, sizes[1]), b.i64(0)))
+    after_k = b.add(after_q, b.select(of_k, b.mul(b.mul(at.matrices, at.chunks), sizes[1]), b.i64(0)))
     starts = [b.offset(at.result, n, at.size) for n in (b.i64(0), after_q, after_k)]
-    with b.loop(at.first, b.add(at.first, at.count), 1) as matrix:
+    length = b.div(b.add(at.rows, b.sub(at.chunks, b.i64(1))), at.chunks)
+    with b.loop(at.first, b.add(at.first, at.count), 1) as unit:
+        matrix, first_row = b.div(unit, at.chunks), b.mul(b.rem(unit, at.chunks), length)
+        last_row = b.intrinsic("smin", b.add(first_row, length), at.rows)
         k, v = at.matrix(at.k, matrix, at.keys, at.width), at.matrix(at.v, matrix, at.keys, at.value_width)
-        dq, dk, dv = [b.offset(start, b.mul(matrix, n), at.size) for start, n in zip(starts, sizes)]
+        places = zip(starts, (matrix, unit, unit), sizes)
+        dq, dk, dv = [b.offset(start, b.mul(number, n), at.size) for start, number, n in places]
         at.pack(k, at.width, keys)
         with b.when(needs_scores):
             at.pack(v, at.value_width, values)
         for is_wanted, place, n in ((of_k, dk, sizes[1]), (of_v, dv, sizes[2])):
             with b.when(is_wanted):
                 at.clear(place, n)
-        with b.loop(0, at.rows, at.block) as row:
-            n_rows = b.intrinsic("smin", at.block, b.sub(at.rows, row))
+        with b.loop(first_row, last_row, at.block) as row:
+            n_rows = b.intrinsic("smin", at.block, b.sub(last_row, row))
             here, seen = at.rows_at(matrix, row), at.seen(row, n_rows)
             q, g = at.row(at.q, here, at.width), at.row(at.g, here, at.value_width)
             at.times_packed(q, at.width, keys, scores, n_rows, seen)

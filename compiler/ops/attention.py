@@ -16,7 +16,14 @@ from math import prod
 from .. import dtypes
 from ..autodiff import vjp
 from ..conversions import same_types
-from ..emit.attention import CHUNK_ROWS, emit_attention, emit_gradient, forward_scratch, gradient_scratch
+from ..emit.attention import (
+    CHUNK_ROWS,
+    emit_attention,
+    emit_gradient,
+    forward_scratch,
+    gradient_chunks,
+    gradient_scratch,
+)
 from ..emit.attention import block_rows as rows_at_a_time
 from ..kernels.library import UnitRoutine
 from ..shapes import broadcast_shapes
@@ -174,11 +181,11 @@ class _Gradient(UnitRoutine):
     """Of the cotangents of all three operands, whose scores are computed once."""
 
     def convert(self, graph, value, operands):
-        part, shapes = value.attributes["parts"], [o.shape for o in operands[2:5]]
+        part, lengths = value.attributes["parts"], _lengths(operands[2:5], value.attributes["chunks"])
         if part == _EVERY:
             return same_types(graph, value, operands)
         every = graph.apply(value.op, operands, {**value.attributes, "parts": _EVERY})
-        start = sum(prod(s) for s, bit in zip(shapes, _PARTS.values()) if bit < part)
+        start = sum(n for n, bit in zip(lengths, _PARTS.values()) if bit < part)
         return graph.apply(slice_, (every,), {"spec": ((start, 1, value.shape[0]),)})
 
 
@@ -186,8 +193,8 @@ def _gradient_routine(masked):
     return _Gradient(
         "attention_gradient_masked" if masked else "attention_gradient",
         emit_gradient(masked),
-        lambda s, a: s[0][0],
-        lambda s, a: _sizes(*s[2:5], s[5:], a, a["parts"], s[0][0]),
+        lambda s, a: s[0][0] * a["chunks"],
+        lambda s, a: _sizes(*s[2:5], s[5:], a, a["parts"], s[0][0], a["chunks"]),
         lambda element, s, a: gradient_scratch(element, *s[2:5]),
         lambda s, a: 5 * _products(*s[2:5], a),
     )
@@ -213,8 +220,14 @@ def _of_rows(operands, attributes):
 
 def _of_gradient(operands, attributes):
     """The cotangents of those operands that `parts` names, one after the other."""
-    like = [x for x, bit in zip(operands[2:5], _PARTS.values()) if attributes["parts"] & bit]
-    return Meta((sum(prod(x.shape) for x in like),), operands[0].dtype)
+    lengths = zip(_lengths(operands[2:5], attributes["chunks"]), _PARTS.values())
+    return Meta((sum(n for n, bit in lengths if attributes["parts"] & bit),), operands[0].dtype)
+
+
+def _lengths(operands, chunks):
+    """How many elements the cotangents of q, k and v have."""
+    q, k, v = (prod(x.shape) for x in operands)
+    return q, k * chunks, v * chunks
 
 
 def _operands(*first):
@@ -228,7 +241,8 @@ def _routine_samples():
 
 def _routine_gradient_samples():
     operands = _operands((2, 5, 2), (2, 5, 2))
-    return [Sample(tuple(operands), {"causal": True, "parts": part}) for part in (1, 2, 4, _EVERY)]
+    cases = ((1, 1), (2, 1), (4, 1), (_EVERY, 2))
+    return [Sample(tuple(operands), {"causal": True, "parts": part, "chunks": chunks}) for part, chunks in cases]
 
 
 attention_rows = _routine(
@@ -245,7 +259,7 @@ masked_attention_cotangents = _routine(
     lambda: [
         Sample(
             (*_operands((2, 5, 2), (2, 5, 2)), samples.numbers(8, (1, 5, 6))),
-            {"causal": False, "parts": 1, "repeat": 2},
+            {"causal": False, "parts": 1, "chunks": 1, "repeat": 2},
         )
     ],
 )
@@ -268,14 +282,17 @@ def _in_routines(g, out, q, k, v, *mask, causal, rows, of):
     lead = g.shape[:-2]
     if 0 in (*lead, *q.shape, *k.shape, *v.shape):
         return _gradient(g, out, q, k, v, *mask, causal=causal, rows=rows, of=of)
-    matrices, parts = [_matrices(x, lead) for x in (g, out, q, k, v)], _PARTS[of]
+    matrices, chunks = [_matrices(x, lead) for x in (g, out, q, k, v)], gradient_chunks(prod(lead), q.shape[-2])
+    facts = {"causal": causal, "parts": _PARTS[of], "chunks": chunks}
     if mask:
         mask, repeat = _mask_matrices(mask[0], lead, k.shape[-2], q.dtype)
-        found = masked_attention_cotangents(*matrices, mask, causal=causal, repeat=repeat, parts=parts)
+        found = masked_attention_cotangents(*matrices, mask, **facts, repeat=repeat)
     else:
-        found = attention_cotangents(*matrices, causal=causal, parts=parts)
-    like = {"query": q, "key": k, "value": v}[of]
-    return reshape(found, shape=(*lead, *like.shape[-2:]))
+        found = attention_cotangents(*matrices, **facts)
+    like = {"query": q, "key": k, "value": v}[of].shape[-2:]
+    if chunks > 1 and of != "query":
+        found = sum_(reshape(found, shape=(prod(lead), chunks, *like)), axes=(1,), keepdim=False)
+    return reshape(found, shape=(*lead, *like))
 
 
 def _matrices(x, lead):
