@@ -52,8 +52,7 @@ _INSTEAD = {
     "ger": "weft.outer", "greater": "weft.gt",
     "greater_equal": "weft.ge", "less": "weft.lt", "less_equal": "weft.le", "not_equal": "weft.ne",
     "row_stack": "weft.vstack", "range": "weft.arange(start, end + step, step)", "fix": "weft.trunc",
-    "rsub": "other - x", "squeeze_": "x = x.squeeze()", "t_": "x = x.t()",
-    "unsqueeze_": "x = x.unsqueeze(dim)", "vdot": "weft.dot", "compile": "model = weft.compile(model)",
+    "rsub": "other - x", "vdot": "weft.dot", "compile": "model = weft.compile(model)",
     "rad2deg": "x * (180 / weft.pi)", "deg2rad": "x * (weft.pi / 180)",
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import functions as f
-from . import inplace, pickling, shaping, tensor_methods
+from . import inplace, pickling, reshaping, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
@@ -461,6 +461,7 @@ def attach():
     tensor_methods.attach()
     pickling.attach()
     inplace.attach(FAMILIES)
+    reshaping.attach()
 
 
 attach()

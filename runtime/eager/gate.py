@@ -216,14 +216,17 @@ def adopt_history(target, new):
         rebase(target, None)
 
 
+LEAF_IN_PLACE = (
+    "a leaf Variable that requires grad is being used in an in-place operation. "
+    "Use `with weft.no_grad():` around the update, or compute a new tensor."
+)
+
+
 def _check_inplace(target, operands):
     if not state.grad_enabled:
         return
     if target._requires_grad and target.is_leaf:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation. "
-            "Use `with weft.no_grad():` around the update, or compute a new tensor."
-        )
+        raise RuntimeError(LEAF_IN_PLACE)
     if target._base is not None or target._storage is not None:
         check_rebase(target, any(map(_requires, operands)))
 

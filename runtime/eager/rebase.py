@@ -174,6 +174,8 @@ def check_rebase(target, requires):
     if base is None:
         if requires and not target._requires_grad:
             _check_apart(target, target)
+        if target._data is not None:
+            require_order_for_views(target, target._data)
         return
     if target._requires_grad:
         _check_part(target)
@@ -224,6 +226,15 @@ def _check_apart(target, base):
         raise NotImplementedError(
             f"in-place change of a tensor of shape {target.shape} by something that requires gradients: its memory is "
             "shown by a detached tensor (detach()) too; change a copy (x = x.clone()) instead"
+        )
+
+
+def require_order_for_views(base, array):
+    """NotImplementedError where views with gradients would have to be found again in memory of another order."""
+    if not array.flags.c_contiguous and any(t._requires_grad and not is_apart(t) for t in _views_of(base)):
+        raise NotImplementedError(
+            f"in-place change of a tensor of shape {base.shape} whose elements do not lie in memory in their order, "
+            "while views of it with gradients are alive; change a copy (x = x.clone()) instead"
         )
 
 

@@ -1,0 +1,79 @@
+"""In-place changes of how a tensor shows its memory: x.unsqueeze_(0) gives x itself another shape.
+
+The memory stays, so nothing is written; x goes on as the view of what it was, with the history of such a view. A
+compiled call in flight steps out: the tensor becomes one from outside.
+"""
+
+from ..state.modes import state, step_out
+from ..state.tensor import Tensor
+from .gate import LEAF_IN_PLACE
+from .node import edge_of, keep_output
+from .rebase import _set, require_order_for_views
+from .saved_hooks import with_history, without_history
+
+
+def reshape_in_place(name, target, view):
+    """The target, which shows its memory as view(what it was) shows it."""
+    recorded = state.grad_enabled and target._requires_grad
+    if recorded and (target.is_leaf or target._base is not None and _is_leaf(target._base)):
+        raise RuntimeError(LEAF_IN_PLACE if target.is_leaf else _VIEW_OF_LEAF)
+    block = step_out(f"{name}: an in-place change of a shape")
+    try:
+        target.leave_call()
+        old = with_history(target, edge_of(target)) if target._requires_grad else without_history(target)
+        new = view(old)
+        keep_output(target)
+        require_order_for_views(target, new._data)
+        show_as(target, new._data)
+        if recorded:
+            _set(target, (new._node, 0))
+    finally:
+        block.__exit__(None, None, None)
+    return target
+
+
+_VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation."
+
+
+def _is_leaf(base):
+    return base._requires_grad and base.is_leaf
+
+
+def show_as(target, array):
+    """The target's array is this one of the same memory."""
+    target.tell_readers()
+    target._data = array
+    target.bump_version()
+
+
+def resize_in_place(target, shape, n_elements):
+    """The target, of this shape: its elements in their order as far as they go, then zeros."""
+    if target._requires_grad:
+        raise RuntimeError("cannot resize variables that require grad: use x = x.reshape(...) or a new tensor")
+    if tuple(target.shape) == shape:
+        return target
+    block = step_out("resize_: an in-place change of a shape")
+    try:
+        target.leave_call()
+        _resize(target, shape, n_elements)
+    finally:
+        block.__exit__(None, None, None)
+    return target
+
+
+def _resize(target, shape, n_elements):
+    array = target.array
+    if n_elements <= array.size and array.flags.c_contiguous:
+        show_as(target, array.reshape(-1)[:n_elements].reshape(shape))
+        return
+    if target._base is not None:
+        raise RuntimeError(
+            f"resize_: a view of shape {target.shape} cannot become {shape}, which its own elements do not fill; "
+            "resize a copy (x = x.clone())"
+        )
+    grown = array.ravel().copy()
+    grown.resize(n_elements, refcheck=False)
+    version = target._version
+    target.replace_memory(Tensor(grown.reshape(shape)))
+    target._storage.version = version
+    target.bump_version()
