@@ -12,25 +12,13 @@ from .compiler.dtypes import bfloat16, float16
 from .public import of_module
 from .runtime.state.device import device
 from .runtime.state.modes import autocasting, state
+from .scaling import GradScaler, remains_enabled
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 PUBLIC = str.split("""
     is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_cpu_dtype clear_autocast_cache
 """)
-
-
-def _remains_enabled(function, device_type, enabled):
-    """Whether it stays on. Where the device is not there it does not, and that is said."""
-    kind = device(device_type).type
-    if enabled and kind != "cpu":
-        warnings.warn(
-            f"{function}: User provided device_type of {kind!r}, but it is not available: weft computes on the CPU. "
-            "Disabling",
-            stacklevel=3,
-        )
-        return False
-    return bool(enabled)
 
 
 class autocast(Block):
@@ -45,7 +33,7 @@ class autocast(Block):
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         self.device, self.fast_dtype = device_type, bfloat16 if dtype is None else dtype
-        self._enabled = _remains_enabled("autocast", device_type, enabled)
+        self._enabled = remains_enabled("autocast", device_type, enabled)
         if self._enabled and not self.fast_dtype.is_half:
             warnings.warn(
                 f"In CPU autocast, but the target dtype is not supported. Disabling autocast.\nCPU Autocast only "
@@ -71,64 +59,6 @@ class autocast(Block):
 
 
 _numbers = count()
-
-
-class GradScaler:
-    """Scales nothing: `scale(loss)` is the loss, `step(optimizer)` is optimizer.step().
-
-    NotImplementedError if it is enabled for the CPU.
-    """
-
-    def __init__(
-        self,
-        device="cuda",
-        init_scale=2.0**16,
-        growth_factor=2.0,
-        backoff_factor=0.5,
-        growth_interval=2000,
-        enabled=True,
-    ):
-        if _remains_enabled("GradScaler", device, enabled):
-            raise NotImplementedError(
-                "GradScaler: gradients need no scaling where nothing is computed in float16; pass enabled=False"
-            )
-        self.init_scale, self.growth_factor, self.backoff_factor = init_scale, growth_factor, backoff_factor
-        self.growth_interval = growth_interval
-
-    def scale(self, outputs):
-        """The outputs, as they are."""
-        return outputs
-
-    def unscale_(self, optimizer):
-        """Nothing has been scaled."""
-
-    def step(self, optimizer, *args, **kwargs):
-        """optimizer.step()."""
-        return optimizer.step(*args, **kwargs)
-
-    def update(self, new_scale=None):
-        """There is no scale to change."""
-
-    def get_scale(self):
-        return 1.0
-
-    def get_growth_factor(self):
-        return self.growth_factor
-
-    def get_backoff_factor(self):
-        return self.backoff_factor
-
-    def get_growth_interval(self):
-        return self.growth_interval
-
-    def is_enabled(self):
-        return False
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state_dict):
-        """A scaler that is off has no state."""
 
 
 def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):

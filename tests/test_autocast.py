@@ -166,3 +166,97 @@ def test_a_compiled_call_does_what_the_block_around_it_says():
             ours, plain = compiled(x), layer(x)
         assert ours.dtype is plain.dtype is (weft.bfloat16 if k % 3 == 2 else weft.float32)
         assert ours.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("backward_inside", [False, True])
+def test_a_part_that_runs_again_computes_in_the_types_that_it_had(backward_inside):
+    """It ran outside of the block the second time, in other types: an error."""
+    layer, found = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), []
+    for is_checkpoint in (False, True):
+        layer.zero_grad()
+        x = weft.ones(2, 3)
+        with weft.autocast("cpu"):
+            out = weft.utils.checkpoint.checkpoint(layer, x, use_reentrant=False) if is_checkpoint else layer(x)
+            loss = out.float().sum()
+            if backward_inside:
+                loss.backward()
+        if not backward_inside:
+            loss.backward()
+        found.append([p.grad.tolist() for p in layer.parameters()])
+    assert found[0] == found[1]
+    with weft.autocast("cpu"):
+        plain = weft.autocast("cpu", enabled=False)
+        with plain:
+            out = weft.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+        out.sum().backward()
+
+
+# --- gradients of a scaled loss ---------------------------------------------------------------------------------------
+def scaled_steps(ns, decorate=lambda step: step):
+    """Scales and parameters of some steps, one of which has an infinite gradient."""
+    weight = ns.ones(2, requires_grad=True)
+    optimizer = ns.optim.SGD([weight], lr=0.125)
+    scaler = ns.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+
+    @decorate
+    def step(factor, clips):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        if clips:
+            scaler.unscale_(optimizer)
+            ns.nn.utils.clip_grad_norm_([weight], 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+
+    found = []
+    for k in range(8):
+        step(ns.tensor(float("inf") if k in (2, 6) else 1.0), k % 2 == 1)
+        found.append((scaler.get_scale(), weight.tolist()))
+    return found, scaler.state_dict()
+
+
+@pytest.mark.oracle
+def test_steps_of_scaled_losses_are_those_of_pytorch():
+    torch = pytest.importorskip("torch")
+    ours, theirs = scaled_steps(weft), scaled_steps(torch)
+    assert ours[1] == theirs[1]
+    for (scale, weight), (expected, expected_weight) in zip(ours[0], theirs[0]):
+        assert scale == expected and weight == pytest.approx(expected_weight, rel=1e-6)
+
+
+def test_steps_of_scaled_losses_are_the_same_in_a_compiled_call():
+    assert scaled_steps(weft, weft.compile) == scaled_steps(weft)
+
+
+def test_a_scaler_says_what_was_called_in_the_wrong_order():
+    scaler, weight = weft.amp.GradScaler("cpu"), weft.ones(2, requires_grad=True)
+    optimizer = weft.optim.SGD([weight], lr=0.5)
+    for call in (lambda: scaler.step(optimizer), lambda: scaler.unscale_(optimizer), scaler.update):
+        with pytest.raises(AssertionError, match="_scale is None"):
+            call()
+    with pytest.raises(ValueError, match="outputs must be a Tensor or an iterable of Tensors"):
+        scaler.scale(3)
+    first, (second,) = scaler.scale([weight.sum(), (weight.sum(),)])
+    (first + second).backward()
+    scaler.unscale_(optimizer)
+    assert weight.grad.tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="unscale_.. has already been called"):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="unscale_.. is being called after step"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="step.. has already been called"):
+        scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="Closure use is not currently supported"):
+        scaler.step(optimizer, closure=lambda: None)
+    for options, word in (({"growth_factor": 1.0}, "growth"), ({"backoff_factor": 1.0}, "backoff")):
+        with pytest.raises(AssertionError, match=f"The {word} factor must be"):
+            weft.amp.GradScaler("cpu", **options)
+
+
+def test_the_state_of_a_scaler_is_kept():
+    scaler, other = weft.amp.GradScaler("cpu", init_scale=8.0), weft.amp.GradScaler("cpu")
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 8 and other.is_enabled() and other.state_dict() == scaler.state_dict()
+    with pytest.raises(RuntimeError, match="The source state dict is empty"):
+        other.load_state_dict({})

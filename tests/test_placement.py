@@ -286,8 +286,6 @@ def test_mixed_precision_is_off():
     scaler.unscale_(optimizer), scaler.step(optimizer), scaler.update()
     assert weight.tolist() == [0.5, 0.5] and scaler.state_dict() == {}
     scaler.load_state_dict(scaler.state_dict())
-    with pytest.raises(NotImplementedError, match="enabled=False"):
-        weft.amp.GradScaler("cpu")
 
     @weft.autocast("cpu", enabled=False)
     def f(x):

@@ -9,6 +9,7 @@ import warnings
 from contextlib import nullcontext
 
 from .. import random
+from ..amp import autocast
 from ..reference import document
 from ..runtime.eager.saved_hooks import saved_tensors_hooks, without_history
 from ..runtime.state.modes import enable_grad, no_grad, state
@@ -87,7 +88,7 @@ class _Part:
 
     def __init__(self, run, context, rng_state, early_stop, checks):
         self.run, self.context, self.rng_state, self.checks = run, context, rng_state, checks
-        self.early_stop = early_stop
+        self.early_stop, self.autocast = early_stop, state.autocast
         self.metas = []
         self.sweep, self.values = None, None
 
@@ -118,7 +119,7 @@ class _Part:
         try:
             if after is not None:
                 random.set_rng_state(self.rng_state)
-            with enable_grad(), inner, self.context:
+            with enable_grad(), inner, autocast("cpu", self.autocast, self.autocast is not None), self.context:
                 self.run()
         except _EnoughRecomputed:
             pass

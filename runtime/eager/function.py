@@ -179,7 +179,10 @@ class FunctionNode(BaseNode):
     @property
     def _raw_saved_tensors(self):
         if self.context._saved is None:
-            raise RuntimeError("the saved tensors of this node have already been freed; specify retain_graph=True")
+            raise RuntimeError(
+                "Trying to access saved tensors of this node after they have already been freed. Specify "
+                "retain_graph=True if you need them after backward()."
+            )
         return tuple([SavedTensor.of(self, *_access(self.context._saved, k)) for k in range(len(self.context._saved))])
 
 
