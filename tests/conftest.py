@@ -23,6 +23,17 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
+def without_torch(monkeypatch):
+    """as_torch asks whether somebody has imported torch, as another test may have.
+
+    All of it goes for a while: what remained of it would be gone afterwards, and torch be loaded twice, which it does
+    not bear.
+    """
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
 def golden(request):
     """golden(name, text): the text must equal tests/golden/name."""
 

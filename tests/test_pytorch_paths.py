@@ -16,13 +16,6 @@ from weft.paths import PATHS
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture
-def without_torch(monkeypatch):
-    """Another test may have imported it."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-        monkeypatch.delitem(sys.modules, name)
-
-
 IMPORTS = """
 from weft.utils.data.dataloader import DataLoader, default_collate
 from weft.utils.data.dataset import Dataset, TensorDataset, Subset, random_split

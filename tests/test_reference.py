@@ -82,11 +82,7 @@ def settings():
 
 
 @pytest.mark.parametrize("file", sorted(reference.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
-def test_every_example_prints_what_it_says(file, settings, monkeypatch):
-    # as_torch asks whether somebody has imported torch.
-    # All of it: what remained of it would be gone afterwards, and torch be loaded twice, which it does not bear.
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-        monkeypatch.delitem(sys.modules, name)
+def test_every_example_prints_what_it_says(file, settings, without_torch):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     printed = StringIO()
     for entry in reference.read(file.read_text(encoding="utf-8")):

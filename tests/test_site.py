@@ -5,7 +5,6 @@
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,10 +42,8 @@ def test_links_of_a_page_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_the_python_of_a_page_runs(page, tmp_path, without_torch):
     """As a file, since compiled functions name the lines of the user's code."""
-    # as_torch asks whether somebody has imported torch.
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     program = tmp_path / f"{page}.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), encoding="utf-8")
