@@ -302,6 +302,38 @@ def test_a_program_in_c(tmp_path, compiler, target):
     assert linked_and_run(tmp_path, compiler) == expected_of(f)
 
 
+RUST_PROGRAM = """
+#[repr(align(64))]
+struct Scratch([u8; SCRATCH]);
+
+extern "C" {
+    fn nll_value_and_grad(beta: *const f64, value: *mut f64, gradient: *mut f64, scratch: *mut Scratch) -> i32;
+}
+
+fn main() {
+    let beta: Vec<f64> = (0..7).map(|k| 0.25 * (k as f64 - 3.0)).collect();
+    let (mut value, mut gradient, mut scratch) = (0.0, [0.0; 7], Scratch([0; SCRATCH]));
+    let failed = unsafe { nll_value_and_grad(beta.as_ptr(), &mut value, gradient.as_mut_ptr(), &mut scratch) };
+    assert_eq!(failed, 0);
+    println!("{:016x}", value.to_bits());
+    for g in gradient { println!("{:016x}", g.to_bits()); }
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("rustc"), reason="compiles a program in Rust")
+def test_a_program_in_rust(tmp_path):
+    f, beta = likelihood()
+    files = weft.export(f, (beta,), tmp_path / "nll", gradients=True)
+    function = json.loads(files.description.read_text())["functions"][1]
+    (tmp_path / "main.rs").write_text(RUST_PROGRAM.replace("SCRATCH", str(function["scratch_bytes"])))
+    command = ["rustc", "-O", "main.rs", "-C", f"link-arg={files.object}", "-C", "link-arg=-lm"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    out = subprocess.run([str(tmp_path / "main")], capture_output=True, text=True, check=True).stdout
+    found = [np.uint64(int(line, 16)).view(np.float64) for line in out.split()]
+    assert found == expected_of(f)[1:9]
+
+
 @pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")), reason="emulates a 64-bit ARM"
 )
