@@ -22,7 +22,7 @@ from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .creation import full
 from .operands import operand, require_one_tensor, require_tensors, tensor_of, to_dtype
-from .out import write
+from .out import write, write_apart
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import reshape
@@ -35,7 +35,7 @@ def add(input, other, *, alpha=1, out=None):
         other = other * alpha
     require_one_tensor("add", input, other)
     result = arithmetic.add(input, other)
-    return result if out is None else write("add", out, result)
+    return result if out is None else write_apart("add", out, result, input, other)
 
 
 def sub(input, other, *, alpha=1, out=None):
@@ -45,7 +45,7 @@ def sub(input, other, *, alpha=1, out=None):
         other = other * alpha
     require_one_tensor("sub", input, other)
     result = arithmetic.sub(input, other)
-    return result if out is None else write("sub", out, result)
+    return result if out is None else write_apart("sub", out, result, input, other)
 
 
 def div(input, other, *, rounding_mode=None, out=None):
@@ -56,7 +56,7 @@ def div(input, other, *, rounding_mode=None, out=None):
         result = arithmetic.div(input, other)
     else:
         result = _rounded_quotient(input, other, rounding_mode)
-    return result if out is None else write("div", out, result)
+    return result if out is None else write_apart("div", out, result, input, other)
 
 
 def _rounded_quotient(input, other, rounding_mode):

@@ -1,7 +1,7 @@
 """The keyword `out`: results written into tensors that exist.
 
 write        what `out=` means for a result
-check_apart  what it asks of the memory of operands
+check_apart  what it asks of the memory of operands; write_apart is both
 taking_out   a function that has no such keyword, with it
 """
 
@@ -14,7 +14,7 @@ from .compiler.ops.comparison import cast
 from .compiler.ops.view import clone
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, shape_of
+from .runtime.state.tensor import Storage, Tensor, shape_of
 
 
 def write(function, out, result):
@@ -47,6 +47,12 @@ def write(function, out, result):
     return out
 
 
+def write_apart(name, out, result, *operands):
+    """`write`, if the operands lie apart from `out` in memory."""
+    check_apart(name, operands, [out])
+    return write(name, out, result)
+
+
 def _one_each(function, out, result):
     if not isinstance(out, (tuple, list)) or len(out) != len(result):
         raise TypeError(f"{function}(): argument 'out' must be a tuple of {len(result)} Tensors, got {out!r}")
@@ -63,6 +69,8 @@ def _resize(out, result):
     value = result.detach().to(out.dtype)
     out.data = value.clone() if value is result or value._base is not None else value
 
+
+_NEW = Storage()
 
 # Functions that read elements at other places than they write, or whose results have a type that is fixed.
 _MOVING = str.split("bernoulli cat gather index_select kthvalue masked_select take")
@@ -83,7 +91,21 @@ def check_apart(name, operands, targets):
                 )
 
 
+def _known_apart(x, y):
+    """Whether they have memory of their own for all that is known without looking: no views, not the same tensor, no
+    common sharers, no arrays of the user."""
+    if x is y or x._base is not None or y._base is not None:
+        return False
+    ours, theirs = x._storage, y._storage
+    if ours is None or theirs is None:
+        return not (ours or theirs or _NEW).exposed
+    shared = ours is theirs or ours.sharers is not None and ours.sharers is theirs.sharers
+    return not (shared or ours.exposed or theirs.exposed)
+
+
 def _overlap(x, y):
+    if _known_apart(x, y):
+        return False
     if (x._data is None or y._data is None) and x._base is y._base is None:
         # A value that a compiled call has not computed yet has memory of its own, unless it is a view.
         return False

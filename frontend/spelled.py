@@ -13,7 +13,7 @@ from .compiler.ops import TABLE
 from .compiler.ops.table import ON_REGISTER, ON_UNREGISTER
 from .inplace import inplace_form
 from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensors
-from .out import check_apart, write
+from .out import write_apart
 from .reference import text_of_entry
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor
@@ -26,7 +26,7 @@ _N_TENSORS = {"either": 0, "other": 1, "none": 2}
 def _of_one(op, name):
     def function(input, *, out=None):
         result = op(tensor_of(name, input))
-        return result if out is None else _written(name, out, result, input)
+        return result if out is None else write_apart(name, out, result, input)
 
     return function
 
@@ -41,7 +41,7 @@ def _of_two(op, name):
         else:
             require_one_tensor(name, input, other)
         result = op(input, other)
-        return result if out is None else _written(name, out, result, input, other)
+        return result if out is None else write_apart(name, out, result, input, other)
 
     return function
 
@@ -52,14 +52,9 @@ def _of_two_alike(op, name):
     def function(input, other, *, out=None):
         require_tensors(name, *(input, other)[:n_tensors])
         result = op(*alike(*tensors(name, input, other), floating))
-        return result if out is None else _written(name, out, result, input, other)
+        return result if out is None else write_apart(name, out, result, input, other)
 
     return function
-
-
-def _written(name, out, result, *operands):
-    check_apart(name, operands, [out])
-    return write(name, out, result)
 
 
 # --- in place ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 import weft
@@ -184,3 +185,24 @@ def test_in_place_forms_are_pytorchs(name):
 
     found, expected = run(weft), run(torch)
     assert found[1] == expected[1] and found[0] == pytest.approx(expected[0])
+
+
+def overlaps(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return "refer to a single memory location" in str(error)
+    return False
+
+
+def test_results_over_a_part_of_an_operand_however_the_two_share_memory():
+    x, array = weft.arange(6.0), np.arange(6.0)
+    first, rest = weft.from_numpy(array), weft.from_numpy(array[1:])
+    lent = weft.from_numpy(x.numpy()[1:])
+    assert overlaps(lambda: weft.add(x[1:], 1, out=x[:-1])) and overlaps(lambda: weft.sub(x[1:], 1, out=x[:-1]))
+    assert overlaps(lambda: weft.div(x[:5], 2, out=lent)) and overlaps(lambda: weft.exp(first[:5], out=rest))
+    assert overlaps(lambda: weft.gather(x, 0, weft.arange(6), out=x.data))
+    assert overlaps(lambda: weft.gather(x.detach(), 0, weft.arange(6), out=x))
+    # The whole of it may be the result's, and what is apart is apart.
+    assert not overlaps(lambda: weft.exp(x, out=x)) and not overlaps(lambda: weft.add(x[:3], 1, out=x[3:]))
+    assert not overlaps(lambda: weft.mul(x, weft.ones(6), out=weft.empty(6)))
