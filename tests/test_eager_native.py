@@ -136,7 +136,7 @@ def test_attributes_are_compared_by_value_and_kind():
 
 
 def test_calls_that_only_attributes_tell_apart_have_places_of_their_own():
-    """A loop over the rows of a tensor asks for each of them in every step. A few may fall on places that others have."""
+    """A loop over the rows of a tensor asks for each of them in every step. Some share a place with others."""
     x = numbers(64, 2)
     rows = lambda: [x[k] for k in range(64)]  # noqa: E731
     parts = lambda: [x[k : k + 3] for k in range(60)]  # noqa: E731
