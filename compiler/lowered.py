@@ -272,8 +272,29 @@ class RoutineCall(_Call):
         return program.call_routine(symbol, arrays, self.n_rows, sizes, scratch[0], self.cut)
 
 
+class _InUnits(_Call):
+    """A routine with units of its own, on `operands`, which are in memory in row-major order."""
+
+    __slots__ = ()
+
+    def cuts(self, target, memory, owners):
+        return [Cut("rows", 1, self.n_units)]
+
+    def touches(self, graph, memory, cut):
+        # Which unit touches what is the routine's affair.
+        owner = CALLER if cut is None else ALL
+        return [touch(v, memory, v is self.value, owner) for v in (*self.operands, self.value)]
+
+    def places(self, memory):
+        return [memory.place[v.number] for v in (*self.operands, self.value)]
+
+    @property
+    def element(self):
+        return element_of(self.value.dtype)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class GridCall(_Call):
+class GridCall(_InUnits):
     """Products over grids on operands in row-major order: a, then b."""
 
     value: object
@@ -286,24 +307,20 @@ class GridCall(_Call):
         return [self.products.scratch_bytes]
 
     def cost_ns(self, target):
-        return estimated(self.products.flops) / target.flops_per_ns[element_of(self.value.dtype)]
+        return estimated(self.products.flops) / target.flops_per_ns[self.element]
 
-    def cuts(self, target, memory, owners):
-        return [Cut("rows", 1, self.products.units(self.value.dtype.size_bytes))]
-
-    def touches(self, graph, memory, cut):
-        owner = CALLER if cut is None else ALL
-        return [touch(v, memory, v is self.value, owner) for v in (*self.operands, self.value)]
+    @property
+    def n_units(self):
+        return self.products.units(self.value.dtype.size_bytes)
 
     def emit(self, program, memory, scratch):
-        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        places = self.places(memory)
         words = tuple(self.products.words(self.value.dtype.size_bytes))
-        units = self.products.units(self.value.dtype.size_bytes)
-        return program.call_grid_product(element_of(self.value.dtype), places, words, units, scratch[0], self.cut)
+        return program.call_grid_product(self.element, places, words, self.n_units, scratch[0], self.cut)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UnitCall(_Call):
+class UnitCall(_InUnits):
     """A UnitRoutine (kernels/library.py) on operands that are in memory in row-major order: these, of any shape."""
 
     value: object
@@ -320,26 +337,14 @@ class UnitCall(_Call):
         return self.kernel.units(self.shapes, self.value.attributes)
 
     @property
-    def element(self):
-        return element_of(self.value.dtype)
-
-    @property
     def scratch(self):
         return [self.kernel.scratch(self.element, self.shapes, self.value.attributes)]
 
     def cost_ns(self, target):
         return estimated(self.kernel.n_flops(self.shapes, self.value.attributes)) / target.flops_per_ns[self.element]
 
-    def cuts(self, target, memory, owners):
-        return [Cut("rows", 1, self.n_units)]
-
-    def touches(self, graph, memory, cut):
-        # Which unit touches what is the routine's affair.
-        owner = CALLER if cut is None else ALL
-        return [touch(v, memory, v is self.value, owner) for v in (*self.operands, self.value)]
-
     def emit(self, program, memory, scratch):
-        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        places = self.places(memory)
         sizes = self.kernel.sizes(self.shapes, self.value.attributes)
         symbol = f"{self.kernel.stem}_{self.element}"
         return program.call_units(symbol, places, self.n_units, sizes, scratch[0], self.cut)
