@@ -1,10 +1,11 @@
-"""weft.linalg: linear algebra on batches of matrices, in PyTorch's spelling. LAPACK computes, derivatives are ops."""
+"""weft.linalg: linear algebra on batches of matrices, in PyTorch's spelling. Derivatives are ops."""
 
 import math
 
 import numpy as np
 
 from .casting import all_in_wide, lowered
+from .caught import tried_if_caught
 from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
@@ -58,7 +59,7 @@ def logdet(input):
 
 def inv(A):
     """The inverse; LinAlgError for a singular matrix."""
-    return algebra.inv(A)
+    return tried_if_caught(algebra.inv, A)
 
 
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
@@ -127,10 +128,10 @@ def solve(A, B, *, left=True):
     if as_vector:
         if not left:
             raise OpError("linalg.solve: left=False is not supported for vectors")
-        return algebra.solve(A, unsqueeze(B, -1))[..., 0]
+        return tried_if_caught(algebra.solve, A, unsqueeze(B, -1))[..., 0]
     if left:
-        return algebra.solve(A, B)
-    return algebra.solve(A.mT, B.mT).mT
+        return tried_if_caught(algebra.solve, A, B)
+    return tried_if_caught(algebra.solve, A.mT, B.mT).mT
 
 
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
@@ -145,7 +146,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 
 def cholesky(A, *, upper=False):
     """The lower triangle L with A = L L^T (the upper one, its transpose, if `upper`)."""
-    result = algebra.cholesky(A.mT if upper else A)
+    result = tried_if_caught(algebra.cholesky, A.mT if upper else A)
     return result.mT if upper else result
 
 

@@ -18,6 +18,7 @@ PARTS = ["state", "code", "programs", "eager", "record", "replay"]
 LATE = {
     "networkx": "115 ms that only a cache miss, or a drawing, needs",
     "llvmlite": "a library of 179 MB that only a cache miss needs",
+    "dis": "3 ms, which only a function needs that catches what a factorization raises",
     "difflib": "1 ms, which only a misspelt name needs",
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",

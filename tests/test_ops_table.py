@@ -87,7 +87,7 @@ def test_operands_stay_as_they_are(name):
 # Piecewise constant: the derivative is 0, and a finite difference of a jump says nothing.
 JUMPS = {"floor_divide", "frexp"}
 # Read as symmetric matrices, of which they see one triangle: derivatives are those along symmetric directions.
-SYMMETRIC = {"linalg_cholesky", "linalg_eigh", "linalg_eigvalsh"}
+SYMMETRIC = {"linalg_cholesky", "cholesky_by_lapack", "linalg_eigh", "linalg_eigvalsh"}
 DIFFERENTIABLE = [op.name for op in sampled_ops() if op.name not in JUMPS]
 
 

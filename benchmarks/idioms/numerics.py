@@ -309,3 +309,67 @@ def langevin_steps(T, s):
         return (x - 0.01 * slope + 0.1 * T.randn_like(x)).detach()
 
     return lambda: step(x)
+
+
+@idiom
+def likelihood_of_a_gaussian_process(T, s):
+    logs = T.tensor([0.0, -1.0, -2.0], dtype=T.float64)
+    x, y = T.linspace(0, 1, 20, dtype=T.float64), s.numbers(20).double()
+    unit = T.eye(20, dtype=T.float64)
+
+    @s.compile
+    def value_and_gradient(logs, x, y):
+        logs = logs.detach().requires_grad_()
+        distance = (x[:, None] - x[None, :]) / logs[1].exp()
+        kernel = logs[0].exp() * T.exp(-0.5 * distance**2) + logs[2].exp() * unit
+        lower = T.linalg.cholesky(kernel)
+        white = T.linalg.solve_triangular(lower, y[:, None], upper=False)
+        value = 0.5 * (white * white).sum() + lower.diagonal().log().sum()
+        return value.detach(), T.autograd.grad(value, logs)[0]
+
+    return lambda: value_and_gradient(logs, x, y)
+
+
+@idiom
+def filter_of_several_sensors(T, s):
+    move, see = T.eye(3) + 0.1 * T.ones(3, 3).triu(1), s.numbers(2, 3)
+    noise, seen = T.tensor(0.05), s.numbers(6, 2)
+
+    @s.compile
+    def likelihood(noise, seen):
+        noise = noise.detach().requires_grad_()
+        state, spread, total = T.zeros(3), T.eye(3), 0.0
+        for value in seen:
+            state, spread = move @ state, move @ spread @ move.T + noise * T.eye(3)
+            innovation = see @ spread @ see.T + 0.1 * T.eye(2)
+            rest, gain = value - see @ state, T.linalg.solve(innovation, see @ spread).T
+            total = total + T.logdet(innovation) + rest @ T.linalg.solve(innovation, rest)
+            state, spread = state + gain @ rest, spread - gain @ see @ spread
+        return T.autograd.grad(total, noise)[0]
+
+    return lambda: likelihood(noise, seen)
+
+
+@idiom
+def ridge_regression(T, s):
+    x, y, strength = s.numbers(30, 5), s.numbers(30), T.tensor(0.1)
+
+    @s.compile
+    def fit(x, y, strength):
+        return T.linalg.solve(x.T @ x + strength * T.eye(5), x.T @ y)
+
+    return lambda: fit(x, y, strength)
+
+
+@idiom
+def density_through_a_linear_map(T, s):
+    a, x = T.eye(4) + 0.1 * s.numbers(4, 4), s.numbers(16, 4)
+
+    @s.compile
+    def step(a, x):
+        a = a.detach().requires_grad_()
+        loss = 0.5 * (x @ a).square().sum(-1).mean() - T.linalg.slogdet(a)[1]
+        loss.backward()
+        return loss.detach(), a.grad
+
+    return lambda: step(a, x)

@@ -1,4 +1,8 @@
-"""Linear algebra by LAPACK, through NumPy: batches of matrices in the last two dimensions.
+"""Linear algebra: batches of matrices in the last two dimensions.
+
+Factorizations of real matrices of up to MOST_ROWS rows, and what is solved with them, are routines of our own
+(small_matrices.py). Larger ones, complex ones and all other functions are computed by LAPACK, through NumPy, which no
+program can call.
 
 Derivatives are written with these ops and the matrix product, so they hold to any order; G is the cotangent. Sources:
 Giles, "An extended collection of matrix derivative results" (2008); Golub and Pereyra (1973) for the pseudo-inverse;
@@ -11,20 +15,18 @@ from .. import dtypes
 from ..extent import identical
 from ..shapes import broadcast_shapes
 from . import samples
-from .arithmetic import add, mul, neg, sub
+from .arithmetic import abs_, add, mul, neg, sign, sub
 from .comparison import cast, eq
 from .contraction import matmul, swap_last
-from .kinds import library, like_first, require_floating
-from .reduction import sum_
+from .kinds import composite, library, like_first, require_floating
+from .reduction import prod, sum_
 from .samples import Sample
+from .small_matrices import REASONS, LinAlgError, cofactor_rows, factor, is_small, pivots, solution, triangular_solution
 from .source import arange, full_like
 from .spelling import tril, triu
 from .table import Meta, OpError
+from .transcendental import log
 from .view import cat, expand, reshape, slice_
-
-
-class LinAlgError(RuntimeError):
-    """A matrix that a decomposition or a solver cannot take: singular, or not positive definite."""
 
 
 # --- shapes and matrices ----------------------------------------------------------------------------------------------
@@ -96,18 +98,22 @@ def _checked(name, function):
             with np.errstate(all="ignore"):
                 return function(*arrays, **attributes)
         except np.linalg.LinAlgError as error:
-            raise LinAlgError(f"linalg.{name}: {_REASONS.get(str(error), error)}") from None
+            raise LinAlgError(f"linalg.{name}: {REASONS.get(str(error), error)}") from None
 
     return evaluate
 
 
-_REASONS = {
-    "Singular matrix": "The solver failed because the input matrix is singular.",
-    "Matrix is not positive definite": (
-        "The factorization could not be completed because the input is not positive-definite; "
-        "add a small multiple of the identity, or check the matrix"
-    ),
-}
+def _of_any_size(name, infer, decompose, evaluate, on_complex=True, **facts):
+    """The function of matrices: by `decompose` into routines if they are small, else by NumPy's `evaluate`. The entry
+    of the first is `name`."""
+    shared = {**facts, "on_complex": on_complex or None}
+    by_lapack = library(f"{name.removeprefix('linalg_')}_by_lapack", infer, evaluate, **shared)
+    own = composite(name, lambda operands, attributes, default_float: infer(operands, attributes), decompose, **facts)
+
+    def function(*operands, **attributes):
+        return (own if is_small(*operands) else by_lapack)(*operands, **attributes)
+
+    return function
 
 
 def _matrices(seed, *shapes, low=-1.0, high=1.0):
@@ -124,14 +130,14 @@ def _samples(*shapes, **attributes):
 
 
 # --- inverse and determinant ------------------------------------------------------------------------------------------
-inv = library(
+inv = _of_any_size(
     "linalg_inv",
     _square("linalg.inv"),
+    lambda x: solution(x, expand(identity(x, x.shape[-1]), shape=x.shape), of="inv"),
     _checked("inv", np.linalg.inv),
     vjp=(lambda g, out, x: neg(matmul(matmul(swap_last(out), g), swap_last(out))),),
     node_name="LinalgInvExBackward0",
     samples=_samples((3, 3), (2, 2, 2), (0, 0)),
-    on_complex=True,
     oracle="linalg.inv",
 )
 
@@ -151,36 +157,48 @@ def _cofactors_vjp(g, out, x):
     return sub(scaled(trace_of_product(g, out), inverse), matmul(matmul(inverse, swap_last(g)), out))
 
 
-cofactors = library(
+cofactors = _of_any_size(
     "cofactors",
     _square("linalg.det"),
+    cofactor_rows,
     _checked("det", _evaluate_cofactors),
     vjp=(_cofactors_vjp,),
-    on_complex=True,
     samples=_samples((3, 3), (2, 2, 2)),
     oracle=lambda torch, x: torch.linalg.det(x)[..., None, None] * torch.linalg.inv(x).mT,
 )
-det = library(
+
+
+def _product_of_last(x):
+    return prod(x, axes=(len(x.shape) - 1,), keepdim=False)
+
+
+def _sum_of_last(x):
+    return sum_(x, axes=(len(x.shape) - 1,), keepdim=False)
+
+
+det = _of_any_size(
     "linalg_det",
     _number_of("linalg.det"),
+    lambda x: _product_of_last(pivots(x)),
     _checked("det", lambda x: np.asarray(np.linalg.det(x), x.dtype)),
     vjp=(lambda g, out, x: scaled(g, cofactors(x)),),
     samples=_samples((3, 3), (2, 2, 2), (0, 0)),
-    on_complex=True,
     oracle="linalg.det",
 )
-log_abs_det = library(
+log_abs_det = _of_any_size(
     "log_abs_det",
     _number_of("linalg.slogdet"),
+    lambda x: _sum_of_last(log(abs_(columns(pivots(x), 0, x.shape[-1])))),
     _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[1], x.dtype)),
     vjp=(lambda g, out, x: scaled(g, swap_last(inv(x))),),
     node_name="LinalgSlogdetBackward0",
     samples=_samples((3, 3), (2, 2, 2)),
     oracle=lambda torch, x: torch.linalg.slogdet(x).logabsdet,
 )
-sign_det = library(
+sign_det = _of_any_size(
     "sign_det",
     _number_of("linalg.slogdet"),
+    lambda x: _product_of_last(sign(pivots(x))),
     _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[0], x.dtype)),
     vjp=(None,),
     samples=_samples((3, 3), (2, 2, 2)),
@@ -203,6 +221,12 @@ def _solve_infer(name):
     return infer
 
 
+def _of_one_batch(a, b):
+    """Both for all matrices of the result."""
+    batch = broadcast_shapes("linalg.solve", [a.shape[:-2], b.shape[:-2]])
+    return [expand(x, shape=(*batch, *x.shape[-2:])) if x.shape[:-2] != batch else x for x in (a, b)]
+
+
 def _solution_pairs(**attributes):
     return [
         Sample((_matrices(k, a)[0], samples.numbers(k + 9, b)), attributes)
@@ -215,9 +239,10 @@ def _evaluate_solve(a, b):
     return np.linalg.solve(a, np.broadcast_to(b, (*batch, *b.shape[-2:])))
 
 
-solve = library(
+solve = _of_any_size(
     "linalg_solve",
     _solve_infer("linalg.solve"),
+    lambda a, b: solution(*_of_one_batch(a, b), of="solve"),
     _checked("solve", _evaluate_solve),
     vjp=(
         lambda g, out, a, b: neg(matmul(solve(swap_last(a), g), swap_last(out))),
@@ -225,7 +250,6 @@ solve = library(
     ),
     node_name="LinalgSolveExBackward0",
     samples=_solution_pairs,
-    on_complex=True,
     oracle="linalg.solve",
 )
 
@@ -252,10 +276,12 @@ def _transposed_solve(a, g, upper, unit):
     return solve_triangular(swap_last(a), g, upper=not upper, unit=unit)
 
 
-solve_triangular = library(
+solve_triangular = _of_any_size(
     "solve_triangular",
     _solve_infer("linalg.solve_triangular"),
+    lambda a, b, upper, unit: triangular_solution(*_of_one_batch(a, b), upper=upper, unit=unit),
     _checked("solve_triangular", _evaluate_triangular),
+    on_complex=False,
     vjp=(
         lambda g, out, a, b, upper, unit: _triangle(
             neg(matmul(_transposed_solve(a, g, upper, unit), swap_last(out))), upper, unit
@@ -292,10 +318,12 @@ def _positive_definite(seed, shape):
     return x @ x.swapaxes(-1, -2)
 
 
-cholesky = library(
+cholesky = _of_any_size(
     "linalg_cholesky",
     _square("linalg.cholesky"),
+    factor,
     _checked("cholesky", np.linalg.cholesky),
+    on_complex=False,
     vjp=(_cholesky_vjp,),
     node_name="LinalgCholeskyExBackward0",
     samples=lambda: [Sample((_positive_definite(k, s),)) for k, s in enumerate(((3, 3), (2, 2, 2)))],

@@ -1,0 +1,208 @@
+"""Real matrices of up to MOST_ROWS rows: their factorizations, and what is solved with them, are routines of our own.
+
+A routine tells with its result whether it could be computed; `succeeded` looks at that, and raises what users see.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ..emit.factorizations import (
+    cofactors_scratch,
+    emit_cholesky,
+    emit_cofactors,
+    emit_pivots,
+    emit_solve,
+    emit_triangular,
+    scratch_elements,
+)
+from ..kernels.library import UnitRoutine
+from ..loopnest import SIZES
+from . import samples
+from .kinds import elementwise
+from .samples import Sample
+from .table import Meta, Op, register
+from .view import reshape, slice_
+
+# Up to here they take no longer than LAPACK on one thread; beyond, its threads and its packed blocks pay.
+MOST_ROWS = 512
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that a decomposition or a solver cannot take: singular, or not positive definite."""
+
+
+REASONS = {
+    "Singular matrix": "The solver failed because the input matrix is singular.",
+    "Matrix is not positive definite": (
+        "The factorization could not be completed because the input is not positive-definite; "
+        "add a small multiple of the identity, or check the matrix"
+    ),
+}
+_FAILURES = {"cholesky": "Matrix is not positive definite", "solve": "Singular matrix", "inv": "Singular matrix"}
+
+
+def is_small(*operands):
+    """Whether routines compute what is asked of these matrices, of which the first is square."""
+    known = all(x.dtype.element in ("f32", "f64") for x in operands)
+    return known and not any(0 in x.shape for x in operands) and operands[0].shape[-1] <= MOST_ROWS
+
+
+# --- whether it could be computed -------------------------------------------------------------------------------------
+def _evaluate_succeeded(x, status, of):
+    if not (status > 0).all():
+        raise LinAlgError(f"linalg.{of}: {REASONS[_FAILURES[of]]}")
+    return x
+
+
+def _lower_succeeded(b, x, status, fail, of):
+    fail(b.not_(b.cmp("gt", status, b.const(0, status.type))))
+    return x
+
+
+# x, if the numbers beside it are above 0.
+succeeded = elementwise(
+    "succeeded",
+    2,
+    lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
+    evaluate=_evaluate_succeeded,
+    lower=_lower_succeeded,
+    vjp=(lambda g, out, x, status, of: g, None),
+    samples=lambda: [Sample((samples.numbers(0, (2, 2)), samples.numbers(1, (2, 1), 0.5, 1.0)), {"of": "solve"})],
+    traits=frozenset(["checks"]),
+)
+
+
+# --- routines ---------------------------------------------------------------------------------------------------------
+def _routine(name, infer, emit, sizes, n_flops, n_scratch=scratch_elements, **facts):
+    """An entry whose units of work are matrices. `infer`, `sizes` and `n_flops` are functions of the shapes of its
+    operands and their attributes; `n_flops` gives those of one matrix, `n_scratch` the elements of scratch memory."""
+
+    def scratch(element, shapes, attributes):
+        return n_scratch(shapes[0][-1]) * SIZES[element]
+
+    kernel = UnitRoutine(
+        name.removesuffix("_rows"),
+        emit,
+        lambda shapes, attributes: prod(shapes[0][:-2]),
+        sizes,
+        scratch,
+        lambda shapes, attributes: prod(shapes[0][:-2]) * n_flops(shapes, attributes),
+    )
+    return register(
+        Op(
+            name,
+            "routine",
+            lambda operands, attributes, default_float: Meta(infer(*(x.shape for x in operands)), operands[0].dtype),
+            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
+            vjp=(None,) * 2,
+            kernel=kernel,
+            **facts,
+        )
+    )
+
+
+def _cube(n):
+    return n * n * n
+
+
+def _matrix(k, shape, positive=False):
+    x = samples.numbers(k, shape) + 3 * np.eye(shape[-1])
+    return x @ x.swapaxes(-1, -2) if positive else x
+
+
+_SQUARE, _PAIRS = ((3, 3), (2, 2, 2), (9, 9)), (((3, 3), (3, 2)), ((2, 2, 2), (2, 2, 3)), ((11, 11), (11, 9)))
+
+# L of x = L L^T; NaN everywhere where x is not positive definite.
+cholesky_rows = _routine(
+    "cholesky_rows",
+    lambda x: x,
+    emit_cholesky,
+    lambda shapes, attributes: (shapes[0][-1],),
+    lambda shapes, attributes: _cube(shapes[0][-1]) // 3,
+    samples=lambda: [Sample((_matrix(k, s, positive=True),)) for k, s in enumerate(_SQUARE)],
+    oracle="linalg.cholesky",
+)
+# X with T X = y.
+triangular_rows = _routine(
+    "triangular_rows",
+    lambda t, y: y,
+    emit_triangular,
+    lambda shapes, a: (*shapes[1][-2:], int(a["upper"]), int(a["unit"])),
+    lambda shapes, attributes: shapes[1][-1] * shapes[1][-2] * shapes[1][-2],
+    n_scratch=lambda n: 0,
+    samples=lambda: [
+        Sample((_matrix(k, t), samples.numbers(k + 9, y)), {"upper": upper, "unit": unit})
+        for k, (t, y) in enumerate(_PAIRS)
+        for upper in (False, True)
+        for unit in (False, True)
+    ],
+    oracle=lambda torch, t, y, upper, unit: torch.linalg.solve_triangular(t, y, upper=upper, unitriangular=unit),
+)
+
+
+def _with_status(a, y):
+    return (*y[:-2], y[-2] * y[-1] + 1)
+
+
+# X with A X = y, its rows one after the other, and last 1, or 0 if A is singular.
+solve_rows = _routine(
+    "solve_rows",
+    _with_status,
+    emit_solve,
+    lambda shapes, attributes: shapes[1][-2:],
+    lambda shapes, attributes: 2 * _cube(shapes[1][-2]) // 3 + 2 * prod(shapes[1][-2:]) * shapes[1][-2],
+    samples=lambda: [Sample((_matrix(k, a), samples.numbers(k + 9, y))) for k, (a, y) in enumerate(_PAIRS)],
+    oracle=lambda torch, a, y: torch.cat(
+        [torch.linalg.solve(a, y).flatten(-2), torch.ones(*y.shape[:-2], 1, dtype=y.dtype)], -1
+    ),
+)
+# The diagonal of U and the sign of the permutation, of A = P L U.
+pivots = _routine(
+    "pivots_rows",
+    lambda a: (*a[:-2], a[-1] + 1),
+    emit_pivots,
+    lambda shapes, attributes: (shapes[0][-1],),
+    lambda shapes, attributes: 2 * _cube(shapes[0][-1]) // 3,
+    samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE)],
+    oracle=lambda torch, a: _torch_pivots(torch, a),
+)
+
+
+def _torch_pivots(torch, a):
+    p, _, u = torch.linalg.lu(a)
+    return torch.cat([u.diagonal(dim1=-2, dim2=-1), torch.linalg.det(p)[..., None]], -1)
+
+
+# det(A) A^-T, right for singular matrices too.
+cofactor_rows = _routine(
+    "cofactors_rows",
+    lambda a: a,
+    emit_cofactors,
+    lambda shapes, attributes: (shapes[0][-1],),
+    lambda shapes, attributes: 3 * _cube(shapes[0][-1]),
+    n_scratch=cofactors_scratch,
+    samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE)],
+    oracle=lambda torch, a: torch.linalg.det(a)[..., None, None] * torch.linalg.inv(a).mT,
+)
+
+
+# --- what they are used for -------------------------------------------------------------------------------------------
+def factor(x):
+    """L of x = L L^T."""
+    found, n = cholesky_rows(x), x.shape[-1]
+    lead = [(0, 1, d) for d in x.shape[:-2]]
+    return succeeded(found, slice_(found, spec=(*lead, (n - 1, 1, 1), (n - 1, 1, 1))), of="cholesky")
+
+
+def solution(a, y, of):
+    """X with A X = y."""
+    found, n = solve_rows(a, y), y.shape[-2] * y.shape[-1]
+    lead, batch = [(0, 1, d) for d in y.shape[:-2]], y.shape[:-2]
+    x = reshape(slice_(found, spec=(*lead, (0, 1, n))), shape=y.shape)
+    return succeeded(x, reshape(slice_(found, spec=(*lead, (n, 1, 1))), shape=(*batch, 1, 1)), of=of)
+
+
+def triangular_solution(t, y, upper, unit):
+    """X with T X = y."""
+    return triangular_rows(t, y, upper=upper, unit=unit)

@@ -1,0 +1,76 @@
+"""Errors that a function catches itself.
+
+A compiled call computes when it has to, so a function that fails by the values it is given would fail later than in
+eager mode: outside of the `try` that was written for it. So in such a block it is tried first, at once and apart from
+the call, and becomes part of the call if it can be computed.
+"""
+
+import functools
+import sys
+
+from .runtime.state.modes import frame_hidden, state
+from .runtime.state.tensor import Tensor
+
+_PUSHED, _OF_A_WITH = "PUSH_EXC_INFO", "WITH_EXCEPT_START"
+
+
+def tried_if_caught(function, *operands):
+    """function(*operands), which raises its error here if the caller's caller, or who has called it in a compiled call,
+    stands in a `try`."""
+    if state.frame is not None and _is_caught(sys._getframe(2)):
+        values = [Tensor(x.array) for x in operands]
+        with frame_hidden():
+            function(*values)
+    return function(*operands)
+
+
+def _is_caught(frame):
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name == _CALLS or name.startswith(_RUNTIME):
+            return False
+        if _handles(frame.f_code, frame.f_lasti):
+            return True
+        frame = frame.f_back
+    return False
+
+
+# Where the compiled call begins: what its caller catches it catches in any case.
+_CALLS, _RUNTIME = f"{__package__}.compiled", f"{__package__}.runtime."
+
+
+@functools.lru_cache(4096)
+def _handles(code, position):
+    """Whether an instruction stands in a `try`. A `with` only passes errors on."""
+    # Only needed here, and it takes milliseconds to import.
+    import dis
+
+    instructions = {i.offset: i for i in dis.get_instructions(code)}
+    if sys.version_info < (3, 11):
+        opened = [i for i in instructions.values() if i.opname == "SETUP_FINALLY"]
+        return any(i.offset < position < i.argval for i in opened)
+    # What is around a block is written at its handler.
+    while (target := next((to for start, stop, to in _table(code) if start <= position < stop), None)) is not None:
+        if _is_handler(instructions, target):
+            return True
+        position = target
+    return False
+
+
+def _is_handler(instructions, target):
+    following = [instructions[k].opname for k in sorted(instructions) if k >= target][:2]
+    return following[0] == _PUSHED and following[1] != _OF_A_WITH
+
+
+def _table(code):
+    """(start, stop, handler) of a code object's exceptions, in bytes: CPython's Objects/exception_handling_notes.txt.
+    Numbers have 6 bits per byte, and a 7th if they go on."""
+    numbers, value, fields = [], 0, iter(code.co_exceptiontable)
+    for byte in fields:
+        value = (value << 6) + (byte & 63)
+        if not byte & 64:
+            numbers.append(2 * value)
+            value = 0
+    return [
+        (start, start + length, target) for start, length, target in zip(numbers[::4], numbers[1::4], numbers[2::4])
+    ]
