@@ -210,3 +210,20 @@ def test_a_view_that_is_alive_at_a_read_knows_its_base():
         row, turned, _ = compiled(x)
         assert row._base is state and turned._base is not None and turned._base._base is None
         assert turned.tolist() == [[2.0, 2.0]] * 2 and compiled.recordings[0].not_replayed is None
+
+
+def test_what_nobody_held_at_a_read_is_not_saved_later():
+    """A result that was dropped before one read, though its derivative would need it, and another read after it."""
+
+    def f(p, x):
+        p = p.detach().requires_grad_()
+        p.exp()
+        scale = x.sum().item()
+        z = p.sin()
+        other = x.prod().item()
+        return weft.autograd.grad(z.sum() * scale * other, p)[0]
+
+    compiled = weft.compile(f)
+    for k in range(6):
+        p, x = weft.full((3,), k * 0.5), weft.full((2,), k + 1.0)
+        assert compiled(p, x).tolist() == f(p, x).tolist()

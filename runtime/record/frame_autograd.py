@@ -72,7 +72,12 @@ def saved_values(frame):
     for index, step in enumerate(frame.steps):
         if is_op(step) and frame.metas[step.first].history and index not in frame.freed:
             found.update(dict.fromkeys(needed_by(frame, step)))
-    return [v for v in found if v not in frame.arrays and v not in frame.overwritten]
+    return [v for v in found if v not in frame.overwritten and _is_to_be_saved(frame, v)]
+
+
+def _is_to_be_saved(frame, vid):
+    """Not what is in memory, and not what an earlier flush has left out: nothing that is alive was made from it."""
+    return vid not in frame.arrays and (vid >= frame.first_pending or frame.roots.get(vid) in frame.arrays)
 
 
 def reach(frame, vids):
