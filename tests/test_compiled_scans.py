@@ -81,3 +81,33 @@ def test_scans_are_steps_of_the_program():
 def test_bools_are_left_to_numpy():
     x = weft.tensor([True, False, True])
     assert weft.compile(lambda x: cumsum(x, axis=0))(x).tolist() == cumsum(x, axis=0).tolist()
+
+
+SPECIAL = [[-np.inf, -np.inf, 1.0, np.inf, np.inf, 2.0], [np.nan, 1.0], [1.0, np.nan, 2.0], [-1e3, 1e3, 0.0], [0.5]]
+
+
+@pytest.mark.parametrize("values", SPECIAL)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logarithms_of_sums(values, dtype):
+    """As NumPy finds them, a NaN and infinities included; in one program with what is around them."""
+    x = np.array(values, dtype)
+    with np.errstate(all="ignore"):
+        expected = np.logaddexp.accumulate(x.astype(np.float64)).astype(dtype)
+    np.testing.assert_allclose(weft.logcumsumexp(weft.tensor(x), 0).numpy(), expected, rtol=1e-6)
+    compiled = weft.compile(lambda x: weft.logcumsumexp(x * 1, 0), fullgraph=True)
+    assert compiled(weft.tensor(x)).numpy().tobytes() == weft.logcumsumexp(weft.tensor(x), 0).numpy().tobytes()
+
+
+def test_a_partial_likelihood_is_one_program():
+    """Cox's, of times of survival."""
+
+    def likelihood(weights, x, seen):
+        weights = weights.detach().requires_grad_()
+        risk = x @ weights
+        return weft.autograd.grad(((risk - weft.logcumsumexp(risk, 0)) * seen).sum(), weights)[0]
+
+    rng = np.random.default_rng(0)
+    data = [weft.tensor(rng.normal(size=shape)) for shape in ((4,), (30, 4), (30,))]
+    compiled = weft.compile(likelihood, fullgraph=True)
+    for _ in range(5):
+        assert compiled(*data).tolist() == likelihood(*data).tolist()

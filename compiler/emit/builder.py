@@ -239,7 +239,9 @@ class Builder:
         return self.emit(t, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{picks}>")
 
     def any_lane(self, mask):
-        """i1 scalar: whether any lane of an i1 vector is set."""
+        """i1 scalar: whether any lane of an i1 vector is set, or the one of a scalar."""
+        if not mask.type.lanes:
+            return mask
         full = f"llvm.vector.reduce.or.{mask.type.mangled}"
         self.module.declare(full, I1, [mask.type])
         return self.emit(I1, f"call i1 @{full}({mask})")

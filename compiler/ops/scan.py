@@ -21,7 +21,7 @@ from .reduction import shift
 from .samples import Sample
 from .spelling import flip
 from .table import Meta, Op, OpError, register
-from .transcendental import exp
+from .transcendental import exp, log1p
 from .view import along_rows
 
 _CASES = (((4,), 0), ((2, 3), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 0))
@@ -282,10 +282,37 @@ def _exp_difference(x, y):
     return exp(where(eq(x, y), 0.0, sub(x, y)))
 
 
-logcumsumexp = library(
+def _log_of_sum(b, running, x):
+    """log(exp(running) + exp(x)); of equal infinities themselves."""
+    is_larger = b.cmp("gt", running, x)
+    # A NaN is one of the two.
+    larger, smaller = b.select(is_larger, running, x), b.select(is_larger, x, running)
+    distance = b.select(b.cmp("eq", running, x), b.const(0, x.type), b.sub(smaller, larger))
+    return b.add(larger, log1p.lower(b, exp.lower(b, distance)))
+
+
+_log_sum_rows = register(
+    Op(
+        "logcumsumexp_rows",
+        "routine",
+        lambda operands, attributes, default_float: like_first(operands, attributes),
+        compute_dtype=lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
+        vjp=(lambda g, out, x: _logcumsumexp_vjp(g, out, x, len(x.shape) - 1),),
+        kernel=Routine(
+            "logcumsumexp",
+            emit_running("logcumsumexp", 1, _log_of_sum),
+            _length,
+            no_scratch,
+            lambda shape: 15.0 * math.prod(shape),
+        ),
+        samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
+        oracle=lambda torch, x: torch.logcumsumexp(x, 1),
+    )
+)
+logcumsumexp = composite(
     "logcumsumexp",
-    _logcumsumexp_infer,
-    _accumulated(np.logaddexp.accumulate),
+    lambda operands, attributes, default_float: _logcumsumexp_infer(operands, attributes),
+    lambda x, axis: along_rows(x, axis, _log_sum_rows),
     vjp=(_logcumsumexp_vjp,),
     samples=_axis_samples(),
     oracle="logcumsumexp",
