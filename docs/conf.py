@@ -26,6 +26,10 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 html_theme, html_title = "furo", f"weft {release}"
 html_show_sphinx = False
+html_static_path, html_css_files = ["static"], ["site.css"]
+# Pages that programs of the gallery write. Sphinx wants the folder before anything is generated.
+html_extra_path = ["generated/pages"]
+(HERE / html_extra_path[0]).mkdir(parents=True, exist_ok=True)
 # Signatures of a hundred characters are read better one parameter a line.
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
@@ -38,7 +42,8 @@ def write_generated(app):
     site_reference.write_pages(folder / "reference")
     write_pictures(folder / "pictures")
     write_records(folder / "records")
-    site_gallery.write_pages(folder / "gallery")
+    (HERE / html_extra_path[0]).mkdir()
+    site_gallery.write_pages(folder / "gallery", HERE / html_extra_path[0])
 
 
 def write_pictures(folder):

@@ -1,8 +1,9 @@
 """The gallery of the documentation site: programs that the build runs, with what they print and draw.
 
 A program is a script of docs/gallery/ or examples/ whose docstring begins with a title. What it prints is shown, and
-so are the figures of matplotlib that are open when it ends. A program that fails fails the build. One that needs a
-library that is not installed is shown without its results, and says so.
+so are the figures of matplotlib that are open when it ends. An example draws nothing, so that it needs no matplotlib:
+docs/gallery/draw_NAME.py imports examples/NAME.py, which runs it, and draws what it found. A program that fails fails
+the build. One that needs a library that is not installed is shown without its results, and says so.
 """
 
 import ast
@@ -13,9 +14,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# The demo writes a page of its own.
-SKIPPED = {"digits.py", "digits_page.py"}
-# Runs a program and keeps its figures: python -c RUN program folder
+EXAMPLES, DRAWN = ROOT / "examples", ROOT / "docs" / "gallery"
+# Parts of the demo.
+SKIPPED = {"digits_page.py", "digits_peers.py"}
+# Runs a program and keeps its figures: python -c RUN program stem
 RUN = """
 import runpy, sys
 import matplotlib
@@ -36,8 +38,14 @@ class Failed(Exception):
 
 def programs():
     """The scripts, those with figures first."""
-    found = [*sorted((ROOT / "docs" / "gallery").glob("*.py")), *sorted((ROOT / "examples").glob("*.py"))]
-    return [path for path in found if path.name not in SKIPPED and not path.name.startswith("_")]
+    examples = [path for path in sorted(EXAMPLES.glob("*.py")) if path.name not in SKIPPED]
+    return [*sorted(DRAWN.glob("plot_*.py")), *sorted(examples, key=lambda path: drawing_of(path) is None)]
+
+
+def drawing_of(path):
+    """The script that draws what an example found; None if there is none."""
+    drawing = DRAWN / f"draw_{path.name}"
+    return drawing if drawing.exists() else None
 
 
 def title_and_text(source):
@@ -52,56 +60,81 @@ def missing_libraries(source):
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     tops = {name.partition(".")[0] for name in names} - {"weft"}
-    return sorted(name for name in tops if importlib.util.find_spec(name) is None)
+    there = {path.stem for path in EXAMPLES.glob("*.py")}
+    return sorted(name for name in tops - there if importlib.util.find_spec(name) is None)
 
 
 def run(path, folder):
     """(what the program prints, its figures)."""
-    command = [
-        sys.executable,
-        "-W",
-        "error::DeprecationWarning:__main__",
-        "-c",
-        RUN,
-        str(path),
-        str(folder / path.stem),
-    ]
-    finished = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
+    program = drawing_of(path) or path
+    command = [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", RUN, program, folder / path.stem]
+    # Drawings import examples; so do the worker processes of an example that has some.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])}
+    finished = subprocess.run(
+        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, check=False
+    )
     if finished.returncode:
-        raise Failed(f"{path}: the program fails\n{finished.stderr}")
-    return finished.stdout, sorted(folder.glob(f"{path.stem}-*.svg"))
+        raise Failed(f"{path}: the program fails\n{finished.stderr.decode()}")
+    return without_bars(finished.stdout.decode()), sorted(folder.glob(f"{path.stem}-*.svg"))
 
 
-def write_pages(folder):
-    """A page for each program, and an index with their first figures."""
+def without_bars(printed):
+    """Of a line that was written over and over, as a bar of progress is, what stood there last."""
+    return "\n".join(line.rpartition("\r")[2] for line in printed.split("\n"))
+
+
+def write_pages(folder, written_pages):
+    """A page for each program, and an index with their first figures. Pages of HTML that they write are kept too."""
     folder.mkdir(parents=True, exist_ok=True)
     cards, names = [], []
     for path in programs():
         source = path.read_text(encoding="utf-8")
-        absent = missing_libraries(source)
+        absent = missing_libraries(source + figure_source(path))
         printed, figures = ("", []) if absent else run(path, folder)
-        (folder / f"{path.stem}.md").write_text(page(path, source, printed, figures, absent), encoding="utf-8")
+        written = [moved(kept, written_pages).name for kept in sorted(folder.glob("*.html"))]
+        text = page(path, source, printed, figures, absent, written)
+        (folder / f"{path.stem}.md").write_text(text, encoding="utf-8")
         cards += card(path, source, figures)
         names.append(path.stem)
-    lines = ["# Gallery", "", "Whole programs, small enough to read. This site's build runs them all.", "", *cards]
-    lines += ["```{toctree}", ":hidden:", "", *names, "```"]
+    lines = ["# Gallery", "", "Whole programs, small enough to read. This site's build runs them all.", ""]
+    lines += ["::::{container} gallery", *cards, "::::", "", "```{toctree}", ":hidden:", "", *names, "```"]
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def moved(path, folder):
+    return path.rename(folder / path.name)
+
+
+def figure_source(path):
+    drawing = drawing_of(path)
+    return drawing.read_text(encoding="utf-8") if drawing else ""
 
 
 def card(path, source, figures):
     title, _ = title_and_text(source)
-    lines = [f"## [{title}]({path.stem}.md)", ""]
-    return lines + ([f"[![{title}]({figures[0].name})]({path.stem}.md)", ""] if figures else [])
+    picture = [f"[![{title}]({figures[0].name})]({path.stem}.md)", ""] if figures else []
+    return [":::{container} card", *picture, f"[{title}]({path.stem}.md)", ":::"]
 
 
-def page(path, source, printed, figures, absent):
+def page(path, source, printed, figures, absent, written=()):
     title, text = title_and_text(source)
     lines = [f"# {title}", "", text, ""]
     for figure in figures:
         lines += [f"![{title}]({figure.name})", ""]
     if absent:
         lines += [f"It needs {', '.join(absent)}, which this build did not have, so its results are not shown.", ""]
+    lines += [f"From `{path.relative_to(ROOT)}`:", "", *code_block(source)]
+    if printed:
+        lines += ["It prints", "", "```text", printed.strip("\n"), "```", ""]
+    lines += [f'It writes <a href="../../{name}">this page</a>.\n' for name in written]
+    drawing = drawing_of(path)
+    if drawing:
+        lines += [f"The figure is drawn by `{drawing.relative_to(ROOT)}`:", "", *code_block(figure_source(path))]
+    return "\n".join(lines)
+
+
+def code_block(source):
+    """The lines of a program behind its docstring."""
     tree = ast.parse(source)
     code = "\n".join(source.splitlines()[tree.body[0].end_lineno :]).strip("\n")
-    lines += [f"From `{path.relative_to(ROOT)}`:", "", "```python", code, "```", ""]
-    return "\n".join(lines + (["It prints", "", "```text", printed.rstrip("\n"), "```", ""] if printed else []))
+    return ["```python", code, "```", ""]

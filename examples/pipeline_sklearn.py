@@ -13,7 +13,8 @@ def network(n_features, n_classes, hidden=32):
     return nn.Sequential(nn.Linear(n_features, hidden), nn.GELU(), nn.Linear(hidden, n_classes))
 
 
-if __name__ == "__main__":  # its workers import this file
+def searched():
+    """The finished search, and what it has not seen."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     model = make_pipeline(
@@ -23,3 +24,8 @@ if __name__ == "__main__":  # its workers import this file
     search = GridSearchCV(model, grid, cv=3, n_jobs=2).fit(X_train, y_train)
     print("best    ", search.best_params_)
     print("accuracy", f"{search.score(X_test, y_test):.3f}")
+    return search, (X_test, y_test)
+
+
+if __name__ == "__main__":  # its workers import this file
+    searched()

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 import weft
 from weft import nn
 
+weft.manual_seed(0)
 model = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True).eval()
 with tempfile.TemporaryDirectory() as folder:
     ours, theirs = Path(folder) / "ours.safetensors", Path(folder) / "theirs.safetensors"

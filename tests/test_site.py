@@ -77,6 +77,35 @@ def test_programs_of_the_gallery_have_a_title_and_compile():
         compile(source, str(path), "exec")
 
 
+def test_the_programs_that_were_promised_have_figures():
+    gallery = module_of("site_gallery")
+    drawn = {path.stem for path in gallery.programs() if path.name.startswith("plot_") or gallery.drawing_of(path)}
+    assert drawn >= {"plot_char_gpt", "pinn_heat", "plot_hmc", "sampling_emcee", "pipeline_sklearn", "plot_hessian_fit"}
+    assert drawn >= {"fit_iminuit", "greeks_monte_carlo", "plot_vae", "plot_small_cnn", "weights_safetensors", "digits"}
+
+
+def test_every_drawing_is_of_an_example():
+    for drawing in sorted((DOCS / "gallery").glob("draw_*.py")):
+        example = ROOT / "examples" / drawing.name.removeprefix("draw_")
+        source = drawing.read_text(encoding="utf-8")
+        assert example.exists() and f"from {example.stem} import " in source
+        assert "plt.subplots" in source or "plt.figure" in source
+
+
+def test_a_figure_has_a_title_and_names_its_axes():
+    for path in sorted((DOCS / "gallery").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        assert re.search(r"title", source) and re.search(r"x_?label|axis\(", source), path
+
+
+def test_of_a_bar_of_progress_the_end_is_shown():
+    assert module_of("site_gallery").without_bars("a\n 0%\r 50%\r100%\nb") == "a\n100%\nb"
+
+
+def test_what_examples_import_of_each_other_is_not_missing():
+    assert module_of("site_gallery").missing_libraries("import digits_page\nfrom pinn_heat import u\n") == []
+
+
 def test_a_program_is_shown_with_what_it_prints(tmp_path, monkeypatch):
     gallery = module_of("site_gallery")
     source = '"""A sum\n\nOf two."""\n\nprint(1 + 1)\n'

@@ -67,6 +67,6 @@ with weft.no_grad():
 print("".join(LETTERS[k] for k in written))
 print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
 
-figure, axes = plt.subplots(figsize=(6, 3))
+figure, axes = plt.subplots(figsize=(6.4, 3.2))
 axes.plot(losses)
-axes.set(xlabel="step", ylabel="cross entropy", title="Learning the next letter")
+axes.set(xlabel="training step", ylabel="cross entropy (nats per letter)", title="Learning the next letter")

@@ -31,9 +31,9 @@ for name, value, error, exact in zip(("amplitude", "decay", "frequency"), found.
     print(f"{name:9} {value:.3f} +- {error:.3f}, true {exact}")
 assert np.all(np.abs(found.x - true) < 5 * errors)
 
-figure, axes = plt.subplots(figsize=(6, 3))
+figure, axes = plt.subplots(figsize=(6.4, 3.2))
 axes.errorbar(times, measured, 0.1, fmt=".", label="measured")
 fine = np.linspace(0, 6, 300)
 axes.plot(fine, model(weft.tensor(found.x), weft.tensor(fine)).numpy(), label="fit")
-axes.set(xlabel="time", title="A damped oscillation")
+axes.set(xlabel="time (s)", ylabel="displacement (mm)", title="A damped oscillation")
 axes.legend()

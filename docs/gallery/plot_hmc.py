@@ -39,9 +39,13 @@ for sweep in range(60):
     if sweep >= 10:
         kept.append(walkers.copy())
 
-points = np.concatenate(kept)
+chains = np.stack(kept)
+points = chains.reshape(-1, 2)
 print(f"accepted {np.mean(accepted):.0%}, mean {points.mean(0).round(2)}, exact [0, 0.5]")
 
-figure, axes = plt.subplots(figsize=(5, 4))
-axes.plot(points[:, 0], points[:, 1], ".", markersize=1, alpha=0.4)
-axes.set(xlabel="x", ylabel="y", title="10,000 points by HMC")
+figure, (traces, plane) = plt.subplots(1, 2, figsize=(8.4, 3.6))
+for k in range(4):
+    traces.plot(chains[:, k, 0] - 6 * k, linewidth=1)
+traces.set(xlabel="sweep", ylabel="x, one walker below the other", yticks=[], title="Four of 200 chains")
+plane.plot(points[:, 0], points[:, 1], ".", markersize=1, alpha=0.4, rasterized=True)
+plane.set(xlabel="x", ylabel="y", title=f"All {len(points):,} points")

@@ -48,7 +48,8 @@ with weft.no_grad():
     found = model(x).argmax(1)
 print(f"right: {(found == labels).float().mean().item():.0%} of 200 new pictures")
 
-figure, axes = plt.subplots(2, 6, figsize=(7, 2.6))
+figure, axes = plt.subplots(2, 6, figsize=(7, 3))
+figure.suptitle("New pictures, and what the net takes them for")
 for k, place in enumerate(axes.flat):
     place.imshow(x[k, 0].numpy(), cmap="gray_r")
     place.set_title("circle" if found[k] else "cross", fontsize=9)

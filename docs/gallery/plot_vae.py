@@ -46,7 +46,10 @@ losses = [step(rings(64)).item() for _ in range(400)]
 print(f"loss {losses[0]:.1f} -> {losses[-1]:.1f}")
 assert math.isfinite(losses[-1])
 
-figure, axes = plt.subplots(5, 5, figsize=(4, 4))
+figure, axes = plt.subplots(5, 5, figsize=(4.4, 4.8))
+figure.suptitle("What codes from -2 to 2 decode to")
+figure.supxlabel("second number of the code")
+figure.supylabel("first number of the code")
 with weft.no_grad():
     for k, code in enumerate(weft.cartesian_prod(weft.linspace(-2, 2, 5), weft.linspace(-2, 2, 5))):
         picture = decoder(code[None]).sigmoid().reshape(SIDE, SIDE)
