@@ -67,18 +67,17 @@ def _head(digits, compared, probabilities):
     ]
     boxes = "".join(f'<div class="tile{kind}"><b>{value}</b><span>{words}</span></div>' for value, words, kind in tiles)
     return (
-        f"<h1>Handwritten digits with weft{_headline(compared)}</h1><p>A network of three linear layers learns the "
+        f"<h1>Handwritten digits with weft</h1>{_headline(compared)}<p>A network of three linear layers learns the "
         "1,797 digits that come with scikit-learn, once eagerly and once with its whole training step (forward, loss, "
         f'backward, update) compiled by one decorator. {escape(_machine())}</p><div class="tiles">{boxes}</div>'
     )
 
 
 def _headline(compared):
-    """How many times as many steps as the quickest of the other libraries; nothing if there is none."""
-    if not compared.peers:
-        return ""
-    name, steps = max(compared.peers.items(), key=lambda peer: peer[1])
-    return f": {1 / compared.compiled.steady_seconds / steps:.1f} times the steps of {escape(name)}"
+    """How many times as many steps as each of the other libraries; nothing if there is none."""
+    rate = 1 / compared.compiled.steady_seconds
+    ratios = [f"{rate / steps:.1f} times as many as {escape(name)}" for name, steps in compared.peers.items()]
+    return f'<p class="headline">{rate:,.0f} training steps a second: {", ".join(ratios)}</p>' if ratios else ""
 
 
 def _code_section(code):
@@ -92,13 +91,16 @@ def _code_section(code):
 # --- loss ------------------------------------------------------------------------------------------------------------
 def _loss_section(eager, compiled, equal):
     lines = [("eager", eager.losses, 5.0), ("compiled", compiled.losses, 1.3)]
-    chart = visualize.line_chart(lines, "training step", "cross-entropy of the batch", log=True, width=1190)
+    labels = ("training step", "cross-entropy of the batch")
+    charts = [visualize.line_chart(lines, *labels, log=True, width=w, height=h) for w, h in ((1190, 380), (420, 300))]
     verdict = (
         "The two curves are the same numbers: all bits of all steps agree."
         if equal
         else "<b>The two curves differ, which they must not.</b>"
     )
-    return _section("Loss", f"{verdict} The scale is logarithmic.", visualize.figure(chart))
+    wide, narrow = map(visualize.figure, charts)
+    drawn = f"<div class='wide'>{wide}</div><div class='narrow'>{narrow}</div>"
+    return _section("Loss", f"{verdict} The scale is logarithmic.", drawn)
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
@@ -136,12 +138,15 @@ def _kernel_section(compiled):
     if times is None:
         text = "Times need the cycle counter of an x86-64 processor; this machine has another."
     else:
+        step_us, together_us = 1e6 * compiled.steady_seconds, sum(times) / 1e3
+        rest = "; the rest is the Python of the step, which runs on every call" if together_us < step_us else ""
         text = (
             f"Times are medians, read from the processor's cycle counter after each kernel inside the program: "
-            f"{sum(times) / 1e3:.1f} µs together. A whole step takes {1e6 * compiled.steady_seconds:.0f} µs; the rest "
-            "is the Python of the step, which runs on every call. Bytes and flops are counted from shapes."
+            f"{together_us:.1f} µs together. A whole step took {step_us:.0f} µs in training{rest}. Bytes and flops are "
+            "counted from shapes."
         )
-    return _section("Kernels", text, visualize.html_table(headers, rows, numbers={4, 5, 6, 8, 9}))
+    table = visualize.html_table(headers, rows, numbers={4, 5, 6, 8, 9})
+    return _section("Kernels", text, f'<div class="scrolls">{table}</div>')
 
 
 def _kernel_row(k, kernel, time_ns, longest_ns):

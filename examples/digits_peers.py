@@ -42,7 +42,7 @@ def _torch_step(batches, n_threads):
         optimizer.step()
 
     given = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in batches]
-    return f"PyTorch {torch.__version__.partition('+')[0]}, eager", (step, given)
+    return f"PyTorch {torch.__version__.partition('+')[0]} (eager)", (step, given)
 
 
 def _jax_step(batches, n_threads):
@@ -72,4 +72,4 @@ def _jax_step(batches, n_threads):
         loss.block_until_ready()
 
     given = [(jnp.asarray(x), jnp.asarray(y)) for x, y in batches]
-    return f"JAX {jax.__version__}, jit", (step, given)
+    return f"JAX {jax.__version__} (jit)", (step, given)

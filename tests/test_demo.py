@@ -85,8 +85,15 @@ def test_other_libraries_where_they_are_installed(demo, digits):
     printed, page = demo
     for library, name in (("torch", "PyTorch"), ("jax", "JAX")):
         is_there = importlib.util.find_spec(library) is not None
-        assert (re.search(rf"^ +{name} [\d.]+, \w+ [\d,]+$", printed, re.MULTILINE) is not None) == is_there
+        assert (re.search(rf"^ +{name} [\d.]+ \(\w+\) [\d,]+$", printed, re.MULTILINE) is not None) == is_there
         assert (f"training steps per second, {name}" in page) == is_there
+        assert (re.search(rf'class="headline".*times as many as {name} [\d.]+ \(', page) is not None) == is_there
+
+
+def test_the_page_has_a_curve_for_a_phone(demo):
+    _, page = demo
+    assert page.count('aria-label="cross-entropy of the batch"') == 2
+    assert "max-width: 600px" in page and '<div class="scrolls"><table>' in page
 
 
 def test_every_element_of_the_page_is_closed(demo):

@@ -16,9 +16,10 @@ h1 { font-size: 30px; line-height: 1.2; margin: 0 0 6px; }
 h2 { font-size: 19px; margin: 0 0 4px; }
 h3 { font-size: 15px; margin: 26px 0 6px; }
 p { margin: 0 0 14px; max-width: 112ch; color: #444c56; }
+.headline { font-size: 19px; line-height: 1.35; font-weight: 600; color: #1d2329; }
 section { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padding: 22px 24px; margin-top: 22px;
           overflow-x: auto; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 12px; margin-top: 22px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin-top: 22px; }
 .tile { background: #fff; border: 1px solid #dfe3e8; border-radius: 10px; padding: 14px 16px; }
 .tile b { display: block; font-size: 25px; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .tile span { font-size: 13px; color: #5b646f; }
@@ -42,7 +43,14 @@ pre { margin: 0; overflow-x: auto; font: 13px/1.5 ui-monospace, Menlo, Consolas,
 .image.wrong { border: 2px solid #d0473e; background: #fdf1f0; padding: 9px 7px 6px; }
 .image small { display: block; color: #5b646f; }
 .image.wrong small { color: #b3261e; }
-@media (max-width: 600px) { main { padding: 20px 10px 40px; } section { padding: 14px; } h1 { font-size: 24px; } }
+.scrolls { overflow-x: auto; }
+.narrow { display: none; }
+@media (max-width: 600px) {
+  main { padding: 20px 10px 40px; } section { padding: 14px; } h1 { font-size: 22px; }
+  .wide { display: none; } .narrow { display: block; }
+  figure svg[width] { max-width: none; } .narrow figure svg { max-width: 100%; }
+  td code { white-space: normal; } .scrolls table { min-width: 760px; }
+}
 """
 
 
