@@ -36,9 +36,10 @@ test-interpreter: $(VENV)/test
 bench: $(VENV)/demo
 	$(BIN)/python -m benchmarks
 
-lint: $(VENV)/test
+lint: $(VENV)/lint
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python .ci/types
 
 # The documentation site, in build/docs. A warning, a link that leads nowhere or a program of the gallery that fails ends it.
 docs: $(VENV)/docs

@@ -10,13 +10,16 @@ tensors unless RESULTS says otherwise.
 import inspect
 from pathlib import Path
 
+import stubs_types as types
+from stubs_types import BOOL, INT, TENSORS, parameters_of
+
 import weft
+from weft import public
 from weft.compiler.dtypes import DType
 from weft.runtime.state.tensor import Tensor
 
 TARGET = Path(__file__).parent.parent / "frontend" / "__init__.pyi"
 
-# Names such as `int` and `float` are dtypes in weft and methods of Tensor: types are written with their module.
 HEADER = '''"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
 
 import builtins
@@ -25,81 +28,143 @@ from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from os import PathLike
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
-import numpy
+import numpy as _np
+from typing_extensions import Self
 
-from . import amp as amp
-from . import autograd as autograd
-from . import compiler as compiler
-from . import distributions as distributions
-from . import fft as fft
-from . import func as func
-from . import jit as jit
-from . import linalg as linalg
-from . import nn as nn
-from . import optim as optim
-from . import special as special
-from . import testing as testing
-from . import utils as utils
-from .compiler.dtypes import DType as dtype
-from .runtime.state.device import device as device
-from .runtime.state.random import Generator as Generator
-from .runtime.state.size import Size as Size
+{modules}
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
 _R = TypeVar("_R", covariant=True)
-_Array = numpy.ndarray[Any, Any]
-_Number = builtins.complex | builtins.float | builtins.int | builtins.bool
-_TensorLike = Tensor | _Number
-_Dims = builtins.int | Sequence[builtins.int] | None
-_DType = dtype
-_Size = Size
-
+_S = TypeVar("_S")
+{aliases}
 newaxis: None
 default_generator: Generator
 __version__: str
 weft_version: str
 
+class dtype:
+    @property
+    def name(self) -> str: ...
+    @property
+    def numpy(self) -> _np.dtype[Any]: ...
+    @property
+    def itemsize(self) -> builtins.int: ...
+    @property
+    def is_floating_point(self) -> builtins.bool: ...
+    @property
+    def is_complex(self) -> builtins.bool: ...
+    @property
+    def is_signed(self) -> builtins.bool: ...
+    def to_real(self) -> dtype: ...
+    def to_complex(self) -> dtype: ...
+
+class device:
+    def __init__(self, type: builtins.str | builtins.int | device, index: builtins.int | None = ...) -> None: ...
+    @property
+    def type(self) -> builtins.str: ...
+    @property
+    def index(self) -> builtins.int | None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def __call__(self, function: _F) -> _F: ...
+
+class Generator:
+    def __init__(self, device: Any = ...) -> None: ...
+    @property
+    def device(self) -> _Device: ...
+    def manual_seed(self, seed: builtins.int) -> Self: ...
+    def seed(self) -> builtins.int: ...
+    def initial_seed(self) -> builtins.int: ...
+    def get_state(self) -> Tensor: ...
+    def set_state(self, new_state: Tensor) -> Any: ...
+    def clone_state(self) -> Generator: ...
+
+class Size(builtins.tuple[builtins.int, ...]):
+    def numel(self) -> builtins.int: ...
+
+_DType = dtype
+_Device = device
+_Generator = Generator
+_Size = Size
+
 class CompiledFunction(Generic[_P, _R]):
+    __name__: builtins.str
+    __qualname__: builtins.str
+    __wrapped__: Callable[..., Any]
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+    @overload
+    def __get__(self, instance: None, owner: Any = ...) -> CompiledFunction[_P, _R]: ...
+    @overload
+    def __get__(
+        self: CompiledFunction[Concatenate[_S, _Q], _R], instance: _S, owner: Any = ...
+    ) -> Callable[_Q, _R]: ...
     def explain(self, *args: Any, verbose: builtins.bool = ..., **kwargs: Any) -> str: ...
     @property
     def breaks(self) -> builtins.tuple[Any, ...]: ...
     @property
     def recordings(self) -> builtins.tuple[Any, ...]: ...
-    def __get__(self, instance: Any, owner: Any = ...) -> Any: ...
-    def __getattr__(self, name: str) -> Any: ...
+
+class _CompiledModule(CompiledFunction[..., Any]):
+    def __getattr__(self, name: builtins.str) -> Any: ...
 
 @overload
-def compile(
-    function: Callable[_P, _R], *, fullgraph: builtins.bool = ..., dynamic: Any = ..., backend: Any = ..., mode: Any = ...,
-    options: Any = ..., disable: builtins.bool = ...,
-) -> CompiledFunction[_P, _R]: ...
+def compile(function: nn.Module, {options}) -> _CompiledModule: ...
 @overload
-def compile(
-    function: None = ..., *, fullgraph: builtins.bool = ..., dynamic: Any = ..., backend: Any = ..., mode: Any = ...,
-    options: Any = ..., disable: builtins.bool = ...,
-) -> Callable[[Callable[_P, _R]], CompiledFunction[_P, _R]]: ...
+def compile(function: Callable[_P, _R], {options}) -> CompiledFunction[_P, _R]: ...
+@overload
+def compile(function: None = ..., {options}) -> Callable[[Callable[_P, _R]], CompiledFunction[_P, _R]]: ...
+
+class _OnArrays(Generic[_R]):
+    def __call__(self, *args: Any, **kwargs: Any) -> _R: ...
+    def explain(self, *args: Any, **kwargs: Any) -> str: ...
+
+@overload
+def value_and_grad(
+    function: Callable[..., Tensor], argnums: builtins.int = ...
+) -> _OnArrays[builtins.tuple[builtins.float, _Array]]: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Tensor], argnums: builtins.tuple[builtins.int, ...]
+) -> _OnArrays[builtins.tuple[builtins.float, builtins.tuple[_Array, ...]]]: ...
+@overload
+def grad(function: Callable[..., Tensor], argnums: builtins.int = ...) -> _OnArrays[_Array]: ...
+@overload
+def grad(
+    function: Callable[..., Tensor], argnums: builtins.tuple[builtins.int, ...]
+) -> _OnArrays[builtins.tuple[_Array, ...]]: ...
+def hessian(function: Callable[..., Tensor], argnums: builtins.int = ...) -> _OnArrays[_Array]: ...
+def hvp(function: Callable[..., Tensor]) -> _OnArrays[_Array]: ...
+def for_numpy(function: Callable[..., Any]) -> _OnArrays[Any]: ...
 
 class _Mode:
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *exception: Any) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
     def __call__(self, function: _F) -> _F: ...
 
 class set_grad_enabled(_Mode):
     def __init__(self, mode: builtins.bool) -> None: ...
 
 class autocast(_Mode):
-    def __init__(self, device_type: str = ..., dtype: Any = ..., enabled: builtins.bool = ..., cache_enabled: Any = ...) -> None: ...
+    def __init__(
+        self, device_type: str = ..., dtype: _DType | None = ..., enabled: builtins.bool = ..., cache_enabled: Any = ...
+    ) -> None: ...
 
 class inference_mode(_Mode):
     def __init__(self, mode: builtins.bool = ...) -> None: ...
 
 class as_torch(_Mode):
     def __init__(self) -> None: ...
-'''  # noqa: E501
+'''
+COMPILE_OPTIONS = (
+    "*, fullgraph: builtins.bool = ..., dynamic: Any = ..., backend: Any = ..., mode: Any = ..., options: Any = ..., "
+    "disable: builtins.bool = ..."
+)
+MODULES = str.split("amp autograd distributions fft func linalg nn optim random special testing utils")
 PLAIN_MODES = ("no_grad", "enable_grad")
 MODE = """
 class {name}(_Mode):
@@ -108,24 +173,15 @@ class {name}(_Mode):
     @overload
     def __new__(cls) -> {name}: ...
 """
-WRITTEN_ABOVE = set(
-    str.split(
-        "e inf nan pi amp autograd compiler distributions func jit linalg nn optim special testing utils dtype device "
-        "Generator Size newaxis "
-        "default_generator weft_version compile set_grad_enabled autocast inference_mode as_torch Tensor"
-    )
-) | {*PLAIN_MODES}
-
-BOOL, INT, TENSORS = "builtins.bool", "builtins.int", "builtins.tuple[Tensor, ...]"
-PARAMETERS = {
-    **dict.fromkeys(str.split("other exponent"), "_TensorLike"),
-    **dict.fromkeys(str.split("input tensor mask target weight"), "Tensor"),
-    **dict.fromkeys(str.split("dim dims axis"), "_Dims"),
-    **dict.fromkeys(str.split("keepdim keepdims requires_grad descending stable"), BOOL),
-    "tensors": "Sequence[Tensor]",
-    "dtype": "_DType | None",
-    "generator": "Generator | None",
+WRITTEN_ABOVE = {
+    *MODULES,
+    *PLAIN_MODES,
+    *str.split(
+        "e inf nan pi dtype device Generator Size newaxis default_generator weft_version compile set_grad_enabled "
+        "autocast inference_mode as_torch Tensor value_and_grad grad hessian hvp for_numpy"
+    ),
 }
+
 RESULTS = {
     **dict.fromkeys(str.split("allclose equal can_cast __bool__ __contains__"), BOOL),
     **dict.fromkeys(
@@ -144,23 +200,23 @@ RESULTS = {
     ),
     **dict.fromkeys(
         str.split(
-            "item tolist load size stride where nonzero sort topk kthvalue mode median nanmedian max min cummax cummin "
-            "aminmax qr svd geqrf lu lu_unpack unique unique_consecutive var_mean std_mean frexp slogdet "
-            "triangular_solve histogram histogramdd atleast_1d atleast_2d atleast_3d register_hook vmap gradient "
-            "fork_rng printoptions get_printoptions gradcheck gradgradcheck register_post_accumulate_grad_hook storage "
-            "untyped_storage type names to_dlpack __dlpack__ __dlpack_device__ value_and_grad get_default_device "
-            "export aot load_exported"
+            "item tolist load qr svd geqrf lu lu_unpack unique_consecutive frexp slogdet triangular_solve histogram "
+            "histogramdd atleast_1d atleast_2d atleast_3d register_hook gradient fork_rng printoptions "
+            "get_printoptions register_post_accumulate_grad_hook names to_dlpack __dlpack__ __dlpack_device__ "
+            "get_default_device export aot load_exported"
         ),
         "Any",
     ),
     **dict.fromkeys(str.split("backward save clear_cache retain_grad"), "None"),
     **dict.fromkeys(str.split("numpy __array__"), "_Array"),
     **dict.fromkeys(str.split("get_default_dtype promote_types result_type"), "_DType"),
-    **dict.fromkeys(str.split("grad hessian hvp for_numpy"), "Callable[..., Any]"),
+    **dict.fromkeys(str.split("sort topk kthvalue mode cummax cummin"), "_ValuesAndIndices"),
+    **dict.fromkeys(str.split("var_mean std_mean"), "builtins.tuple[Tensor, Tensor]"),
+    "aminmax": "_Extremes",
+    "vmap": "Callable[..., Any]",
     **dict.fromkeys(str.split("typename __repr__ __format__ get_float32_matmul_precision"), "str"),
-    "value_and_grad": "Callable[..., builtins.tuple[builtins.float, Any]]",
-    "broadcast_shapes": "Size",
-    "manual_seed": "Generator",
+    "broadcast_shapes": "_Size",
+    "manual_seed": "_Generator",
     "__iter__": "Iterator[Tensor]",
     "__float__": "builtins.float",
     "__setitem__": "None",
@@ -171,7 +227,7 @@ PROPERTIES = {
     **dict.fromkeys(str.split("T mT H mH data real imag"), "Tensor"),
     "shape": "_Size",
     "dtype": "_DType",
-    "device": "device",
+    "device": "_Device",
     "grad": "Tensor | None",
 }
 READ_AND_WRITTEN = {"requires_grad", "grad", "data"}
@@ -185,36 +241,11 @@ def result_of(name):
     return "None" if name.startswith("set_") and name != "set_" else "Tensor"
 
 
-def parameters_of(function, is_method):
-    """The text of a function's parameters; anything if they are not known."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return "self, *args: Any, **kwargs: Any" if is_method else "*args: Any, **kwargs: Any"
-    texts = ["self"] if is_method else []
-    is_starred = False
-    for parameter in parameters[1:] if is_method else parameters:
-        kind, name = parameter.kind, parameter.name
-        if kind is parameter.VAR_POSITIONAL:
-            is_starred = True
-        if kind is parameter.KEYWORD_ONLY and not is_starred:
-            is_starred = True
-            texts.append("*")
-        texts.append(_parameter(parameter, name))
-    return ", ".join(texts)
-
-
-def _parameter(parameter, name):
-    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    type_ = "Any" if star else PARAMETERS.get(name, "Any")
-    if parameter.default is None and type_ not in ("Any", "_Dims") and "None" not in type_:
-        type_ += " | None"
-    return f"{star}{name}: {type_}" + ("" if star or parameter.default is parameter.empty else " = ...")
-
-
 def function_lines(name, function):
     doc = first_sentence(function)
-    head = f"def {name}({parameters_of(function, False)}) -> {result_of(name)}:"
+    if name in types.FUNCTION_OVERLOADS:
+        return list(types.overloaded(name, types.FUNCTION_OVERLOADS[name], False))
+    head = f"def {name}({parameters_of(function, False, types.OF_FUNCTIONS)}) -> {result_of(name)}:"
     return [head + (f"\n    {doc}\n    ..." if doc else " ...")]
 
 
@@ -226,13 +257,11 @@ def first_sentence(function):
 
 def class_lines():
     lines = ["", "class Tensor:", "    def __init__(self, *args: Any, **kwargs: Any) -> None: ..."]
-    for name in sorted(dir(Tensor)):
+    special = {name for name in dir(Tensor) if name in ARITHMETIC or (name in RESULTS and name.startswith("__"))}
+    for name in sorted({*public.public_names("Tensor"), *special}):
         found = inspect.getattr_static(Tensor, name)
-        if name.startswith("_") and not (name.startswith("__") and (name in RESULTS or name in ARITHMETIC)):
-            continue
-        if name in HIDDEN or not (callable(found) or isinstance(found, property)):
-            continue
-        lines += ["    " + line for line in _member(name, found)]
+        if callable(found) or isinstance(found, (property, staticmethod, classmethod)) or name in PROPERTIES:
+            lines += ["    " + line for line in _member(name, found)]
     return lines
 
 
@@ -241,7 +270,11 @@ ARITHMETIC = {
     for name in str.split("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift")
     for kind in ("", "r", "i")
 } | {f"__{name}__" for name in str.split("lt le gt ge eq ne neg pos abs invert getitem")}
-HIDDEN = {"lend", "bump_version", "share_storage", "share_memory", "showing", "weak", "array"}
+OPERANDS = {
+    **dict.fromkeys(str.split("__neg__ __pos__ __abs__ __invert__"), ""),
+    **dict.fromkeys(str.split("__matmul__ __rmatmul__ __imatmul__"), ", other: Tensor"),
+    "__getitem__": ", index: Any",
+}
 
 
 def _member(name, found):
@@ -254,21 +287,30 @@ def _member(name, found):
     if name in ("__eq__", "__ne__"):
         return [f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"]
     if name in ARITHMETIC and name not in RESULTS:
-        unary = name.strip("_") in ("neg", "pos", "abs", "invert")
-        return [f"def {name}(self{'' if unary else ', other: Any'}) -> Tensor: ..."]
+        return [f"def {name}(self{OPERANDS.get(name, ', other: _TensorLike | _Array | _np.generic')}) -> Tensor: ..."]
+    if name in types.METHOD_OVERLOADS:
+        return list(types.overloaded(name, types.METHOD_OVERLOADS[name], True))
     # Instances of a class's static or class methods have no `self` to leave out.
-    return [f"def {name}({parameters_of(getattr(Tensor, name), True)}) -> {result_of(name)}: ..."]
+    parameters = parameters_of(getattr(Tensor, name), True, types.OF_FUNCTIONS)
+    return [f"def {name}({parameters}) -> {result_of(name)}: ..."]
 
 
 def text():
-    lines = [HEADER.rstrip(), *(MODE.format(name=name).rstrip() for name in PLAIN_MODES), *class_lines(), ""]
+    modules = "\n".join(f"from . import {name} as {name}" for name in MODULES)
+    lines = [
+        HEADER.format(modules=modules, aliases=types.ALIASES, options=COMPILE_OPTIONS).rstrip(),
+        *(MODE.format(name=name).rstrip() for name in PLAIN_MODES),
+        *types.result_classes(),
+        *class_lines(),
+        "",
+    ]
     for name in sorted(n for n in dir(weft) if not n.startswith("_") and n not in WRITTEN_ABOVE):
         value = getattr(weft, name)
         if isinstance(value, DType):
             lines.append(f"{name}: _DType")
         elif inspect.isfunction(value) or inspect.isbuiltin(value):
             lines += function_lines(name, value)
-        elif not inspect.ismodule(value):
+        else:
             lines.append(f"{name}: Any")
     return "\n".join(lines) + "\n"
 

@@ -5,9 +5,14 @@ some (the layers of families) and too much of others (a result that might be a t
 functions and constructors with their parameters, and objects that may have whatever attributes.
 """
 
+import importlib
 import inspect
+import re
 from fnmatch import fnmatch
 from pathlib import Path
+
+import stubs_types as types
+from stubs_types import BOOL, FLOAT, STR, parameters_of
 
 from weft import nn, public
 
@@ -28,24 +33,97 @@ MODULES = {
     "fft": "fft",
     "func": "func",
     "testing": "testing",
+    "autograd": "autograd",
+    "random": "random",
+    "amp": "amp",
+    "utils.checkpoint": "utils/checkpoint",
+    "visualize": "visualize/__init__",
+    "sklearn": "sklearn/__init__",
 }
-HEADER = '''"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
-
-import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
-
-from typing_extensions import Self
-
-from {up} import Tensor as Tensor
-'''
-PARAMETER_CLASSES = """
+# Not found from weft itself: they need what not everybody has, and are imported when asked for.
+APART = {"visualize", "sklearn"}
+HEADER = '"""Written by docs/stubs.py from weft\'s own signatures: change those, and run it again."""'
+# module -> the names that a stub may want of it.
+IMPORTS = {
+    "collections.abc": "Callable Iterable Iterator Mapping Sequence",
+    "os": "PathLike",
+    "typing": "Any overload",
+    "typing_extensions": "Self",
+}
+OF_WEFT = {"_Generator": "Generator", "_Size": "Size", "_Device": "device", "_DType": "dtype", "Tensor": "Tensor"}
+# What stands in a stub as it is written here, before all else; its names are not written again.
+WRITTEN = {
+    "nn": """
 class Parameter(Tensor):
-    def __init__(self, data: Tensor, requires_grad: builtins.bool = ...) -> None: ...
+    def __init__(self, data: Tensor = ..., requires_grad: builtins.bool = ...) -> None: ...
 
 class Buffer(Tensor):
     def __init__(self, data: Tensor | None = ..., *, persistent: builtins.bool = ...) -> None: ...
-"""
+
+class Module:
+    training: builtins.bool
+    def __init__(self) -> None: ...
+    def __getattr__(self, name: builtins.str) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+""",
+    "optim": """
+_Parameters = Iterable[Tensor | builtins.dict[builtins.str, Any] | builtins.tuple[builtins.str, Tensor]]
+
+class Optimizer:
+    param_groups: builtins.list[builtins.dict[builtins.str, Any]]
+    state: builtins.dict[Any, Any]
+    defaults: builtins.dict[builtins.str, Any]
+    def __init__(self, params: _Parameters, defaults: Mapping[builtins.str, Any]) -> None: ...
+    @overload
+    def step(self, closure: None = ...) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], Any]) -> Any: ...
+""",
+    "optim.lr_scheduler": "from . import Optimizer as Optimizer\n",
+    "optim.swa_utils": "from . import Optimizer as Optimizer\nfrom ..nn import Module as Module\n",
+    "autograd": """from . import enable_grad as enable_grad
+from . import inference_mode as inference_mode
+from . import no_grad as no_grad
+from . import set_grad_enabled as set_grad_enabled
+
+_Tensors = Tensor | Iterable[Tensor]
+
+class Function:
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any: ...
+    @staticmethod
+    def setup_context(ctx: Any, inputs: builtins.tuple[Any, ...], output: Any) -> Any: ...
+    @staticmethod
+    def backward(*args: Any, **kwargs: Any) -> Any: ...
+    @staticmethod
+    def jvp(*args: Any, **kwargs: Any) -> Any: ...
+    @staticmethod
+    def vmap(*args: Any, **kwargs: Any) -> Any: ...
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any: ...
+
+def backward(
+    tensors: _Tensors, grad_tensors: Any = ..., retain_graph: builtins.bool | None = ...,
+    create_graph: builtins.bool = ..., grad_variables: Any = ..., inputs: _Tensors | None = ...,
+) -> None: ...
+def grad(
+    outputs: _Tensors, inputs: _Tensors, grad_outputs: Any = ..., retain_graph: builtins.bool | None = ...,
+    create_graph: builtins.bool = ..., only_inputs: builtins.bool = ..., allow_unused: builtins.bool | None = ...,
+    is_grads_batched: builtins.bool = ..., materialize_grads: builtins.bool = ...,
+) -> builtins.tuple[Tensor, ...]: ...
+""",  # noqa: E501
+    "amp": "from . import autocast as autocast\n",
+    "random": "from . import manual_seed as manual_seed\n",
+}
+WRITTEN_NAMES = {
+    "nn": str.split("Parameter Buffer Tensor"),
+    "autograd": str.split("Function backward grad enable_grad inference_mode no_grad set_grad_enabled"),
+    "amp": ["autocast"],
+    "random": ["manual_seed", "Generator"],
+}
+# Classes of which the beginning is written there: their other members follow it.
+BEGUN = {"nn": ("Module", {"forward"}), "optim": ("Optimizer", {"step"})}
 # What is known of results beyond "a tensor" (functions) and "anything" (methods).
 RESULTS = {
     "nn": {
@@ -61,6 +139,11 @@ RESULTS = {
         ),
         **dict.fromkeys(str.split("zero_grad register_buffer register_parameter register_module add_module"), "None"),
         "state_dict": "builtins.dict[builtins.str, Any]",
+        "extra_repr": STR,
+        "reset_parameters": "None",
+        "get_parameter": "Parameter",
+        "get_submodule": "Module",
+        "get_buffer": "Tensor",
     },
     "optim": {
         "zero_grad": "None",
@@ -79,6 +162,25 @@ RESULTS["optim.lr_scheduler"] = {
     "get_last_lr": "builtins.list[builtins.float]",
     "state_dict": "builtins.dict[builtins.str, Any]",
 }
+RESULTS["func"] = dict.fromkeys(str.split("grad grad_and_value hessian jacfwd jacrev vmap"), "Callable[..., Any]")
+RESULTS["autograd"] = dict.fromkeys(str.split("gradcheck gradgradcheck"), BOOL)
+RESULTS["testing"] = {
+    **RESULTS["autograd"],
+    **dict.fromkeys(str.split("assert_close assert_allclose"), "None"),
+    "make_tensor": "Tensor",
+}
+RESULTS["sklearn"] = {
+    **dict.fromkeys(str.split("fit partial_fit set_params"), "Self"),
+    **dict.fromkeys(str.split("predict predict_proba predict_log_proba"), "_Array"),
+    "score": FLOAT,
+}
+RESULTS["visualize"] = {
+    **dict.fromkeys(str.split("draw_autograd draw_graph figure html_page html_table line_chart png_image to_dot"), STR),
+    **dict.fromkeys(str.split("draw_function value_names"), "builtins.dict[builtins.str, builtins.str]"),
+    "busiest_program": "builtins.tuple[Any, Any]",
+    "group_color": "builtins.tuple[builtins.str, builtins.str]",
+    "kernel_times": "builtins.list[builtins.float] | None",
+}
 # Functions of these modules give one tensor, but for those named.
 OF_TENSORS = {
     "nn.functional": str.split("lp_pool scaled_grouped_mm *_with_indices *max_pool*d multi_head_attention_forward"),
@@ -89,28 +191,98 @@ OF_TENSORS = {
 }
 
 
+# Modules that give something else than one tensor, or take something else.
+CALLED_ANYHOW = str.split("""
+    AdaptiveLogSoftmaxWithLoss DataParallel DistributedDataParallel Identity Module ModuleDict ModuleList ParameterDict
+    ParameterList RNNCellBase *MaxPool*
+""")
+PAIR = "builtins.tuple[Tensor, Any]"
+CALLED = {
+    "Sequential": ("input: Any", "Tensor"),
+    **dict.fromkeys(str.split("LSTM GRU RNN RNNBase"), ("input: Any, hx: Any = ...", PAIR)),
+    "LSTMCell": ("input: Tensor, hx: Any = ...", "builtins.tuple[Tensor, Tensor]"),
+}
+CALLED["MultiheadAttention"] = (
+    f"query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = ..., need_weights: {BOOL} = ..., "
+    f"attn_mask: Tensor | None = ..., average_attn_weights: {BOOL} = ..., is_causal: {BOOL} = ...",
+    PAIR,
+)
+CONSTRUCTORS = {
+    "Sequential": ["*modules: Module", "modules: Mapping[builtins.str, Module], /"],
+    "ModuleList": ["modules: Iterable[Module] | None = ..."],
+    "ModuleDict": ["modules: Any = ..."],
+}
+SPECIAL = {
+    "__iter__": "self) -> Iterator[Any]",
+    "__len__": "self) -> builtins.int",
+    "__getitem__": "self, index: Any, /) -> Any",
+    "__setitem__": "self, index: Any, value: Any, /) -> None",
+    "__contains__": "self, x: Any, /) -> builtins.bool",
+    "__enter__": "self) -> Self",
+    "__exit__": "self, *exception: object) -> None",
+}
+
+
 def text(path):
     """The stub of a module given without "weft."."""
     up = "." * (1 + MODULES[path].count("/"))
-    home = public.resolve(path)
-    names = [n for n in public.public_names(path) if not n.startswith("_")]
+    home = importlib.import_module(f"weft.{path}") if path in APART else public.resolve(path)
+    names = [n for n in (home.__all__ if path in APART else public.public_names(path)) if not n.startswith("_")]
     values = {name: getattr(home, name) for name in names}
-    lines = [HEADER.format(up=up).rstrip()]
-    lines += [f"from . import {n} as {n}" for n, v in values.items() if inspect.ismodule(v) and _is_below(path, n)]
-    if path == "nn":
-        lines.append(PARAMETER_CLASSES.rstrip())
+    lines = [f"from . import {n} as {n}" for n, v in values.items() if inspect.ismodule(v) and _is_below(path, n)]
     known = {id(v): n for n, v in values.items() if inspect.isclass(v)}
+    lines += WRITTEN.get(path, "").rstrip().splitlines()
+    if path in BEGUN:
+        lines += _members(path, getattr(home, BEGUN[path][0]), None)
     for name in _bases_first(values):
-        if name in ("Parameter", "Buffer", "Tensor"):
-            continue
-        value = values[name]
-        if inspect.isclass(value):
-            lines += _class(path, name, value, known)
-        elif callable(value) and not inspect.ismodule(value):
-            lines.append(f"def {name}({_parameters(value, False)}) -> {_result(path, name)}: ...")
-        elif not inspect.ismodule(value):
-            lines.append(f"{name}: Any")
-    return "\n".join(lines) + "\n"
+        if name not in WRITTEN_NAMES.get(path, ()) and name != BEGUN.get(path, "_")[0]:
+            lines += _definition(path, name, values[name], known)
+    return "\n".join([*_heading(up, "\n".join(lines)), *lines]) + "\n"
+
+
+def _heading(up, body):
+    """The first lines of a stub: imports and aliases, as far as what follows uses them."""
+    aliases = []
+    for line in reversed(types.ALIASES.strip().splitlines()):  # later ones are made of earlier ones
+        if _uses(body, line.partition(" = ")[0]):
+            aliases.insert(0, line)
+            body += f"\n{line}"
+    yield HEADER
+    yield ""
+    yield "import builtins"
+    for module, names in IMPORTS.items():
+        used = [name for name in names.split() if _uses(body, name)]
+        if used:
+            yield f"from {module} import {', '.join(used)}"
+    if _uses(body, "_np"):
+        yield "import numpy as _np"
+    yield from (f"from {up} import {name} as {local}" for local, name in OF_WEFT.items() if _uses(body, local))
+    yield from aliases
+
+
+def _uses(text, word):
+    return re.search(rf"\b{word}\b", text) is not None
+
+
+def _definition(path, name, value, known):
+    if inspect.isclass(value):
+        return _class(path, name, value, known)
+    if inspect.ismodule(value):
+        return [f"{name}: Any"] if not _is_below(path, name) else []
+    if callable(value):
+        return [f"def {name}({_parameters(path, value, False)}) -> {_result(path, name)}: ..."]
+    return [f"{name}: Any"]
+
+
+def _parameters(path, function, is_method):
+    return parameters_of(function, is_method, _names(path))
+
+
+def _names(path):
+    """What parameters are by their names, in a module."""
+    if path in OF_TENSORS:
+        return types.OF_FUNCTIONS
+    return {"nn": types.OF_LAYERS, "optim": types.OF_OPTIMIZERS}.get(path.partition(".")[0], {})
 
 
 def _is_below(path, name):
@@ -130,60 +302,87 @@ def _result(path, name):
 
 
 def _class(path, name, kind, known):
-    base = next((known[id(b)] for b in kind.__mro__[1:] if id(b) in known), None)
+    base = next((b for b in kind.__mro__[1:] if id(b) in known), None)
     plain = next((b.__name__ for b in kind.__mro__ if b.__module__ == "builtins" and b is not object), None)
     yield ""
-    yield f"class {name}({base or (f'builtins.{plain}' if plain else '')}):".replace("()", "")
-    yield f"    def __init__({_parameters(kind, True)}) -> None: ..."
-    is_free = base is None and plain is None
-    if is_free:
+    yield f"class {name}({known[id(base)] if base else f'builtins.{plain}' if plain else ''}):".replace("()", "")
+    constructors = [("self", p) for p in CONSTRUCTORS.get(name, ())] if path == "nn" else []
+    for _, parameters in constructors:
+        yield from (["    @overload"] if len(constructors) > 1 else [])
+        yield f"    def __init__(self, {parameters}) -> None: ..."
+    if not constructors:
+        yield f"    def __init__({_parameters(path, kind, True)}) -> None: ..."
+    if base is None and plain is None:
         yield "    def __getattr__(self, name: builtins.str) -> Any: ..."
-    for member in sorted(vars(kind) if base or plain else _all_members(kind)):
+    if path == "nn" and issubclass(kind, nn.Module):
+        yield from _call(name, kind)
+    yield from _members(path, kind, base or plain)
+
+
+def _call(name, kind):
+    """How a layer is called: with tensors where its forward has parameters without a default."""
+    if any(fnmatch(name, pattern) for pattern in CALLED_ANYHOW):
+        return
+    parameters, result = CALLED.get(name, (None, "Tensor"))
+    if parameters is None:
+        found = list(inspect.signature(kind.forward).parameters.values())[1:]
+        parameters = ", ".join(_argument(parameter) for parameter in found)
+    yield f"    def __call__(self, {parameters}) -> {result}: ..."
+
+
+def _argument(parameter):
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"*{parameter.name}: Any"
+    name = parameter.name.rstrip("_")
+    return f"{name}: Tensor" if parameter.default is parameter.empty else f"{name}: Any = ..."
+
+
+def _members(path, kind, base):
+    """The lines of what a class has, or has in place of its base's."""
+    for member in sorted(vars(kind) if base else _all_members(kind)):
         found = inspect.getattr_static(kind, member)
-        if member.startswith("_"):
-            if member == "__call__" and is_free:
-                yield "    def __call__(self, *args: Any, **kwargs: Any) -> Any: ..."
-            if member in ("__iter__", "__len__", "__getitem__", "__enter__", "__exit__"):
-                yield f"    def {member}(self, *args: Any) -> {'builtins.int' if member == '__len__' else 'Any'}: ..."
-            continue
-        result = RESULTS.get(path, {}).get(member, "Any")
-        if isinstance(found, property):
-            yield f"    @property\n    def {member}(self) -> {result}: ..."
-        elif inspect.isfunction(found) and member != "forward":
-            own, inherited = _parameters(found, True), getattr(base and kind.__mro__[1], member, None)
-            differs = inherited is not None and _parameters(inherited, True) != own
-            ignored = "  # type: ignore[override]" if differs else ""
-            yield f"    def {member}({own}) -> {result}: ...{ignored}"
-    if path == "nn" and kind is nn.Module:
-        yield "    def forward(self, *args: Any, **kwargs: Any) -> Any: ..."
-        yield "    training: builtins.bool"
+        if member in SPECIAL:
+            yield f"    def {member}({SPECIAL[member]}: ..."
+        elif member == "__call__" and base is None and path not in BEGUN:
+            yield "    def __call__(self, *args: Any, **kwargs: Any) -> Any: ..."
+        elif not member.startswith("_") and member not in _left_out(path):
+            yield from _member(path, kind, member, found, base)
+
+
+def _left_out(path):
+    _, written = BEGUN.get(path, ("", set()))
+    return {"forward"} | written
+
+
+def _member(path, kind, member, found, base):
+    result = RESULTS.get(path, {}).get(member, "Any")
+    if isinstance(found, property):
+        yield f"    @property\n    def {member}(self) -> {result}: ..."
+    elif isinstance(found, (staticmethod, classmethod)):
+        own = _parameters(path, getattr(kind, member), False)
+        first = "" if isinstance(found, staticmethod) else "cls, " if own else "cls"
+        result = "Self" if member.startswith("from_") else result
+        yield f"    @{type(found).__name__}\n    def {member}({first}{own}) -> {result}: ..."
+    elif inspect.isfunction(found):
+        inherited = getattr(base, member, None) if isinstance(base, type) else None
+        own = _parameters(path, found, True)
+        ignored = "" if inherited is None else _difference(own, _parameters(path, inherited, True))
+        yield f"    def {member}({own}) -> {result}: ...{ignored}"
+
+
+def _difference(own, inherited):
+    """What checkers are to overlook where a method does not take what that of the base takes."""
+    own, inherited = own.split(", "), inherited.split(", ")
+    if own[: len(inherited)] == inherited and all(" = ..." in part for part in own[len(inherited) :]):
+        return ""
+    kinds = [[part.partition(": ")[2] for part in parts] for parts in (own, inherited)]
+    if kinds[0] == kinds[1] and not any("*" in part for part in own):  # a name of another kind is only pyright's matter
+        return "  # pyright: ignore[reportIncompatibleMethodOverride]"
+    return "  # type: ignore[override]"
 
 
 def _all_members(kind):
     return {name for k in kind.__mro__ if k is not object for name in vars(k)}
-
-
-def _parameters(function, is_method):
-    """The text of a function's parameters; of a class, of its constructor's."""
-    anything = "*args: Any, **kwargs: Any"
-    try:
-        found = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return f"self, {anything}" if is_method else anything
-    texts, is_starred = ["self"] if is_method else [], False
-    for p in found[1:] if is_method and not inspect.isclass(function) else found:
-        if p.kind is p.VAR_POSITIONAL:
-            is_starred = True
-        elif p.kind is p.KEYWORD_ONLY and not is_starred:
-            is_starred = True
-            texts.append("*")
-        elif p.kind is p.VAR_KEYWORD:
-            texts.append(f"**{p.name}: Any")
-            continue
-        star = "*" if p.kind is p.VAR_POSITIONAL else ""
-        type_ = {bool: "builtins.bool", str: "builtins.str"}.get(type(p.default), "Any")
-        texts.append(f"{star}{p.name}: {'Any' if star else type_}" + (" = ..." if p.default is not p.empty else ""))
-    return ", ".join(texts)
 
 
 def write():

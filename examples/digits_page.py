@@ -1,22 +1,29 @@
 """The page that digits.py writes: the loss curve, the graphs, the kernels and some predictions."""
 
+from __future__ import annotations
+
 import platform
 import textwrap
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import numpy as np
+from numpy.typing import NDArray
 
 import weft
 from weft import nn, visualize
+
+if TYPE_CHECKING:
+    from digits import Comparison, Digits, Training
 
 N_IMAGES = 24
 # Below this the processor's cycle counter says little.
 _SHORTEST_NS = 30
 
 
-def write_page(path, digits, compared, probabilities):
+def write_page(path: str, digits: Digits, compared: Comparison, probabilities: NDArray[Any]) -> None:
     """Write the page of a comparison of an eager and a compiled training (digits.py: Comparison)."""
     eager, compiled = compared.eager, compared.compiled
     sections = [
@@ -30,13 +37,13 @@ def write_page(path, digits, compared, probabilities):
     Path(path).write_text(visualize.html_page("Handwritten digits with weft", "\n".join(sections)), encoding="utf-8")
 
 
-def _machine():
+def _machine() -> str:
     versions = f"weft {weft.weft_version}, Python {platform.python_version()}, NumPy {np.__version__}"
     where = f"{_processor()}, {weft.get_num_threads()} thread(s), {platform.system()}"
     return f"{where}; {versions}, llvmlite {llvmlite.__version__}."
 
 
-def _processor():
+def _processor() -> str:
     """Its name as Linux tells it; else the kind of machine."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -46,14 +53,14 @@ def _processor():
     return names[0] if names else platform.machine()
 
 
-def _section(title, text, *parts):
+def _section(title: str, text: str, *parts: str) -> str:
     return f"<section><h2>{title}</h2><p>{text}</p>{''.join(parts)}</section>"
 
 
 # --- numbers at the top ----------------------------------------------------------------------------------------------
-def _head(digits, compared, probabilities):
+def _head(digits: Digits, compared: Comparison, probabilities: NDArray[Any]) -> str:
     eager, compiled, equal = compared.eager, compared.compiled, compared.equal
-    right = np.mean(probabilities.argmax(1) == digits.test_classes.numpy())
+    right = float((probabilities.argmax(1) == digits.test_classes.numpy()).mean())
     _, program = visualize.busiest_program(compiled.step)
     found = "loaded from disk" if program.meta["source"] == "disk" else "compiled now"
     tiles = [
@@ -73,14 +80,14 @@ def _head(digits, compared, probabilities):
     )
 
 
-def _headline(compared):
+def _headline(compared: Comparison) -> str:
     """How many times as many steps as each of the other libraries; nothing if there is none."""
     rate = 1 / compared.compiled.steady_seconds
     ratios = [f"{rate / steps:.1f} times as many as {escape(name)}" for name, steps in compared.peers.items()]
     return f'<p class="headline">{rate:,.0f} training steps a second: {", ".join(ratios)}</p>' if ratios else ""
 
 
-def _code_section(code):
+def _code_section(code: str) -> str:
     return _section(
         "The code",
         "What both trainings do for each batch; for the compiled one <code>wrap</code> is <code>weft.compile</code>.",
@@ -89,7 +96,7 @@ def _code_section(code):
 
 
 # --- loss ------------------------------------------------------------------------------------------------------------
-def _loss_section(eager, compiled, equal):
+def _loss_section(eager: Training, compiled: Training, equal: bool) -> str:
     lines = [("eager", eager.losses, 5.0), ("compiled", compiled.losses, 1.3)]
     labels = ("training step", "cross-entropy of the batch")
     charts = [visualize.line_chart(lines, *labels, log=True, width=w, height=h) for w, h in ((1190, 380), (420, 300))]
@@ -104,7 +111,7 @@ def _loss_section(eager, compiled, equal):
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
-def _graph_section(digits, compiled):
+def _graph_section(digits: Digits, compiled: Training) -> str:
     tensors = dict(compiled.model.named_parameters())
     loss = nn.CrossEntropyLoss()(compiled.model(digits.train_images[:64]), digits.train_classes[:64])
     autograd = visualize.draw_autograd(loss, {**tensors, "loss": loss}, width_px=560)
@@ -128,13 +135,13 @@ def _graph_section(digits, compiled):
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
-def _kernel_section(compiled):
+def _kernel_section(compiled: Training) -> str:
     _, program = visualize.busiest_program(compiled.step)
     kernels = program.meta["plan"]["kernels"]
     times = visualize.kernel_times(program)
     headers = ["", "kernel", "ops", "domain", "bytes", "flops", "time, µs", "", "GB/s", "GFLOP/s"]
     longest = max(times, default=1) if times else 1
-    rows = [_kernel_row(k, kernel, times and times[k], longest) for k, kernel in enumerate(kernels)]
+    rows = [_kernel_row(k, kernel, times[k] if times else None, longest) for k, kernel in enumerate(kernels)]
     if times is None:
         text = "Times need the cycle counter of an x86-64 processor; this machine has another."
     else:
@@ -149,7 +156,7 @@ def _kernel_section(compiled):
     return _section("Kernels", text, f'<div class="scrolls">{table}</div>')
 
 
-def _kernel_row(k, kernel, time_ns, longest_ns):
+def _kernel_row(k: int, kernel: dict[str, Any], time_ns: float | None, longest_ns: float) -> list[str]:
     fill, border = visualize.group_color(k)
     chip = f'<span class="chip" style="background:{fill};border-color:{border}">{k}</span>'
     words = "matrix&nbsp;product" if kernel["kind"] == "bmm" else kernel["kind"]
@@ -171,7 +178,7 @@ def _kernel_row(k, kernel, time_ns, longest_ns):
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
-def _image_section(digits, probabilities):
+def _image_section(digits: Digits, probabilities: NDArray[Any]) -> str:
     images, classes = digits.test_images.numpy(), digits.test_classes.numpy()
     found = probabilities.argmax(1)
     wrong = np.flatnonzero(found != classes)
@@ -184,7 +191,7 @@ def _image_section(digits, probabilities):
     return _section("Predictions", text, f'<div class="images">{"".join(boxes)}</div>')
 
 
-def _image(pixels, true, found, probability):
+def _image(pixels: NDArray[Any], true: int, found: int, probability: float) -> str:
     right = true == found
     words = f"<b>{found}</b>" if right else f"<b>{found}</b>, but it is <b>{true}</b>"
     note = f"<small>{100 * probability:.1f} %</small>"

@@ -3,6 +3,8 @@
 Minuit asks for the value and for the gradient of a function of an array; both come from tensors.
 """
 
+from math import pi, sqrt
+
 import numpy as np
 from iminuit import Minuit
 
@@ -12,13 +14,13 @@ rng = np.random.default_rng(0)
 edges = np.linspace(0, 10, 51)
 events = np.concatenate([rng.normal(6.0, 0.4, 400), rng.exponential(4.0, 1500)])
 counts = weft.tensor(np.histogram(events, edges)[0].astype(float))
-centers, width = weft.tensor((edges[1:] + edges[:-1]) / 2), edges[1] - edges[0]
+centers, width = weft.tensor((edges[1:] + edges[:-1]) / 2), float(edges[1] - edges[0])
 
 
-def minus_two_log_likelihood(p):
+def minus_two_log_likelihood(p: weft.Tensor) -> weft.Tensor:
     """Of Poisson counts; p: signal, mean, width, background, decay length."""
     signal, mean, sigma, background, decay = p
-    peak = signal * (-0.5 * ((centers - mean) / sigma) ** 2).exp() / (sigma * (2 * weft.pi) ** 0.5)
+    peak = signal * (-0.5 * ((centers - mean) / sigma) ** 2).exp() / (sigma * sqrt(2 * pi))
     expected = (peak + background * (-centers / decay).exp() / decay) * width
     return 2 * (expected - counts * expected.log()).sum()
 

@@ -17,7 +17,7 @@ draws = weft.cat([draws, -draws], 1)
 draws = draws / draws.std(1, keepdim=True)  # their first two moments are exact
 
 
-def price(market):
+def price(market: weft.Tensor) -> weft.Tensor:
     spot, volatility, rate = market
     dt = YEARS / N_STEPS
     steps = (rate - 0.5 * volatility**2) * dt + volatility * dt**0.5 * draws
@@ -28,15 +28,16 @@ def price(market):
     return (-rate * YEARS).exp() * (survives * payoff).mean()
 
 
-def exact(spot, volatility, rate):
+def exact(spot: float, volatility: float, rate: float) -> float:
     """Reiner and Rubinstein's formula, with the barrier below the strike."""
 
-    def call(s):
+    def call(s: float) -> float:
         d = (log(s / STRIKE) + (rate + volatility**2 / 2) * YEARS) / (volatility * sqrt(YEARS))
         cdf = [0.5 * (1 + erf(x / sqrt(2))) for x in (d, d - volatility * sqrt(YEARS))]
         return s * cdf[0] - STRIKE * exp(-rate * YEARS) * cdf[1]
 
-    return call(spot) - (spot / BARRIER) ** (1 - 2 * rate / volatility**2) * call(BARRIER**2 / spot)
+    mirrored: float = (spot / BARRIER) ** (1 - 2 * rate / volatility**2) * call(BARRIER**2 / spot)
+    return call(spot) - mirrored
 
 
 market = np.array([100.0, 0.25, 0.03])

@@ -16,7 +16,7 @@ labels = (rng.uniform(size=2000) < 1 / (1 + np.exp(-inputs @ true))).astype(np.f
 X, y = weft.tensor(inputs), weft.tensor(labels)
 
 
-def negative_log_likelihood(beta):
+def negative_log_likelihood(beta: weft.Tensor) -> weft.Tensor:
     return weft.nn.functional.binary_cross_entropy_with_logits(X @ beta, y, reduction="sum")
 
 

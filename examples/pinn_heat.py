@@ -7,7 +7,7 @@ of a training step is one compiled program. Initial and boundary values hold by 
 import numpy as np
 
 import weft
-from weft import nn
+from weft import Tensor, nn
 from weft.autograd import grad
 
 weft.manual_seed(0)
@@ -16,14 +16,14 @@ optimizer = weft.optim.Adam(net.parameters(), lr=0.01)
 schedule = weft.optim.lr_scheduler.ExponentialLR(optimizer, 0.9985)
 
 
-def u(x, t):
+def u(x: Tensor, t: Tensor) -> Tensor:
     """sin(pi x) at t = 0, and 0 at x = 0 and x = 1. The network is given numbers between -1 and 1."""
     shape = weft.sin(weft.pi * x)
     return shape + 10 * t * x * (1 - x) * net(weft.cat([2 * x - 1, 10 * t - 1], 1))
 
 
 @weft.compile
-def step(x, t):
+def step(x: Tensor, t: Tensor) -> Tensor:
     optimizer.zero_grad()
     value = u(x, t)
     u_x, u_t = grad(value.sum(), (x, t), create_graph=True)
@@ -34,7 +34,7 @@ def step(x, t):
     return loss
 
 
-rng = np.random.default_rng(0)
+rng, loss = np.random.default_rng(0), weft.zeros(())
 for _ in range(2000):
     points = rng.uniform(size=(2, 128, 1)).astype(np.float32)
     x, t = weft.tensor(points[0], requires_grad=True), weft.tensor(0.2 * points[1], requires_grad=True)

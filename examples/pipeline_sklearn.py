@@ -9,7 +9,7 @@ from weft import nn
 from weft.sklearn import ModuleClassifier
 
 
-def network(n_features, n_classes, hidden=32):
+def network(n_features: int, n_classes: int, hidden: int = 32) -> nn.Module:
     return nn.Sequential(nn.Linear(n_features, hidden), nn.GELU(), nn.Linear(hidden, n_classes))
 
 

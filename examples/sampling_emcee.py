@@ -17,7 +17,7 @@ x, y = weft.tensor(positions), weft.tensor(values)
 
 
 @weft.for_numpy
-def log_density(walkers):
+def log_density(walkers: weft.Tensor) -> weft.Tensor:
     """Of shape (walkers,), for slopes, intercepts and logarithms of the scale. Student's t forgives outliers."""
     slope, intercept, log_scale = (walkers[:, k : k + 1] for k in range(3))
     residuals = (y - slope * x - intercept) / log_scale.exp()

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import weft
-from weft import nn
+from weft import Tensor, nn
 
 rng = np.random.default_rng(0)
 table = pd.DataFrame(
@@ -28,11 +28,11 @@ prices = weft.tensor(table["price"].to_numpy(np.float32))
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.linear, self.district = nn.Linear(2, 1), nn.Embedding(3, 1)
 
-    def forward(self, x, district):
+    def forward(self, x: Tensor, district: Tensor) -> Tensor:
         return 100 * (self.linear(x) + self.district(district)).squeeze(1)
 
 
@@ -42,7 +42,7 @@ optimizer = weft.optim.Adam(model.parameters(), lr=0.05)
 
 
 @weft.compile
-def step():
+def step() -> Tensor:
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(inputs, districts), prices)
     loss.backward()

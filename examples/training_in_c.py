@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import weft
-from weft import nn
+from weft import Tensor, nn
 from weft.nn import functional as F
 
 BATCH, BATCHES, EPOCHS = 64, 22, 40
@@ -64,7 +64,7 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU
 optimizer = weft.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def step(x, y):
+def step(x: Tensor, y: Tensor) -> Tensor:
     optimizer.zero_grad()
     loss = F.cross_entropy(model(x), y)
     loss.backward()

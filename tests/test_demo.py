@@ -77,7 +77,7 @@ def test_the_page_shows_curves_graphs_kernels_and_images(demo):
 
 def test_the_page_shows_its_code_and_what_it_ran_on(demo, digits):
     _, page = demo
-    assert "def step(x, y):" in page and "optimizer.zero_grad()" in page
+    assert "def step(x: Tensor, y: Tensor) -&gt; Tensor:" in page and "optimizer.zero_grad()" in page
     assert f"{weft.get_num_threads()} thread(s)" in page and f"weft {weft.weft_version}, Python" in page
 
 
