@@ -2,7 +2,8 @@
 
 `value_and_grad`, `grad`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of arrays,
 compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is
-shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing.
+shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls of a
+function that does nothing but ops go to their program at once after a while (prepared.py).
 
 >>> import numpy as np
 >>> def rosenbrock(x):
@@ -19,6 +20,7 @@ from . import autograd
 from .compiled import compile
 from .creation import tensor, zeros_like
 from .notebooks import Text
+from .prepared import Prepared
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -29,9 +31,10 @@ COPIED_BYTES = 1 << 16  # results up to here are copied; a larger one is handed 
 
 class OnArrays:
     """A function of arrays around a compiled one of tensors. `derive(value, tensors)` gives the results to be handed
-    out, from what `function` returned and the tensors that it is differentiated for."""
+    out, from what `function` returned and the tensors that it is differentiated for. of: the function of the user's, if
+    `function` is one around it."""
 
-    def __init__(self, name, function, argnums, derive):
+    def __init__(self, name, function, argnums, derive, of=None):
         if not callable(function):
             raise TypeError(f"{name}: expected a function of tensors, got {type(function).__name__}")
         update_wrapper(self, function, updated=())
@@ -39,20 +42,32 @@ class OnArrays:
         self._single = type(argnums) is int and argnums == 0  # as a rule
         self._compiled = {}  # (positions to differentiate for, keywords) -> compiled function of all arguments in a row
         self._kept = []  # lists of tensors, one for every call that may be under way at once
+        self._prepared = Prepared(function if of is None else of)
+
+    def _arrays(self, args, kwargs, places):
+        """The results, as arrays that are the caller's."""
+        found = self._prepared.calls
+        if found and state.frame is None:
+            key, values = (places, *kwargs), (*args, *kwargs.values()) if kwargs else args
+            for call in found:
+                arrays = call.results(key, values)
+                if arrays is not None:
+                    return arrays
+        return [_handed_out(x) for x in self._results(args, kwargs, places)]
 
     def _results(self, args, kwargs, places):
         """The results, as tensors, for arrays; whatever the caller's mode."""
         if not state.grad_enabled:
             with inference_mode(False), enable_grad():
                 return self._results(args, kwargs, places)
-        compiled = self._compiled.get((places, *kwargs)) or self._compile(places, tuple(kwargs))
-        values = (*args, *kwargs.values())
+        key, values = (places, *kwargs), (*args, *kwargs.values())
+        compiled = self._compiled.get(key) or self._compile(places, tuple(kwargs))
         # Within a compiled call what is read is read later: tensors are not filled again there.
         kept = self._kept.pop() if self._kept and state.frame is None else []
         if len(kept) != len(values):
             kept = [None] * len(values)
         tensors = [self._filled(kept, k, value, k in places) for k, value in enumerate(values)]
-        results = compiled(*tensors)
+        results = self._prepared.after(key, compiled, values, tensors)
         if state.frame is None:
             self._kept.append(kept)
         return results
@@ -61,7 +76,10 @@ class OnArrays:
         def program(*tensors):
             n_args = len(tensors) - len(names)
             value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
-            return self._derive(value, [tensors[place] for place in places])
+            results = self._derive(value, [tensors[place] for place in places])
+            if state.looks_on is not None:
+                state.looks_on.ended(results)
+            return results
 
         program.__name__ = getattr(self._function, "__name__", type(self._function).__name__)
         compiled = self._compiled[(places, *names)] = compile(program)
@@ -95,7 +113,8 @@ class OnArrays:
         """What the calls so far compiled to (see weft.compile)."""
         if args or kwargs:
             self(*args, **kwargs)
-        return Text("\n".join(compiled.explain() for compiled in self._compiled.values()))
+        texts = [compiled.explain() for compiled in self._compiled.values()]
+        return Text("\n".join([*texts, *self._prepared.lines()]))
 
     def __repr__(self):
         return f"<weft.{self._name} of {getattr(self, '__name__', 'a function')}>"
@@ -104,15 +123,14 @@ class OnArrays:
 class ValueAndGrad(OnArrays):
     def __call__(self, *args, **kwargs):
         places = self._places(args)
-        value, *gradients = self._results(args, kwargs, places)
-        arrays = tuple([_handed_out(g) for g in gradients])
-        return value.item(), arrays if isinstance(self._argnums, tuple) else arrays[0]
+        value, *gradients = self._arrays(args, kwargs, places)
+        return value.item(), tuple(gradients) if isinstance(self._argnums, tuple) else gradients[0]
 
 
 class Grad(OnArrays):
     def __call__(self, *args, **kwargs):
-        arrays = tuple([_handed_out(g) for g in self._results(args, kwargs, self._places(args))])
-        return arrays if isinstance(self._argnums, tuple) else arrays[0]
+        arrays = self._arrays(args, kwargs, self._places(args))
+        return tuple(arrays) if isinstance(self._argnums, tuple) else arrays[0]
 
 
 class ForNumpy(OnArrays):
@@ -127,8 +145,7 @@ class HessianTimesVector(OnArrays):
             raise ValueError(
                 f"hvp: the vector has shape {vector.shape}, but x has shape {np.shape(x)}; they must agree"
             )
-        (product,) = self._results((vector, x, *args), kwargs, (1,))
-        return _handed_out(product)
+        return self._arrays((vector, x, *args), kwargs, (1,))[0]
 
 
 def for_numpy(function):
@@ -203,7 +220,8 @@ def hessian(function, argnums=0):
         (x,) = leaves
         (gradient,) = _gradients(value, leaves, create_graph=True)
         rows = [_gradients(element, leaves, retain_graph=True)[0] for element in gradient.reshape(-1).unbind()]
-        return (stack(rows).reshape(*x.shape, *x.shape),) if rows else (gradient.new_zeros(*x.shape, *x.shape),)
+        matrix = stack(rows) if rows else gradient.new_zeros(0)
+        return (matrix if rows and x.ndim == 1 else matrix.reshape(*x.shape, *x.shape).clone(),)
 
     return Grad("hessian", function, argnums, derive)
 
@@ -226,7 +244,7 @@ def hvp(function):
         (gradient,) = _gradients(value, [args[0]], create_graph=True)
         return (gradient * vector).sum()
 
-    return HessianTimesVector("hvp", wraps(function, updated=())(along), 0, _gradients)
+    return HessianTimesVector("hvp", wraps(function, updated=())(along), 0, _gradients, of=function)
 
 
 def _gradients(value, leaves, **options):

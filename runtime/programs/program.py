@@ -135,25 +135,20 @@ class Program:
     def compute(self, arrays, numbers, expected=None, frame=None):
         """`call` for those who count their calls themselves. The frame learns at once when it has been done."""
         self.places.require(arrays, expected)
-        empty = np.empty
-        outputs = [
-            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
-            for (shape, dtype), pool in zip(self.outputs, self.pools)
-        ]
+        outputs = self.new_outputs()
         addresses = list(map(id, arrays + outputs))
         returned = []
         if frame is not None:
             frame.written, frame.returned = outputs, returned
         # The interpreter may switch threads between filling the table and running on it.
         with _running:
-            run = self if not self.in_use else self._another()
+            run = self if not self.in_use else self.with_own_table()
             run.in_use = True
             try:
-                block = _arena.block if self.arena_bytes <= _arena.block[1] else _arena.reserve(self.arena_bytes)
+                block = self.scratch()
                 run.table[0] = block[0]
                 run.table[self.first_array :] = addresses
-                for slot, (position, code) in enumerate(self.numbers):
-                    (run.scalars if code == -3 else run.integers)[slot] = numbers[position]
+                run.fill_numbers(numbers)
                 # In C as a whole: nothing can come between the end of the program and the note of it.
                 returned.extend(map(self.function, run.table_address))
                 while returned[0] == INTERRUPTED:
@@ -166,9 +161,26 @@ class Program:
             captures[-1].ran(self, arrays, numbers, outputs)
         return None if returned[0] else outputs
 
-    def _another(self):
-        """The program with a table of its own, for a finalizer or a signal handler that interrupts the filling of the
-        first one."""
+    def new_outputs(self):
+        """Arrays for the results of a run."""
+        empty = np.empty
+        return [
+            empty(shape, dtype) if pool is None else self._output(pool, shape, dtype)
+            for (shape, dtype), pool in zip(self.outputs, self.pools)
+        ]
+
+    def scratch(self):
+        """The arena's block, which who runs the program has to hold."""
+        return _arena.block if self.arena_bytes <= _arena.block[1] else _arena.reserve(self.arena_bytes)
+
+    def fill_numbers(self, numbers):
+        """Write those of a call that the program reads where its table says that they are."""
+        for slot, (position, code) in enumerate(self.numbers):
+            (self.scalars if code == -3 else self.integers)[slot] = numbers[position]
+
+    def with_own_table(self):
+        """The program with a table of its own, such as for a finalizer or a signal handler that interrupts the filling
+        of the first one."""
         other = copy(self)
         other._make_table(list(self.table))
         return other

@@ -20,6 +20,7 @@ class _State(threading.local):
     anomaly = anomaly_block = None  # anomaly detection (anomaly.py), and what makes it see every node
     mutations = None  # the block that lets saved tensors be changed (mutation.py)
     hooks_disabled = None  # why hooks on saved tensors may not be set now
+    looks_on = None  # a function that is given every tensor whose memory is read in a call without asking its program
     watchers = ()  # functions that are given every node made in this thread, and the tensor it made
 
 

@@ -147,9 +147,12 @@ class Tensor:
         data, frame = self._data, state.frame
         if data is None:
             return frame.materialize(self) if self._frame is frame else _array_elsewhere(self)
-        if frame is not None and id(self) in frame.homes:
-            # Changed in place by the call in flight, whose program has not run yet.
-            return frame.materialize(self)
+        if frame is not None:
+            if id(self) in frame.homes:
+                # Changed in place by the call in flight, whose program has not run yet.
+                return frame.materialize(self)
+            if state.looks_on is not None:
+                state.looks_on(self)
         return data
 
     @property

@@ -1,0 +1,327 @@
+"""Whether a function of a user's does nothing but ops on what it is given: proved from its code object.
+
+A function that is proved so need not run again to know what it would do, as long as all that it reads outside is what
+it was. `reads_of` finds what that is: values of globals, closures, defaults, attributes of modules and objects, as rows
+that `Reads.hold` compares by identity. A value may be a number, a string, a tensor, a function of weft's, of `math` or
+of NumPy's elementwise ones, or a function of the user's, which is read like the first one; or the module or object that
+such values are attributes of. What else it names (a list, an array, `print`, a clock) is a reason to run it every time.
+
+Tensors are compared by identity alone, and the program reads their memory. That numbers were made of what is in there,
+or of an argument, code does not show: whoever runs the function once more watches that (`prepared.py`).
+"""
+
+import builtins
+import dis
+import math
+import os
+import sys
+import types
+from functools import partial
+from operator import attrgetter, is_, itemgetter
+
+import numpy as np
+
+from . import fft, linalg, special
+from .compiler.dtypes import DType
+from .compiler.ops.table import Op
+from .families import FAMILIES
+from .nn import functional
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor
+from .spelled import FORMS
+
+_PACKAGE = __name__.partition(".")[0]
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.float64, np.float32, np.int64, np.bool_,
+          type(Ellipsis), np.ufunc)  # fmt: skip
+_BUILTINS = frozenset(str.split("""
+    abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min pow range reversed
+    round set slice sorted str sum tuple zip ArithmeticError AssertionError Exception IndexError KeyError
+    NotImplementedError OverflowError RuntimeError TypeError ValueError ZeroDivisionError
+"""))  # fmt: skip
+# Of tensors: what changes them, or what others see of them; of lists and dicts that a call makes, what is theirs.
+_CHANGES = frozenset(
+    str.split("""
+    backward grad grad_fn register_hook register_post_accumulate_grad_hook requires_grad_ retain_grad new_empty
+    share_memory_ set_ pin_memory untyped_storage storage is_shared resize_ resize_as_ data_ptr detach_
+""")
+)
+_OF_CONTAINERS = frozenset(str.split("append extend items keys values get format join index indices count pop copy"))
+# Writing to what outlives the call, importing, bodies of classes, and what is looked up in unusual ways.
+_REFUSED = frozenset(
+    str.split("""
+    STORE_GLOBAL DELETE_GLOBAL STORE_ATTR DELETE_ATTR STORE_NAME DELETE_NAME LOAD_NAME IMPORT_NAME IMPORT_FROM
+    IMPORT_STAR LOAD_BUILD_CLASS LOAD_CLASSDEREF LOAD_LOCALS LOAD_FROM_DICT_OR_GLOBALS LOAD_FROM_DICT_OR_DEREF
+    LOAD_SUPER_ATTR SETUP_ANNOTATIONS PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
+""")
+)
+_APART = frozenset(("settings", "draws", "placement", "interchange", "amp", "tensor_types", "tensor_methods"))
+_MOST_FUNCTIONS = 64
+_contents = attrgetter("cell_contents")
+
+
+class Impure(Exception):
+    """Why a function has to run every time, and the line."""
+
+    def __init__(self, reason, code=None, line=None):
+        where = f" [{code.co_filename}:{line or code.co_firstlineno}]" if code is not None else ""
+        super().__init__(reason + where)
+
+
+def reads_of(function):
+    """The Reads of a function. Raises Impure."""
+    reads = Reads()
+    reads.add_value(function, "the function", None, None)
+    reads.seal()
+    return reads
+
+
+class Reads:
+    """What a function reads outside, and what that was.
+
+    tensors: those among them, whose memory is not compared.
+    """
+
+    def __init__(self):
+        self.tensors = []
+        self._dicts = {}  # id of a dict -> (the dict, name -> value)
+        self._absent = {}  # id of a dict -> (the dict, names that are not in it)
+        self._cells, self._attributes = [], []  # (cell, value); (object, names of attributes, their values)
+        self._seen, self._containers, self._names = {}, {}, []
+        self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
+        self._n_functions = 0
+
+    def add_value(self, value, name, code, line):
+        """A value that code names."""
+        if id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        kind = type(value)
+        if isinstance(value, Tensor):
+            self._add_tensor(value, name, code, line)
+        elif kind is types.FunctionType:
+            if not _is_known(value):
+                self._add_function(value, code, line)
+        elif kind is types.MethodType:
+            self.add_value(value.__func__, name, code, line)
+            self.add_value(value.__self__, name, code, line)
+        elif kind is partial:
+            self._add_partial(value, name, code, line)
+        elif kind is tuple:
+            for part in value:
+                self.add_value(part, name, code, line)
+        elif kind is types.ModuleType or _is_plain_object(kind):
+            self._add_container(value, name, code, line)
+        elif not (kind in _PLAIN or kind is Op or _is_builtin(value)):
+            raise Impure(f"{name} is {_described(value)}", code, line)
+
+    def _add_tensor(self, tensor, name, code, line):
+        if type(tensor).__module__.partition(".")[0] != _PACKAGE:
+            raise Impure(f"{name} is of a class that inherits from Tensor", code, line)
+        if not tensor.is_leaf or tensor._data is None:
+            raise Impure(f"{name} is a tensor with a history", code, line)
+        self.tensors.append(tensor)
+
+    def _add_partial(self, value, name, code, line):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            self.add_value(part, name, code, line)
+        self._attributes.append((value, ("func", "args", "keywords"), (value.func, value.args, value.keywords)))
+        self._read(value.keywords, value.keywords)
+
+    def _add_function(self, function, code, line):
+        if function.__module__ is not None and function.__module__.partition(".")[0] == _PACKAGE:
+            raise Impure(f"weft's {function.__qualname__} may do more than ops", code, line)
+        self._n_functions += 1
+        if self._n_functions > _MOST_FUNCTIONS:
+            raise Impure(f"it calls more than {_MOST_FUNCTIONS} functions", code, line)
+        code, names = function.__code__, ("__code__", "__defaults__", "__kwdefaults__")
+        self._attributes.append((function, names, tuple(getattr(function, name) for name in names)))
+        for value in function.__defaults__ or ():
+            self.add_value(value, "a default", code, code.co_firstlineno)
+        if function.__kwdefaults__:
+            self._read(function.__kwdefaults__, function.__kwdefaults__)
+            for name, value in function.__kwdefaults__.items():
+                self.add_value(value, name, code, code.co_firstlineno)
+        outside = dict(zip(code.co_freevars, function.__closure__ or ()))
+        self._add_code(code, function.__globals__, outside)
+
+    def _add_code(self, code, globals_, cells):
+        line = code.co_firstlineno
+        for step in dis.get_instructions(code):
+            line = _line_of(step) or line
+            name, what = step.opname, step.argval
+            if name in _REFUSED:
+                raise Impure(_refusal(name, what), code, line)
+            if "GLOBAL" in name:
+                self._add_global(globals_, what, code, line)
+            elif name.endswith("_DEREF") or name == "LOAD_CLOSURE":
+                self._add_free(name, what, cells, code, line)
+            elif "ATTR" in name or "METHOD" in name:
+                self._add_name(what, code, line)
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                self._add_code(inner, globals_, {name: cells.get(name) for name in inner.co_freevars})
+
+    def _add_free(self, opname, name, cells, code, line):
+        """A variable of the function around this one, unless that is part of the same call."""
+        cell = cells.get(name)
+        if cell is None:
+            return
+        if not opname.startswith("LOAD"):
+            raise Impure(f"it assigns to {name}, which is not its own", code, line)
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            raise Impure(f"{name} has no value yet", code, line) from None
+        self._cells.append((cell, value))
+        self.add_value(value, name, code, line)
+
+    def _add_global(self, globals_, name, code, line):
+        if name in globals_:
+            self._read(globals_, {name: globals_[name]})
+            self.add_value(globals_[name], name, code, line)
+        elif name in _BUILTINS and globals_.get("__builtins__", builtins) in (builtins, vars(builtins)):
+            self._read(vars(builtins), {name: getattr(builtins, name)})
+            self._absent.setdefault(id(globals_), (globals_, set()))[1].add(name)
+        else:
+            raise Impure(f"it uses {name}, which may do anything", code, line)
+
+    # --- attributes: which object one is read of, code does not show -------------------------------------------------
+    def _add_name(self, name, code, line):
+        self._names.append((name, code, line))
+        known = name in _OF_CONTAINERS or not name.startswith("_") and name not in _CHANGES and hasattr(Tensor, name)
+        found = [self._add_attribute(thing, name, code, line) for thing in list(self._containers.values())]
+        if not known and not any(found):
+            self._unknown.setdefault(name, (code, line))
+
+    def _add_container(self, thing, name, code, line):
+        self._containers[id(thing)] = thing
+        for name, code, line in list(self._names):
+            if self._add_attribute(thing, name, code, line):
+                self._unknown.pop(name, None)
+
+    def _add_attribute(self, thing, name, code, line):
+        """Whether a module or an object has the attribute, which is read then."""
+        own = vars(thing)
+        if name in own:
+            self._read(own, {name: own[name]})
+            self.add_value(own[name], name, code, line)
+            return True
+        if isinstance(thing, types.ModuleType):
+            return False
+        for kind in type(thing).__mro__[:-1]:
+            value = vars(kind).get(name)
+            if value is not None:
+                return self._add_of_class(thing, kind, name, value, code, line)
+        return False
+
+    def _add_of_class(self, thing, kind, name, value, code, line):
+        if hasattr(type(value), "__get__") and type(value) is not types.FunctionType:
+            raise Impure(f"{name} is {_described(value)}", code, line)
+        self._absent.setdefault(id(vars(thing)), (vars(thing), set()))[1].add(name)
+        for before in type(thing).__mro__[: type(thing).__mro__.index(kind)]:
+            self._absent.setdefault(id(before), (before.__dict__, set()))[1].add(name)
+        self._attributes.append((thing, ("__class__",), (type(thing),)))
+        self._dicts.setdefault(id(kind), (kind.__dict__, {}))[1][name] = value
+        self.add_value(value, name, code, line)
+        return True
+
+    def _read(self, namespace, values):
+        self._dicts.setdefault(id(namespace), (namespace, {}))[1].update(values)
+
+    # --- comparing ---------------------------------------------------------------------------------------------------
+    def seal(self):
+        """Nothing is added any more."""
+        for name, where in self._unknown.items():
+            raise Impure(f"it reads the attribute {name}, of what cannot be seen", *where)
+        self._rows = [_row(namespace, values) for namespace, values in self._dicts.values() if values]
+        self._lacking = [(namespace.keys(), names) for namespace, names in self._absent.values()]
+        self._objects = [(thing, attrgetter(*names), values if len(values) > 1 else values[0])
+                         for thing, names, values in self._attributes]  # fmt: skip
+        self._in_cells = [value for _, value in self._cells]
+        self._cells = [cell for cell, _ in self._cells]
+        self._names, self._containers, self._seen = [], {}, {}
+
+    def hold(self):
+        """Whether all is what it was."""
+        try:
+            for namespace, pick, values in self._rows:
+                if not all(map(is_, pick(namespace), values)):
+                    return False
+            for thing, attributes, values in self._objects:
+                found = attributes(thing)
+                if found is not values and not (type(values) is tuple and _are(found, values)):
+                    return False
+            if not all(map(is_, map(_contents, self._cells), self._in_cells)):
+                return False
+        except (KeyError, AttributeError, ValueError):  # deleted
+            return False
+        return all(keys.isdisjoint(names) for keys, names in self._lacking)
+
+
+def _row(namespace, values):
+    """(a dict, what picks values of it, these values)."""
+    if len(values) > 1:
+        return namespace, itemgetter(*values), tuple(values.values())
+    ((name, value),) = values.items()
+    return namespace, lambda found: (found[name],), (value,)
+
+
+def _are(found, values):
+    return type(found) is tuple and len(found) == len(values) and all(map(is_, found, values))
+
+
+def _line_of(step):
+    found = step.starts_line
+    return getattr(step, "line_number", None) if isinstance(found, bool) else found  # a bool since CPython 3.13
+
+
+def _refusal(opname, name):
+    if opname in ("STORE_ATTR", "DELETE_ATTR"):
+        return f"it changes the attribute {name}"
+    if "GLOBAL" in opname:
+        return f"it assigns to the global {name}"
+    return f"it has an import, a class or the like ({opname})"
+
+
+def _described(value):
+    if isinstance(value, np.ndarray):
+        return "a NumPy array, which may change unseen: weft.tensor(array), made outside, may be read"
+    if isinstance(value, (list, dict, set)):
+        return f"a {type(value).__name__}, which may change unseen"
+    return f"a {type(value).__qualname__}, which may do anything"
+
+
+def _is_builtin(value):
+    """Whether it computes numbers of numbers and does nothing else."""
+    return type(value) is types.BuiltinFunctionType and value.__module__ == math.__name__
+
+
+def _is_plain_object(kind):
+    """Whether reading an attribute of such an object is looking into its dict and the dicts of its classes."""
+    ours = kind.__module__.partition(".")[0] in (_PACKAGE, "builtins", "numpy")
+    plain = kind.__getattribute__ is object.__getattribute__ and not hasattr(kind, "__getattr__")
+    return plain and not ours and type(kind) is type and kind.__dictoffset__ != 0 and kind.__module__ != "types"
+
+
+_known = set()
+
+
+def _is_known(function):
+    """Whether it is one of weft's functions that do nothing but ops."""
+    if not _known:
+        _known.update(_known_functions())
+    return function in _known
+
+
+def _known_functions():
+    """Those in the families of functions by PyTorch's names, but for what sets, shares or draws; by no user."""
+    names = {name for home in FAMILIES if _last(home.__name__) not in _APART for name in home.PUBLIC}
+    root, homes = sys.modules[_PACKAGE], (functional, fft, linalg, special)
+    found = [getattr(root, name, None) for name in names | FORMS[""].keys()]
+    found += [value for home in homes for name, value in vars(home).items() if name[0] != "_" and name[-1] != "_"]
+    own = os.path.dirname(__file__)
+    return {x for x in found if type(x) is types.FunctionType and x.__code__.co_filename.startswith(own)}
+
+
+def _last(path):
+    return path.rpartition(".")[2]
