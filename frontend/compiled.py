@@ -18,6 +18,7 @@ from .runtime.record.frame_run import run
 from .runtime.replay.frame_spans import remember_methods
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_learning import usual_frame
+from .runtime.replay.usual_turns import note_other
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor
 from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
@@ -73,11 +74,14 @@ class CompiledFunction:
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes()
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
+        self._turns = None  # what tells which that is, if more than one has come after the last call's
 
     def __call__(self, *args, **kwargs):
         if watching and state.watchers:
             return self._call_watched(args, kwargs)
-        usual = self._next
+        usual, turns = self._next, self._turns
+        if turns is not None:
+            usual = turns.expected(args, kwargs) or usual
         if usual is not None:
             if usual.structure is None and not kwargs:
                 result = usual.call(self._function, args, args, None)
@@ -87,7 +91,9 @@ class CompiledFunction:
                 if usual.departed.value:
                     self._learn(usual.ended_by(), args, kwargs)
                 else:
-                    self._next, self._previous = usual.following, usual
+                    if turns is not None:
+                        turns.note(usual)
+                    self._next, self._previous, self._turns = usual.following, usual, usual.turns
                 return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
@@ -131,12 +137,14 @@ class CompiledFunction:
         if isinstance(ended, Frame):
             ended = usual_frame(ended, args, kwargs)
         if ended is None:
-            self._next = self._previous = None
+            self._next = self._previous = self._turns = None
             return
+        if self._turns is not None:
+            self._turns.note(ended)
         if self._previous is not None:
-            self._previous.following = ended
+            note_other(self._previous, ended)
         ended.recording.use(ended)
-        self._next, self._previous = ended.following, ended
+        self._next, self._previous, self._turns = ended.following, ended, ended.turns
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""

@@ -101,6 +101,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self._counts = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
         self.following = self  # the one that the call after this one is expected to use
+        self.n_parted, self.turns = 0, None  # how often another one did, and what tells which (usual_turns.py)
         self.tried = ()  # those that have departed from the call that this one goes on with
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
