@@ -415,6 +415,9 @@ def _detach_inplace(self):
     """Cut this tensor from the graph: from now on it is a leaf that requires no gradients."""
     if self._base is not None and self._requires_grad:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    if not self._requires_grad:
+        # Nothing to cut, as in `p.grad.detach_()` before gradients are set to zero.
+        return self
     self.leave_call()
     self._node, self._requires_grad = None, False
     return self

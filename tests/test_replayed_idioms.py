@@ -4,7 +4,7 @@ decorator; and calls like the ones before are replayed from their first op to th
 import random
 
 import pytest
-from compiled_twin import assert_same, leaf
+from compiled_twin import assert_same, leaf, twin
 
 import weft
 from weft import nn
@@ -111,3 +111,38 @@ def test_frames_that_are_gone_are_not_expected():
         for j in range(8):
             step(model, weft.randn(2, 3), (j + k) % 3 == 0)
     assert len(step.recordings[0].replays) <= 8
+
+
+def test_gradients_are_detached_in_place_and_set_to_zero(handed_over):
+    model, x = nn.Linear(3, 2), weft.randn(4, 3)
+
+    @weft.compile
+    def step(x):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.detach_()
+                p.grad.zero_()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    assert steady(lambda: step(x), handed_over) == []
+
+
+@twin
+def test_detach_in_place_of_what_has_a_history(compile):
+    w = leaf(3)
+
+    @compile
+    def f(x):
+        y = x * w
+        y.detach_()
+        z = x.detach_() + 1
+        return y, z, y.requires_grad, (y * w).sum()
+
+    seen = []
+    for _ in range(6):
+        y, z, requires, loss = f(weft.randn(3))
+        loss.backward()
+        seen += [y, z, requires, w.grad.clone()]
+    return seen
