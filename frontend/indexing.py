@@ -241,17 +241,19 @@ def setitem(x, key, value):
         apply_inplace(spelling.masked_fill, x, (x, key, value), {})
         return
     sizes = shape_of(x)
-    entries = _plain(key if key.__class__ is tuple else (key,), len(sizes))
-    if entries is None:
-        entries = _normalized(key, sizes)
-        if any(isinstance(k, Tensor) for k in entries):
-            _set_positions(x, key, value)
-            return
-    spec, shape = _basic(sizes, entries)
-    value = _fitted(value, shape)
-    if len(shape) != len(spec) or None in entries:
+    if key.__class__ is int and sizes:
+        spec, shape, lengths = _row(sizes, key)
+    else:
+        entries = _plain(key if key.__class__ is tuple else (key,), len(sizes))
+        if entries is None:
+            entries = _normalized(key, sizes)
+            if any(isinstance(k, Tensor) for k in entries):
+                _set_positions(x, key, value)
+                return
+        spec, shape = _basic(sizes, entries)
         lengths = tuple([length for _, _, length in spec])
-        value = value if shape == lengths else view.reshape(value, shape=lengths)
+    value = _fitted(value, shape)
+    value = value if shape == lengths else view.reshape(value, shape=lengths)
     frame = state.frame
     if frame is not None and frame.has_varied(view.slice_scatter) and not _requires(x, value):
         _set_anywhere(x, spec, value)
@@ -265,7 +267,15 @@ def _requires(*tensors):
 
 def _set_anywhere(x, spec, value):
     """x[spec] = value in a compiled call that writes elsewhere every time: where, is a number that it takes."""
-    sizes, first, steps = shape_of(x), 0, []
+    sizes = shape_of(x)
+    axis = _only_cut(sizes, spec)
+    if axis is not None:
+        # Whole rows, which most places are, need no position for each element.
+        start, step, length = spec[axis]
+        positions = x.apply_op(source.arange, (start, step), {"shape": (length,), "dtype": dtypes.int64})
+        apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": axis, "merged": sizes})
+        return
+    first, steps = 0, []
     for d, (start, step, length) in enumerate(spec):
         stride = prod(sizes[d + 1 :])
         first += start * stride
@@ -277,6 +287,13 @@ def _set_anywhere(x, spec, value):
             positions = positions + view.reshape(along, shape=(length, *(1,) * (len(steps) - d - 1)))
     positions = view.reshape(positions, shape=value.shape)
     apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (prod(sizes),)})
+
+
+@lru_cache(4096)
+def _only_cut(sizes, spec):
+    """The axis of which a part is taken, if the others are taken whole; else None."""
+    cut = [d for d, part in enumerate(spec) if part != (0, 1, sizes[d])]
+    return cut[0] if len(cut) == 1 else None
 
 
 def _counted(x, start, along):
@@ -319,6 +336,13 @@ def _basic(sizes, entries):
         else:
             spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
     return tuple(spec), tuple(shape)
+
+
+@lru_cache(4096)
+def _row(sizes, k):
+    """What `_basic` gives for one integer, which loops write to, and the lengths of that part."""
+    spec, shape = _basic(sizes, (k, *[_FULL] * (len(sizes) - 1)))
+    return spec, shape, (1, *sizes[1:])
 
 
 def _fitted(value, shape):
