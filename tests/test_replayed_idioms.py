@@ -146,3 +146,76 @@ def test_detach_in_place_of_what_has_a_history(compile):
         loss.backward()
         seen += [y, z, requires, w.grad.clone()]
     return seen
+
+
+# --- parts at places that change --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "places", [lambda k: (k % 5, 3 * k % 6), lambda k: (k % 3, k % 2), lambda k: (k * k % 7, k % 5)]
+)
+def test_several_parts_at_places_that_change(handed_over, places):
+    table = weft.randn(8, 3)
+
+    def parts(i, j):
+        return table[i] + table[j : j + 2].sum(0), table[i, 1], table[-i - 1]
+
+    f = weft.compile(parts)
+
+    def call(k):
+        i, j = places(k)
+        for a, b in zip(f(i, j), parts(i, j), strict=True):
+            assert a.tolist() == b.tolist()
+
+    assert "frame" not in steady(stepped(call), handed_over, 60)
+
+
+def test_rows_of_a_table_that_the_call_uses_too(handed_over):
+    table = weft.randn(6, 3)
+    f = weft.compile(lambda row, x: (row * x + table.sum(0)).tanh())
+
+    def call(k):
+        assert f(table[k % 6], table[-1]).tolist() == (table[k % 6] * table[-1] + table.sum(0)).tanh().tolist()
+
+    assert steady(stepped(call), handed_over) == []
+
+
+@twin
+def test_rows_of_a_table_that_the_call_changes(compile):
+    table = weft.randn(6, 3)
+
+    @compile
+    def f(row, x):
+        y = row * 2
+        table.mul_(0.5)
+        table[1] = x
+        return y + row, row.clone()
+
+    return [x for k in range(14) for x in (*f(table[k % 6], weft.randn(3)), table.clone())]
+
+
+@twin
+def test_rows_of_a_parameter_that_the_call_trains(compile):
+    w = leaf(6, 3)
+
+    @compile
+    def f(row, x):
+        (w * x).sum().backward()
+        with weft.no_grad():
+            w.sub_(0.1 * w.grad)
+        return row * 2
+
+    return [x for k in range(14) for x in (f(w.detach()[k % 6], weft.randn(3)), w.detach().clone(), w.grad.clone())]
+
+
+@twin
+def test_rows_written_in_turn(compile):
+    a, b = weft.zeros(5, 3), weft.zeros(4, 5, 2)
+
+    @compile
+    def f(i, x):
+        a[i] = x
+        b[:, i] = x[:2]
+        b[i % 4] = x[0]
+        b[1:3, -1] = x[1:]
+        return a.sum(0), b.mean(1)
+
+    return [x for k in range(16) for x in (*f(k % 5, weft.randn(3)), a.clone(), b.clone())]

@@ -91,6 +91,7 @@ class Known:
     living      results -> those of them from which a backward can still start
     reached     results -> numbers of the values that their gradients reach
     ends        number of a value -> numbers of the leaves that its gradients reach
+    elsewhere   ops that take parts of tensors at too many places for a path each
     """
 
     forward: dict = field(default_factory=dict)
@@ -103,6 +104,7 @@ class Known:
     living: dict = field(default_factory=dict)
     reached: dict = field(default_factory=dict)
     ends: dict = field(default_factory=dict)
+    elsewhere: tuple = ()
 
 
 class Step:

@@ -39,11 +39,17 @@ def reason_at_once(frame, op, operands, attributes):
 
 
 def _is_elsewhere(frame, op, x, attributes):
-    """Whether a part of a tensor in memory is one for which no path was recorded, though for others some were."""
+    """Whether a part of a tensor in memory is one for which no path was recorded, though for others some were. Once
+    there was one, all are: a few places known at each of several lines would be a path for every combination."""
     if x._data is None or x._frame is not None or id(x) in frame.homes or has_history((x,)):
         return False
     same = [step for step in after_inputs(frame.step) if step.op is op]
-    return len(same) >= _FEW and not any(same_attributes(step.attributes, attributes) for step in same)
+    if len(same) < _FEW:
+        return False
+    known = frame.step.known
+    if op not in known.elsewhere and not any(same_attributes(step.attributes, attributes) for step in same):
+        known.elsewhere += (op,)
+    return op in known.elsewhere
 
 
 def has_varied(step, op):

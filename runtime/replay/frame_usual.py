@@ -78,6 +78,9 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.changes = [entry.change for entry in entries if entry.change is not None]
         roots = {entry.vid: entry.root for entry in entries}
         self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
+        writes = self.changes or any(entry.op in (UPDATE, BACKWARD, GRADIENTS) for entry in entries)
+        # Who owns the memory that no other tensor of the call may lie in: of one that changes none, nobody.
+        self.owned = self.expectation.owners.keys() if writes else frozenset()
         self.segments, computed = segments_of(frame, entries, roots)
         self.wholes = {entry.vid: entry.operands[0] for entry in entries if frame_through.is_whole(entry.step)}
         self.arrays = {}  # of the values that segments have computed in this call
@@ -233,7 +236,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
             return False
         owner = owner_of(array)
-        if self.changes_arguments and owner in self.owners or owner in self.expectation.owners:
+        if self.changes_arguments and owner in self.owners or owner in self.owned:
             return False
         if not array.flags.c_contiguous if strides is None else strides_in_elements(array) != strides:
             return False

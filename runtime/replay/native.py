@@ -351,7 +351,7 @@ class NativeReplay:
         records = zip(frame.argument_keys, frame.argument_types, frame.reads_argument)
         arguments = [words_of_argument(self.held, *one) for one in records]
         words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
-        words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in expected.owners], 1)
+        words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in frame.owned], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
         words[t.N_RESULTS] = self.fill(t.RESULTS, frame.results, 2)
         self._take_program(frame)

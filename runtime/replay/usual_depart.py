@@ -27,6 +27,7 @@ def recorded_so_far(call):
             frame.hooked = True
             frame.freed.update(again.walk.freed)
             frame.walks.append(again.walk)
+    frame.eager_ops += call.applied()
     move_hooks(call, frame)
     return frame
 

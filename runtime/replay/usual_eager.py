@@ -13,7 +13,8 @@ class AppliesEagerly:
 
     def note_eager_ops(self, frame, entries):
         """Position among the entries -> the ops that ran there."""
-        self.eager_ops = {}
+        self.eager_ops, self.varied = {}, {}  # varied: position -> an op that was recorded there for several places
+        self._applied = 0, []  # (which call of the recording, the ops that have run in it so far)
         for one in frame.eager_ops:
             position = sum(entry.step.depth <= one.step.depth for entry in entries)
             self.eager_ops.setdefault(position, {})[one.op] = one
@@ -24,16 +25,28 @@ class AppliesEagerly:
         if found is None or self._real is not None or has_history(operands) or not self._brings(operands):
             return NOT_APPLIED
         self.recording.note(found.reason, found.line)
+        self._applied = self.recording.calls, [*self.applied(), found]
         with frame_hidden():
             return apply_eagerly(op, operands, attributes)
+
+    def applied(self):
+        """The ops that have run eagerly in this call so far."""
+        call, ops = self._applied
+        return ops if call == self.recording.calls else []
 
     def has_varied(self, op):
         """Whether the op was recorded here with several attributes, one after the other."""
         if self.working or self._real is not None:
             return self._real is not None and self._real.has_varied(op)
         position = self.position.value
+        if self.varied.get(position) is op:
+            return True
         step = self.entries[position - 1].step if position else self.expectation.start
-        return has_varied(step, op)
+        found = has_varied(step, op)
+        if found:
+            # What was recorded stays.
+            self.varied[position] = op
+        return found
 
     def _brings(self, operands):
         """Whether the values of these are in memory, if need be because a segment ends here."""

@@ -38,7 +38,7 @@ def _shares_past(call, other):
     if any(first <= v < end and call.tensors[v] is not other.tensors[v] for v in expected):
         return False
     owners = {owner_of(tensor._data) for tensor in call.tensors[: call.n_tensors]}
-    return owners.isdisjoint(other.expectation.owners)
+    return owners.isdisjoint(other.owned)
 
 
 def _common(call, other):
@@ -67,7 +67,7 @@ def _take_over(call, other):
             # Taken away where the call was about to end.
             view._base = other.tensors[entry.root]
     other.arrays.update(call.arrays)
-    other.owners, other.n_flushed = set(call.owners), call.n_flushed
+    other.owners, other.n_flushed, other._applied = set(call.owners), call.n_flushed, call._applied
     other._real, other.departed.value, other.position.value = None, False, k
     _pass_on(call._native, other._native)
     call.leave_to(other)
