@@ -47,7 +47,7 @@ def gradient(workload, after):
 def training(workload, after):
     arrays, batches = workload.arrays()
     # Parameters live between the calls of step, which takes the old ones and leaves the new ones.
-    state = [[jax.numpy.asarray(a.T) for a in arrays], [jax.numpy.zeros(a.T.shape) for a in arrays]]
+    state = [[jax.numpy.asarray(a.T) for a in arrays], [jax.numpy.zeros(a.T.shape, a.dtype) for a in arrays]]
     loss_and_gradients = jax.value_and_grad(partial(workload.jax_loss, jax))
 
     @partial(jax.jit, donate_argnums=(0, 1))
