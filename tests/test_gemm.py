@@ -215,6 +215,14 @@ def test_columns_that_collide_in_the_cache_are_the_same_chains(element, row):
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("element, k", [("f32", 211), ("f64", 107)])
+def test_few_rows_of_a_large_operand_are_the_same_chains(element, k):
+    """They go through it a few rows at a time, so the chains pass through C many times."""
+    a, b = matrices(element, 9, 5003, k)
+    for m in (1, 3, 4):
+        assert gemm(element)(a[:m], b).tobytes() == gemm(element)(a, b)[:m].tobytes()
+
+
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_without_terms_the_sum_is_zero_and_without_elements_nothing_happens(element):
     dtype = gemm(element).dtype
