@@ -254,7 +254,8 @@ def test_stamps_follow_every_call():
     text = (
         "define void @k0() {\n  ret void\n}\n\ndefine internal i64 @body(ptr %closure, i64 %rank) #0 {\nentry:\n"
         "  call void @k0()\n  call void %wait3(ptr %pool)\n  %v1 = call i1 @k1(ptr %closure)\n"
-        "  call void %v2(ptr %closure)\n  ret i64 0\n}\n\ndefine i64 @weft_program(ptr %table) #0 {\nentry:\n"
+        "  call void %v2(ptr %closure)\n  call void %v3()\n  ret i64 0\n}\n\n"
+        "define i64 @weft_program(ptr %table) #0 {\nentry:\n"
         "  %v1 = call i64 @body(ptr %table, i64 0)\n  ret i64 %v1\n}\n"
     )
     stamped = with_stamps(text, 6, 3)
