@@ -28,9 +28,17 @@ def needs_of(op, metas, attributes, differentiated):
     out_meta = op.infer([v if hasattr(v, "shape") else number_meta(v) for v in values], attributes, graph.default_float)
     out = graph.input(out_meta.shape, out_meta.dtype.wide)
     cotangent = graph.input(out_meta.shape, out_meta.dtype.wide)
-    for index, wanted in enumerate(differentiated):
-        if wanted:
-            vjp(op, index, cotangent, out, values, attributes)
-    read = {o.number for v in graph.values for o in v.operands}
+    results = [vjp(op, k, cotangent, out, values, attributes) for k, wanted in enumerate(differentiated) if wanted]
+    read = _read_by(graph, results)
     needed = frozenset(k for k, v in enumerate(values) if getattr(v, "number", None) in read)
     return needed, out.number in read
+
+
+def _read_by(graph, results):
+    """Numbers of the values that are read on the way to the results. What is only reshaped to ask its new shape is
+    not."""
+    read = {r.number for r in results if hasattr(r, "number")}
+    for value in reversed(graph.values):
+        if value.op is not None and (value.number in read or value.op.kind != "view"):
+            read.update(o.number for o in value.operands)
+    return read
