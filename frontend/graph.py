@@ -73,32 +73,37 @@ class save_on_cpu(saved_tensors_hooks):
 
 
 class _Gradients:
-    """What has come so far of the gradients that a hook waits for, in one backward pass."""
+    """Calls a hook with the gradients of several tensors, when all that a backward pass computes have come. Passes of
+    several threads may be under way: `waiting` has for each what has come, and how many are missing."""
 
     def __init__(self, hook, nodes):
-        self.hook, self.nodes = hook, nodes
-        self.sweep, self.found, self.missing = None, [], 0
+        self.hook, self.nodes, self.waiting = hook, nodes, {}
 
     def arrived(self, index, gradient):
-        if state.sweep is not self.sweep:
-            self.sweep, self.found = state.sweep, [None] * len(self.nodes)
-            self.missing = sum(self.sweep.will_reach(node) for node in self.nodes)
-        self.found[index] = gradient
-        self.missing -= 1
-        if self.missing == 0:
-            self.sweep, found = None, self.found
-            self.hook(found)
+        number = state.sweep.number
+        if number not in self.waiting:
+            missing = sum(state.sweep.will_reach(node) for node in self.nodes)
+            self.waiting[number] = [[None] * len(self.nodes), missing]
+        entry = self.waiting[number]
+        entry[0][index] = gradient
+        entry[1] -= 1
+        if entry[1] == 0:
+            del self.waiting[number]
+            self.hook(entry[0])
 
 
 class _First:
-    """Calls a hook with the first gradient of every backward pass."""
+    """Calls a hook with the first gradient of every backward pass; `passes` are the numbers of those under way that
+    have come by."""
 
     def __init__(self, hook):
-        self.hook, self.sweep = hook, None
+        self.hook, self.passes = hook, set()
 
     def arrived(self, index, gradient):
-        if state.sweep is not self.sweep:
-            self.sweep = state.sweep
+        sweep, passes = state.sweep, self.passes
+        if sweep.number not in passes:
+            passes.add(sweep.number)
+            sweep.callbacks.append(lambda: passes.discard(sweep.number))
             self.hook(gradient)
 
 

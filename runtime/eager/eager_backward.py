@@ -48,7 +48,7 @@ from .eager_words import (
     replace_part,
     set_tuple_item,
 )
-from .node import AccumulateGrad, Node, Saved
+from .node import AccumulateGrad, Node, Saved, adding
 
 
 @native(form=METHOD, slow="slow_sweep", name="weft_eager_sweep")
@@ -94,7 +94,7 @@ def first_key(leaves: Dict) -> Object:
 @native()
 def is_simple_leaf(words: Words, leaf: Object, pending: Dict) -> Bool:
     """Whether what has arrived becomes the gradient as it is, or is added to it, and nobody is to be told."""
-    if type(leaf) is not AccumulateGrad:
+    if type(leaf) is not AccumulateGrad or len(cast(List, adding)) != 0:
         return False
     end = cast(LeafObject, leaf)
     if end.hooks is not None or end.pre_hooks is not None or end.retained is not None or end.post_hooks is not None:

@@ -4,9 +4,11 @@ Nodes run in descending order of creation, which is a topological order because 
 The compiled backward (compiler/autodiff.py) walks its graph in the same order, so sums have the same bits.
 """
 
+import os
 from bisect import insort
 from itertools import count
 from operator import attrgetter
+from threading import RLock
 
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.view import clone
@@ -16,7 +18,7 @@ from ..state.tensor import Tensor
 from .anomaly import run_checked
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
-from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook, adding
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
@@ -383,17 +385,35 @@ def accumulate(node, cotangents, create_graph):
     leaf = node.variable
     if state.frame is not None:
         state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
+        _add_to_gradient(leaf, cotangents, create_graph)
+    else:
+        # Passes of several threads may end at the same leaf.
+        with _one_at_a_time:
+            adding.append(leaf)
+            try:
+                _add_to_gradient(leaf, cotangents, create_graph)
+            finally:
+                adding.pop()
+    for hook in list((node.post_hooks or {}).values()):
+        if hook(leaf) is not None:
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    for hook in list((node.hooks or {}).values()):
+        hook((), tuple(cotangents))
+
+
+_one_at_a_time = RLock()
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that could give it back.
+    os.register_at_fork(after_in_child=lambda: (_one_at_a_time._at_fork_reinit(), adding.clear()))
+
+
+def _add_to_gradient(leaf, cotangents, create_graph):
     if leaf._grad is None:
         leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangents[0])
     else:
         apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
-    for hook in list((node.post_hooks or {}).values()):
-        if hook(leaf) is not None:
-            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-    for hook in list((node.hooks or {}).values()):
-        hook((), tuple(cotangents))
 
 
 def _owned(cotangents):

@@ -24,6 +24,7 @@ _new = object.__new__
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
 ACCUMULATE_SEQUENCE = -1
+adding = []  # the leaves to whose gradients Python is adding just now, in any thread: native code leaves all to it then
 
 
 def next_sequence():
