@@ -28,6 +28,7 @@ from .compiler.dtypes import (
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
+from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
 from .runtime.code.threads import get_num_threads, set_num_threads
 from .runtime.state.device import device
@@ -41,7 +42,7 @@ from .spelled import FORMS as _FORMS
 
 globals().update(_FORMS[""])
 for _module in _FAMILIES:
-    globals().update({name: getattr(_module, name) for name in _module.PUBLIC})
+    globals().update({name: _understanding(name, getattr(_module, name)) for name in _module.PUBLIC})
 for _name in (*absent.taking_out(""), "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])

@@ -1,5 +1,7 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
+import warnings
+
 import numpy as np
 
 from .compiler import dtypes
@@ -236,6 +238,7 @@ def grad(
     grad_outputs=None,
     retain_graph=None,
     create_graph=False,
+    only_inputs=True,
     allow_unused=None,
     is_grads_batched=False,
     materialize_grads=False,
@@ -246,6 +249,13 @@ def grad(
     (then zeros). With is_grads_batched the first dimension of grad_outputs counts cotangents, and that of the gradients
     too; there is a backward pass for each.
     """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use weft.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."

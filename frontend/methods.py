@@ -1,5 +1,7 @@
 """The methods of Tensor: operators, PyTorch's method spellings, in-place forms. Attached once, at import."""
 
+from copy import deepcopy
+
 import numpy as np
 
 from . import functions as f
@@ -13,6 +15,7 @@ from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
 from .notebooks import tensor_html
+from .numpy_words import understanding
 from .printing import tensor_repr
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.eager.node import Handle, edge_of, keep_output
@@ -271,6 +274,8 @@ def _deepcopy(self, memo):
     memo[id(self)] = copy
     if self._grad is not None:
         copy._grad = type(self._grad)(self._grad.array.copy())
+    if self.__dict__:
+        copy.__dict__.update(deepcopy(self.__dict__, memo))
     return copy
 
 
@@ -453,7 +458,7 @@ def attach():
     """Give Tensor its methods."""
     for module in FAMILIES:
         for name in getattr(module, "METHODS", ()):
-            setattr(Tensor, name, getattr(module, name))
+            setattr(Tensor, name, understanding(name, getattr(module, name)))
     for name, method in FORMS["Tensor"].items():
         setattr(Tensor, name, method)
     Tensor.to_dtype = f.to_dtype

@@ -7,6 +7,7 @@ taking_out   a function that has no such keyword, with it
 
 import warnings
 from functools import wraps
+from inspect import unwrap
 
 import numpy as np
 
@@ -121,7 +122,7 @@ def _are_same_memory(x, y):
 
 
 def _takes(function, keyword):
-    code = function.__code__
+    code = unwrap(function).__code__
     return keyword in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 

@@ -12,7 +12,7 @@ from .runtime.state.tensor import Tensor
 def reduce_tensor(self, protocol=None):
     """What `pickle` writes for a tensor."""
     array = np.ascontiguousarray(self.array).reshape(self.shape)
-    return rebuild_tensor, (type(self), array, self.requires_grad), getattr(self, "__dict__", None) or None
+    return rebuild_tensor, (type(self), array, self.requires_grad), self.__dict__ or None
 
 
 def rebuild_tensor(kind, array, requires_grad):
@@ -28,8 +28,10 @@ def own_array(array):
 
 
 def copy_tensor(self):
-    """copy.copy: a leaf that shares the memory."""
-    return self.detach().requires_grad_(self.requires_grad)
+    """copy.copy: a leaf that shares the memory, with the attributes that the user gave the tensor."""
+    made = self.detach().requires_grad_(self.requires_grad)
+    made.__dict__.update(self.__dict__)
+    return made
 
 
 def attach():

@@ -316,3 +316,34 @@ def test_a_loader_says_that_it_has_no_workers(monkeypatch):
     with pytest.warns(UserWarning, match="samples are loaded in this process"):
         loader = weft.utils.data.DataLoader([1, 2, 3], 2, num_workers=2, pin_memory=True, persistent_workers=True)
     assert [batch.tolist() for batch in loader] == [[1, 2], [3]]
+
+
+# --- NumPy's words ----------------------------------------------------------------------------------------------------
+WORDS = """
+cumsum(x, axis=0) ; cumprod(x, axis=1) ; x.cumsum(axis=0) ; sort(x, axis=0)[0] ; x.argsort(axis=1)
+topk(x, 1, axis=0)[0] ; median(x, axis=0, keepdims=True)[0] ; var_mean(x, axis=1, keepdims=True)[0]
+x.quantile(0.5, axis=1, keepdims=True) ; diff(x, axis=0) ; x.unbind(axis=1)[0] ; x.logsumexp(axis=1, keepdims=True)
+repeat_interleave(x, 2, axis=1) ; gather(x, axis=1, index=i) ; cumsum(input=x, axis=0, out=o) ; nansum(x, axis=0)
+chunk(x, 2, axis=1)[0]
+"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("call", [c.strip() for c in WORDS.replace("\n", ";").split(";") if c.strip()])
+def test_axis_and_keepdims_are_understood(call):
+    torch = pytest.importorskip("torch")
+
+    def found(lib):
+        x = lib.tensor([[0.5, -1.0], [2.0, 3.0]])
+        names = {"x": x, "i": lib.tensor([[0], [1]]), "o": lib.zeros(2, 2)}
+        return eval(call if call.startswith("x.") else f"lib.{call}", {"lib": lib, **names})
+
+    np.testing.assert_allclose(np.asarray(found(weft)), found(torch).numpy(), rtol=1e-6)
+
+
+def test_the_same_word_twice_is_an_error():
+    with pytest.raises(TypeError, match="got both axis= and dim="):
+        weft.cumsum(weft.ones(2), dim=0, axis=0)
+    with pytest.warns(FutureWarning, match="only_inputs"):
+        x = weft.ones(1, requires_grad=True)
+        weft.autograd.grad(x * 2, x, only_inputs=False)

@@ -119,6 +119,7 @@ class Tensor:
         "_meta",
         "_call_node",
         "_is_apart",
+        "__dict__",
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not

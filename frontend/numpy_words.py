@@ -1,0 +1,35 @@
+"""NumPy's words for keywords: PyTorch takes `axis` for `dim` and `keepdims` for `keepdim`."""
+
+from functools import wraps
+
+# The functions in which the two are rare: those that are called with them every day say so themselves.
+NAMES = frozenset(
+    str.split("""
+        aminmax argsort chunk cosine_similarity count_nonzero cummax cummin cumprod cumsum cumulative_trapezoid diff
+        gather gradient index_select kthvalue logcumsumexp logsumexp median mode nanmean nanmedian nanquantile
+        nansum quantile repeat_interleave slice_copy slice_scatter sort split split_copy std_mean take_along_dim
+        tensor_split topk trapezoid trapz unbind unbind_copy unsafe_chunk unsafe_split var_mean
+    """)
+)
+_WORDS = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def understanding(name, function):
+    """The function, which understands these words too if it is one of NAMES."""
+    if name not in NAMES:
+        return function
+
+    @wraps(function)
+    def function_of_words(*args, **kwargs):
+        if kwargs:
+            kwargs = {_word(key, kwargs): value for key, value in kwargs.items()}
+        return function(*args, **kwargs)
+
+    return function_of_words
+
+
+def _word(key, kwargs):
+    word = _WORDS.get(key, key)
+    if word is not key and word in kwargs:
+        raise TypeError(f"got both {key}= and {word}=, which mean the same: give one")
+    return word
