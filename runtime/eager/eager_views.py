@@ -3,15 +3,14 @@
 from ...compiler.translate.kinds import List
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, new_list
-from ..state.tensor import _SHARERS_CHECKED
+from ..state.tensor import _SHARERS_CHECKED, dropping
 from .eager_nodes import new_storage, new_tensor
-from .eager_words import ArrayObject, StorageObject, View, Words, new_weak_reference
+from .eager_words import ArrayObject, StorageObject, View, Words, new_weak_reference, replace_part, weak_target
 
 
 @native()
 def new_view(words: Words, view: View, shown: TensorObject) -> TensorObject:
     """A tensor that shows the memory of another one, and shares its version."""
-    sharers_are_few(shown)
     array = keep(cast(ArrayObject, shown._data))
     flags = array.flags & view.kept_flags
     data = array.data + view.offset
@@ -28,15 +27,6 @@ def new_view(words: Words, view: View, shown: TensorObject) -> TensorObject:
     else:
         out._base = base
     return out
-
-
-@native(inline=True)
-def sharers_are_few(shown: TensorObject):
-    """From time to time the dead ones are dropped, which is Python's business."""
-    if shown._storage is not None:
-        sharers = cast(StorageObject, shown._storage).sharers
-        if sharers is not None:
-            require(len(cast(List, sharers)) & _SHARERS_CHECKED < _SHARERS_CHECKED - 1)
 
 
 @native()
@@ -56,5 +46,18 @@ def shared_storage(words: Words, shown: TensorObject) -> StorageObject:
 
 @native()
 def append_sharer(words: Words, storage: StorageObject, tensor: TensorObject):
+    sharers = cast(List, storage.sharers)
+    if len(sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED and len(cast(List, dropping)) == 0:
+        drop_dead(words, sharers)
     reference = new_weak_reference(tensor, words.null)
     cast(List, storage.sharers).append(reference)
+
+
+@native()
+def drop_dead(words: Words, sharers: List):
+    """From time to time: letting go of a reference to nothing runs no code."""
+    k = len(sharers) - 1
+    while k >= 0:
+        if weak_target(sharers[k]) is None:
+            replace_part(sharers, k, k + 1, words.null)
+        k -= 1

@@ -22,6 +22,7 @@ from .size import size_of
 _new, _ndarray = object.__new__, np.ndarray
 _SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
 _dropping = threading.Lock()
+dropping = []  # an entry while Python drops them: native code does not meanwhile
 
 
 class LentMemory:
@@ -67,12 +68,7 @@ class Storage:
         if sharers is None:
             sharers = self.sharers = []
         elif len(sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED and _dropping.acquire(blocking=False):
-            # In place, because a storage for another version has the same list, and by one thread at a time: others may
-            # append meanwhile.
-            for k in range(len(sharers) - 1, -1, -1):
-                if sharers[k]() is None:
-                    del sharers[k]
-            _dropping.release()
+            _drop_dead(sharers)
         sharers.append(weakref.ref(tensor))
 
     def living_sharers(self):
@@ -86,6 +82,17 @@ class Storage:
             return False
         self.sharers = None
         return True
+
+
+def _drop_dead(sharers):
+    """In place, because a storage for another version has the same list, and by one thread at a time, which has the
+    lock: others may append meanwhile."""
+    dropping.append(True)
+    for k in range(len(sharers) - 1, -1, -1):
+        if sharers[k]() is None:
+            del sharers[k]
+    dropping.pop()
+    _dropping.release()
 
 
 # Weak references to finished calls that will read memory.
