@@ -125,10 +125,11 @@ def _range(k, size):
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 def getitem(x, key):
-    shape = shape_of(x)
+    data = x._data
+    shape = x._meta.shape if data is None else data.shape
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
-        return view.select(x, axis=0, index=_in_range(key, shape[0], 0))
+        return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
     plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
     if plain is not None:
         return _part(x, shape, plain)

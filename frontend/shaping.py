@@ -11,7 +11,7 @@ from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
 from .runtime.replay.frame_spans import spanned
-from .runtime.state.tensor import shape_of
+from .runtime.state.tensor import Tensor, shape_of
 
 _INT = {int}
 
@@ -33,7 +33,10 @@ _reshaped = functools.lru_cache(4096)(infer_reshape)
 
 def reshape(input, *numbers, shape=None):
     """The same elements in another shape; one size may be -1. A view where strides allow it."""
-    return view.reshape(input, shape=_reshaped("reshape", shape_of(input), sizes(numbers, shape)))
+    if shape is not None or len(numbers) != 1 or numbers[0].__class__ is not int:
+        numbers = sizes(numbers, shape)
+    data = input._data
+    return view.reshape(input, shape=_reshaped("reshape", input._meta.shape if data is None else data.shape, numbers))
 
 
 def view_(input, *shape, size=None):
@@ -145,11 +148,23 @@ moveaxis = movedim
 def cat(tensors, dim=0, *, axis=None):
     """Join tensors along an existing dimension. Empty 1-d tensors are skipped, as in PyTorch."""
     dim = dim if axis is None else axis
-    if hasattr(tensors, "apply_op"):
-        raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
-    tensors = list(tensors)
+    if tensors.__class__ is not list:
+        if hasattr(tensors, "apply_op"):
+            raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+        tensors = list(tensors)
     if not tensors:
         raise OpError("cat: expected a non-empty list of Tensors")
+    for x in tensors:
+        data = x._data if x.__class__ is Tensor else None
+        if data is None or not data.ndim or not data.size:
+            return _cat(tensors, dim)
+    # Most often nothing is to be skipped, and nothing pending.
+    axis = dim if dim.__class__ is int and 0 <= dim < data.ndim else normalize_axis("cat", dim, tensors[0]._data.ndim)
+    return view.cat(*tensors, axis=axis)
+
+
+def _cat(tensors, dim):
+    """Of whatever there may be in the list."""
     kept = []
     for k, x in enumerate(tensors):
         if not hasattr(x, "apply_op"):
@@ -173,9 +188,23 @@ concat = concatenate = cat
 def stack(tensors, dim=0, *, axis=None):
     """Join tensors of one shape along a new dimension."""
     dim = dim if axis is None else axis
-    tensors = list(tensors)
+    if tensors.__class__ is not list:
+        tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack: expected a non-empty list of Tensors")
+    first = tensors[0]._data.shape if tensors[0].__class__ is Tensor and tensors[0]._data is not None else None
+    for x in tensors:
+        data = x._data if x.__class__ is Tensor else None
+        if data is None or data.shape != first:
+            return _stack(tensors, dim)
+    # Most often they are alike, and nothing is pending.
+    ndim = len(first) + 1
+    axis = dim if dim.__class__ is int and 0 <= dim < ndim else normalize_axis("stack", dim, ndim)
+    return view.stack(*tensors, axis=axis)
+
+
+def _stack(tensors, dim):
+    """Of whatever there may be in the list."""
     for k, x in enumerate(tensors):
         if not hasattr(x, "apply_op"):
             raise TypeError(f"stack: expected Tensor as element {k} in argument 0, but got {type(x).__name__}")

@@ -32,6 +32,7 @@ from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
+from ..runtime.state.tensor import shape_of
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -175,7 +176,8 @@ def _part(x, axis, start, length):
 
 def softmax(input, dim=None, dtype=None):
     """exp(x) / sum(exp(x)) along dim."""
-    return statistics.softmax(_converted(input, dtype), axis=_softmax_axis("softmax", input, dim))
+    axis = _softmax_axis("softmax", input, dim)
+    return statistics.softmax(input if dtype is None else _converted(input, dtype), axis=axis)
 
 
 def softmin(input, dim=None, dtype=None):
@@ -185,7 +187,8 @@ def softmin(input, dim=None, dtype=None):
 
 def log_softmax(input, dim=None, dtype=None):
     """log(softmax(x)), without its loss of digits."""
-    return statistics.log_softmax(_converted(input, dtype), axis=_softmax_axis("log_softmax", input, dim))
+    axis = _softmax_axis("log_softmax", input, dim)
+    return statistics.log_softmax(input if dtype is None else _converted(input, dtype), axis=axis)
 
 
 def _converted(x, dtype):
@@ -193,7 +196,9 @@ def _converted(x, dtype):
 
 
 def _softmax_axis(name, x, dim):
-    rank = len(x.shape)
+    rank = x.ndim
+    if dim.__class__ is int and 0 <= (axis := dim if dim >= 0 else dim + rank) < rank:
+        return axis
     if dim is None:
         dim = 0 if rank in (0, 1, 3) else 1
         warnings.warn(
@@ -265,6 +270,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
     shape = tuple(normalized_shape)
     lead = _leading_shape("layer_norm", input, shape)
+    if weight is None and bias is None and len(shape) == 1:
+        return neural.layer_norm(input, eps=float(eps))
     if getattr(input.dtype, "is_half", False) and any(t is not None and not t.dtype.is_half for t in (weight, bias)):
         # The parameters of a model in mixed precision stay as they are.
         affine = [None if t is None else comparison.cast(t, dtype=dtypes.float32) for t in (weight, bias)]
@@ -281,8 +288,9 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 def _leading_shape(name, x, shape):
     """x's dimensions before the normalized ones, which must be `shape`."""
-    lead = x.shape[: len(x.shape) - len(shape)]
-    if not shape or x.shape[len(lead) :] != shape:
+    whole = shape_of(x)
+    lead = whole[: len(whole) - len(shape)]
+    if not shape or whole[len(lead) :] != shape:
         raise RuntimeError(
             f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
             f"[*, {', '.join(map(str, shape))}], but got input of size {list(x.shape)}"
