@@ -235,18 +235,23 @@ def which_require(operands: Tuple) -> I64:
 # --- computing --------------------------------------------------------------------------------------------------------
 @native()
 def computed(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+    return new_tensor(words, new_values(words, routine, operands))
+
+
+@native()
+def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
     if routine.is_program:
-        return computed_by_program(words, routine, operands)
+        return values_of_program(words, routine, operands)
     null = words.null
     array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
     require(array is not None)
     fill_slots(words, routine, operands, array)
     run(words, routine)
-    return new_tensor(words, array)
+    return array
 
 
 @native()
-def computed_by_program(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
+def values_of_program(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
     array = unheld(cast(List, routine.kept))
     # Python makes one more, if there is room.
     require(array is not None)
@@ -259,7 +264,7 @@ def computed_by_program(words: Words, routine: Routine, operands: Tuple) -> Tens
         words.table[n + k] = id(cast(TensorObject, operands[routine.arrays[k]])._data)
     words.table[n + len(routine.arrays)] = id(array)
     require(routine.program(address_of(words.table)) == 0)
-    return new_tensor(words, cast(ArrayObject, array))
+    return cast(ArrayObject, array)
 
 
 @native()

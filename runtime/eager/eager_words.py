@@ -157,6 +157,7 @@ class Routine(Struct):
     dtype: Object
     ndim: I64
     shape: Address
+    n_bytes: I64
     is_view: Bool
     view: View
     is_floating: Bool
@@ -227,6 +228,7 @@ class Words(Struct):
 
     slow_sweep: Object
     slow_update: Object
+    slow_inplace: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64
@@ -279,6 +281,7 @@ weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()
 )
 new_weak_reference = External("PyWeakref_NewRef", (Object, Address), Object, fails="null", quiet=True)
+move_memory = External("memmove", (I64, I64, I64), I64, quiet=True)
 thread_state = External("PyThreadState_Get", (), Address, quiet=True)
 thread_number = External("PyThreadState_GetID", (Address,), I64, quiet=True)
 

@@ -126,7 +126,10 @@ def _record(op, operands, attributes, out):
 def apply_inplace(op, target, operands, attributes):
     """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
     frame, array = state.frame, target._data
-    if frame is not None and frame.inplace_again(op, target, operands, attributes):
+    if frame is None:
+        if _change_natively(op, target, operands, attributes):
+            return target
+    elif frame.inplace_again(op, target, operands, attributes):
         return target
     _check_inplace(target, operands)
     if frame is not None:
@@ -137,6 +140,19 @@ def apply_inplace(op, target, operands, attributes):
             check_writable(target)
         return frame.apply_inplace(op, target, operands, attributes)
     return inplace_eagerly(op, target, operands, attributes)
+
+
+def _never(*_):
+    return False
+
+
+_change_natively = _never
+
+
+def set_native_change(function):
+    """function(op, target, operands, attributes) changes the target if native code can do that, and says so."""
+    global _change_natively
+    _change_natively = function
 
 
 def inplace_eagerly(op, target, operands, attributes):

@@ -18,7 +18,7 @@ from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
-from ..eager import eager_backward, eager_call, eager_updates, engine, node, update
+from ..eager import eager_backward, eager_call, eager_inplace, eager_updates, engine, gate, node, update
 from ..eager.eager_rules import update_of
 from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps, derivative_of, steps_of, view_of
 from ..eager.eager_words import (
@@ -55,6 +55,7 @@ CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
 _MOST_LAYOUTS = 8  # of the operands of one plan
 _RETIRED = 256
+_FUNCTIONS = [eager_call.call, eager_inplace.change, eager_backward.sweep, eager_updates.update]
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
 _update = None  # the builtin that updates a row
@@ -104,7 +105,7 @@ def _install():
     if Op.__call__ is not native._wrappers.get("call_op"):
         return None
     eager_call.call_op = native._callable_classes["call_op"][1]
-    code = translated.load("eager", [eager_call.call, eager_backward.sweep, eager_updates.update], layout)
+    code = translated.load("eager", _FUNCTIONS, layout)
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
@@ -114,6 +115,7 @@ def _install():
     engine.set_native_sweep(_builtin("sweep", code.address("weft_eager_sweep"), words))
     global _update
     _update = _builtin("update", code.address("weft_eager_update"), words)
+    gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     Op.__call__ = native._new_wrapper(Op, native._wrapper_base(), code.address("weft_eager_call"))
     return code
 
@@ -130,6 +132,7 @@ def _first_words(address, replaying):
     return Words(
         slow_sweep=engine.sweep_in_python,
         slow_update=eager_updates.not_updated,
+        slow_inplace=eager_inplace.not_changed,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
@@ -225,6 +228,7 @@ class _Native:
             dtype=plan.meta.dtype.numpy,
             ndim=len(shape),
             shape=shape.ctypes.data,
+            n_bytes=prod(plan.meta.shape) * plan.meta.dtype.size_bytes,
             is_view=shown is not None,
             view=self.view[0],
             is_floating=plan.is_floating,
