@@ -32,7 +32,6 @@ from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
-from ..runtime.state.tensor import shape_of
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -288,7 +287,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 def _leading_shape(name, x, shape):
     """x's dimensions before the normalized ones, which must be `shape`."""
-    whole = shape_of(x)
+    whole = tuple(x.shape)
     lead = whole[: len(whole) - len(shape)]
     if not shape or whole[len(lead) :] != shape:
         raise RuntimeError(

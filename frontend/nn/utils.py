@@ -7,7 +7,8 @@ import math
 import warnings
 from types import GeneratorType
 
-from ..compiler.ops import arithmetic, view
+from ..compiler.dtypes import float32, float64
+from ..compiler.ops import arithmetic, statistics, view
 from ..compiler.ops.table import OpError
 from ..creation import zeros
 from ..iterables import tensors_of
@@ -24,6 +25,8 @@ __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
     "remove_spectral_norm", "remove_weight_norm", "skip_init", "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+_WIDE = (float32, float64)
 
 
 @no_grad
@@ -52,8 +55,8 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     tensors, order = tensors_of("get_total_norm", "tensors", tensors), float(norm_type)
     if not tensors:
         return zeros(())
-    norms = [view.reshape(norm(t, order), shape=(1,)) for t in tensors]
-    total = norm(view.cat(*norms, axis=0), order)
+    norms = [view.reshape(_norm(t, order), shape=(1,)) for t in tensors]
+    total = _norm(view.cat(*norms, axis=0), order)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
@@ -61,6 +64,13 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
             "`error_if_nonfinite=False`"
         )
     return total
+
+
+def _norm(x, order):
+    """norm(x, order), without the questions that gradients of these types need not be asked one by one."""
+    if order == 2.0 and x.dtype in _WIDE:
+        return statistics.norm(x, axes=tuple(range(x.ndim)), keepdim=False)
+    return norm(x, order)
 
 
 @no_grad
