@@ -181,3 +181,20 @@ def test_spherical_bessel_functions_end_at_zero():
 def test_extremes_are_of_tensors(function):
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\): argument 'input' must be Tensor, not int"):
         function(2, weft.ones(3))
+
+
+def test_softplus_above_its_threshold_is_its_argument():
+    """Of float32 no choice is made there: what is added is less than such numbers can tell."""
+    above = np.concatenate([np.linspace(20, 90, 5000), 20 + np.geomspace(1e-6, 1e38, 500), [np.inf]])
+    for dtype, threshold in ((np.float32, 20.0), (np.float64, 20.0), (np.float32, 25.0)):
+        x = weft.tensor(above.astype(dtype)).requires_grad_()
+        y = weft.nn.functional.softplus(x, threshold=threshold)
+        y.sum().backward()
+        if dtype is np.float32:
+            assert (y == x).all()
+        else:
+            assert (y == x)[x > 20].all()
+        assert (x.grad[x > 20] == 1).all()
+    low = weft.tensor([0.0, 3.0, -2.0])
+    expected = np.where(low.numpy() > 1.0, low.numpy(), np.logaddexp(0, low.numpy()))
+    np.testing.assert_allclose(weft.nn.functional.softplus(low, threshold=1.0).numpy(), expected, rtol=1e-6)
