@@ -106,11 +106,11 @@ def _given(b, pointer, element, lanes, one, stride):
 
 
 def _strided(b, pointer, element, lanes, stride):
-    t, every = Type(_memory(element), lanes), b.const(1, Type("i1", lanes))
+    t = Type(_memory(element), lanes)
 
     def load(j, mask):
         index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
-        return b.convert(b.gather(pointer, b.mul(index, stride), t, mask or every), element)
+        return b.convert(b.gather(pointer, b.mul(index, stride), t, mask), element)
 
     return load
 

@@ -94,7 +94,9 @@ class _Emission:
         def fail(bad):
             b = self.b
             bad = bad if mask is None else b.and_(bad, mask)
-            b.store(b.or_(b.load(self.flag, I8), b.convert(b.any_lane(bad), "i8")), self.flag)
+            # No `or` of memory: each would wait for the one before.
+            with b.when(b.any_lane(bad)):
+                b.store(b.const(1, I8), self.flag)
 
         return fail
 

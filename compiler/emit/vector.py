@@ -5,6 +5,15 @@ from ..loopnest import SIZES, Accumulate, Apply, Extreme, Load, Position, Reduce
 from .builder import Reg, Type
 from .reduce import better_extreme
 
+NEAR_BYTES = 1 << 18  # within a level-2 cache
+
+
+def _is_near(indices, t):
+    """Whether what is found at these indices is in a cache close by, mostly. Then loads one by one are faster than a
+    gather, of which more are in flight while they wait for memory."""
+    reach = [abs(i.stride) * i.size for i in indices if not is_open(i.stride) and not is_open(i.size)]
+    return len(reach) == len(indices) and sum(reach) * t.element_bytes <= NEAR_BYTES
+
 
 class Vector:
     """One vector's work in a sweep: elements j .. j + lanes - 1, those in `mask`."""
@@ -58,7 +67,7 @@ class Vector:
             for i in lanewise:
                 index = e.checked_index(self.lookup(i.name), i, self.mask)
                 offsets = b.add(offsets, b.mul(index, b.const(i.stride, index.type)))
-            x = b.gather(place, offsets, t, self.full_mask())
+            x = b.gather(place, offsets, t, self.mask if _is_near(lanewise, t) else self.full_mask())
         self.registers[s.name] = b.convert(x, s.element)
 
     def backwards(self, pointer, t):
@@ -126,7 +135,7 @@ class Vector:
             at = b.offset(place, step, t.element_bytes)
             if s.at.lane == 1:
                 return b.load(at, t, self.mask)
-            return b.gather(at, self.lane_offsets(s.at.lane), t, self.full_mask())
+            return b.gather(at, self.lane_offsets(s.at.lane), t, self.mask)
 
         with b.loop(1, s.count, 1, [load(0), b.const(0, e.type("i64"))]) as (k, loop):
             best, position = loop.values
