@@ -242,6 +242,27 @@ def test_callbacks_at_the_end_of_a_pass():
         engine.queue_callback(print)
 
 
+def test_callbacks_of_a_compiled_call_run_at_the_end_of_its_pass():
+    """What a hook of a leaf had queued ran when the gradient of that leaf had been added, before those of others."""
+    log, leaves = [], [leaf(1.0), leaf(2.0), leaf(3.0)]
+    engine = weft.autograd.Variable._execution_engine
+    for x in leaves[:2]:
+        x.register_post_accumulate_grad_hook(
+            lambda x: engine.queue_callback(lambda: log.append([x.grad is not None for x in leaves]))
+        )
+
+    @weft.compile
+    def step():
+        for x in leaves:
+            x.grad = None
+        (leaves[0] * leaves[1] * leaves[2]).sum().backward()
+
+    for _ in range(5):
+        step()
+        assert log == [[True] * 3] * 2
+        log.clear()
+
+
 def test_metadata_lives_as_long_as_its_node():
     class Anything:
         pass

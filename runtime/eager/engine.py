@@ -21,19 +21,23 @@ from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook, adding
 
 
-def run(roots, *, retain_graph, create_graph, wanted=None, within=None):
+def run(roots, *, retain_graph, create_graph, wanted=None, within=None, callbacks=None):
     """Push cotangents through the graph.
 
     roots: (edge, cotangent tensor) pairs. wanted: None to accumulate into leaves' .grad; else edges, whose cotangents
     are returned in order (None where nothing arrives), and no .grad changes. within: ids of the nodes that run; by
-    default those that lead to a wanted edge.
+    default those that lead to a wanted edge. callbacks: a list for what is to run at the end of a pass of which this is
+    a part; None if it is all of it.
     """
     if wanted is not None:
         wanted = [node.inner_edge(index) for node, index in wanted]
     sweep = Sweep(roots, wanted, within, retain_graph, create_graph)
     for (node, index), cotangent in roots:
         sweep.contribute(node, index, cotangent)
-    return sweep.run()
+    found = sweep.run(is_part=callbacks is not None)
+    if callbacks is not None:
+        callbacks += sweep.callbacks
+    return found
 
 
 _numbers = count()
@@ -75,16 +79,16 @@ class Sweep:
             self.calls = [node for node in _behind(self.roots) if node.is_call]
         return any(node is not call and node.family is call.family for node in self.calls)
 
-    def run(self, begun=None):
+    def run(self, begun=None, is_part=False):
         """All that is left of the pass, after `begun` has gone on with a node that is being run. Returns the cotangents
-        of the wanted edges, if there are any."""
+        of the wanted edges, if there are any. is_part: of a pass whose end is not here, so nothing is called back."""
         before, self.around = state.grad_enabled, state.sweep
         state.grad_enabled, state.sweep = self.create_graph, self
         try:
             if begun is not None:
                 begun()
             self._run_nodes()
-            for callback in self.callbacks:
+            for callback in () if is_part else self.callbacks:
                 callback()
         finally:
             state.grad_enabled, state.sweep = before, self.around

@@ -407,8 +407,7 @@ def backward(frame, outputs, gradients, retain_graph):
             has_edge = leaf._frame is not frame or leaf._accumulator is not None
             others.append((leaf, edge_of_tensor(leaf) if has_edge else None, gradient))
     if all(edge is None or isinstance(edge[0], engine.AccumulateGrad) for _, edge, _ in others):
-        for leaf, edge, gradient in others:
-            accumulate(frame, leaf, gradient, edge)
+        accumulate_all(others)
         return
     # What reaches a leaf from outside the call is summed with what reaches it here before it is added to .grad.
     roots = [(edge or edge_of_tensor(leaf), gradient) for leaf, edge, gradient in others]
@@ -426,10 +425,20 @@ def _is_plain(leaf):
     )
 
 
-def accumulate(frame, leaf, gradient, edge=None):
-    """leaf.grad += gradient, in an open call."""
+def accumulate_all(gradients):
+    """leaf.grad += gradient for (leaf, its edge or None, gradient), in an open call; then what hooks of the leaves have
+    asked to be called back for."""
+    callbacks = []
+    for leaf, edge, gradient in gradients:
+        # The frame is another one from the first that is not like last time.
+        accumulate(state.frame, leaf, gradient, edge, callbacks)
+    for callback in callbacks:
+        callback()
+
+
+def accumulate(frame, leaf, gradient, edge, callbacks):
     if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks or edge[0].hooks):
-        engine.run([(edge, gradient)], retain_graph=True, create_graph=False)
+        engine.run([(edge, gradient)], retain_graph=True, create_graph=False, callbacks=callbacks)
     elif leaf._grad is None:
         if leaf._frame is not frame:
             frame.changed_gradients.append(((leaf,), (None,)))

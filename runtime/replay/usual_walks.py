@@ -5,7 +5,7 @@ from ..eager import engine
 from ..eager.frame_walks import Kind, flags_of
 from ..eager.node import AccumulateGrad, edge_of
 from ..programs.recording import BACKWARD, GRADIENTS
-from ..record.frame_autograd import accumulate
+from ..record.frame_autograd import accumulate_all
 from ..state.attributes import same
 from ..state.exposure import has_exposed
 from ..state.modes import state
@@ -104,9 +104,9 @@ class GoesBack:
         if found is None:
             other = self.elsewhere()
             return other is not None and other.backward_again(outputs, gradients, retain_graph, create_graph, inputs)
-        for leaf, gradient in found:
-            # The frame is another one from the first that is not like last time. Hooks of leaves may be called.
-            accumulate(state.frame, leaf, gradient, None if leaf._accumulator is None else edge_of(leaf))
+        # Hooks of leaves may be called.
+        gradients = ((leaf, None if leaf._accumulator is None else edge_of(leaf), g) for leaf, g in found)
+        accumulate_all(gradients)
         return True
 
     @at_work
