@@ -21,12 +21,12 @@ _IMPORT_FROM = opmap["IMPORT_FROM"]
 
 # What will not come, with the reason: names as "module.name", "module" for all of it, or "name" wherever it is.
 _OTHER_DEVICES = "weft computes on the CPU"
-_ONE_PROCESS = "weft trains in one process"
+_ONE_DEVICE = "weft computes on one device in a process"
 _NO_INTERPRETER = "weft.compile needs no other form of a program, and saves none"
 _DENSE = "weft's tensors are dense arrays"
 _REFUSED = {
     "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
-    "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_PROCESS, "distributed": _ONE_PROCESS,
+    "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_DEVICE,
     "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER,
     "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,

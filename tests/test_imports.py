@@ -12,7 +12,7 @@ PACKAGES = {"compiler": "weft.compiler", "runtime": "weft.runtime", "frontend": 
 # A package may import those before it.
 ORDER = ["compiler", "runtime", "frontend"]
 # A part of the runtime likewise.
-PARTS = ["state", "code", "programs", "eager", "record", "replay"]
+PARTS = ["state", "code", "programs", "eager", "record", "replay", "distributed"]
 
 # Imports inside functions, with the reason.
 LATE = {
@@ -23,6 +23,7 @@ LATE = {
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
+    "mpi4py": "which only programs of many processes need, and which initialises MPI",
     "scipy": "of which SciPy's own callers have it, and nobody else needs it",
     "weft.array_api": "names for other libraries, which few programs need",
     "weft.c_functions": "the compiler's passes, which only who exports needs",

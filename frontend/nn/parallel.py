@@ -1,10 +1,9 @@
 """weft.nn.parallel: wrappers that spread a model over devices, of which there is one."""
 
-from ..distributed import DistributedDataParallel
 from ..public import of_module
 from .module import Module
 
-__all__ = ["DataParallel", "DistributedDataParallel"]
+__all__ = ["DataParallel"]
 __getattr__, __dir__ = of_module(__name__)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..compiler import dtypes
 from ..creation import as_tensor
+from ..runtime.distributed.group import world
 from ..runtime.state import random
 
 
@@ -156,15 +157,18 @@ class DistributedSampler(Sampler):
 
     The order is that of `seed` and the epoch, which `set_epoch` tells before every pass; with shuffle=False it is
     0, 1, .... So that all shares are equal, the first positions come again at the end, or with drop_last the last are
-    left out. RuntimeError without the two numbers: weft trains in one process and knows of no others.
+    left out. Without the two numbers they are those of the process group, and a RuntimeError if there is none.
     """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
-        if num_replicas is None or rank is None:
+        group = world.group
+        if (num_replicas is None or rank is None) and group is None:
             raise RuntimeError(
-                "DistributedSampler: weft trains in one process and has no process group to ask; pass num_replicas and "
-                "rank, or use a DataLoader with shuffle=True"
+                "DistributedSampler: there is no process group to ask; call weft.distributed.init_process_group('mpi') "
+                "first, or pass num_replicas and rank"
             )
+        num_replicas = group.size if num_replicas is None else num_replicas
+        rank = group.rank if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank

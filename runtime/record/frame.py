@@ -372,7 +372,7 @@ class Frame(Connects, Watched):
             if tensor._data is not None:
                 return tensor._data  # its call has ended just now, in another thread
             raise RuntimeError(f"this tensor belongs to a compiled call that failed before computing it{why}")
-        self.recording.leaves("a value was read before the call ended", user_line())
+        self.recording.leaves(state.reading or "a value was read before the call ended", user_line())
         self.flush_here()
         if tensor._data is None:
             tensor._data = self.array_of(tensor._vid)

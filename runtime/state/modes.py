@@ -19,6 +19,7 @@ class _State(threading.local):
     sweep = None  # the backward pass in flight (engine.py)
     anomaly = anomaly_block = None  # anomaly detection (anomaly.py), and what makes it see every node
     mutations = None  # the block that lets saved tensors be changed (mutation.py)
+    reading = None  # why values are read in the middle of a compiled call, if not because the user reads them
     hooks_disabled = None  # why hooks on saved tensors may not be set now
     looks_on = None  # a function that is given every tensor whose memory is read in a call without asking its program
     watchers = ()  # functions that are given every node made in this thread, and the tensor it made
@@ -88,6 +89,19 @@ def set_default_dtype(dtype):
         # A recording knows one default: until it is back, what the call does is not what was expected.
         (state.frame.onlooker if state.frame.working else state.frame).forget_expected()
     state.default_dtype = dtype
+
+
+class reading:
+    """A `with` block that reads values of a compiled call for a reason of its own, which explain shows."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def __enter__(self):
+        self.before, state.reading = state.reading, self.reason
+
+    def __exit__(self, *exception):
+        state.reading = self.before
 
 
 class frame_hidden:

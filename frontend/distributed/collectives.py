@@ -1,0 +1,236 @@
+"""Collectives that write into tensors, by PyTorch's names and arguments.
+
+Each is called by all ranks of a group. With async_op=True it returns a Work, whose wait() writes the result; what is
+sent is copied when it is called. Nothing is recorded for backward: distributed.nn.functional has forms that are.
+"""
+
+import numpy as np
+
+from ..runtime.distributed import exchanges
+from ..runtime.state.modes import no_grad
+from ..runtime.state.tensor import Tensor
+from . import started
+from .started import ReduceOp, member, same_kind, values_of
+
+
+class Work:
+    """A collective under way."""
+
+    def __init__(self, group, work, deliver):
+        self._group, self._work, self._deliver = group, work, deliver
+
+    def wait(self, timeout=None):
+        """Wait until it has ended, and write its result. True."""
+        result = self._group.wait(self._work)
+        if self._deliver is not None:
+            deliver, self._deliver = self._deliver, None
+            deliver(result)
+        return True
+
+    def is_completed(self):
+        """Whether wait() would return at once."""
+        self._group.advance()
+        return self._work.has_ended
+
+    def is_success(self):
+        return self._work.has_ended and self._work.error is None
+
+    def result(self):
+        raise NotImplementedError("Work.result: the result is in the tensor that was given; call wait() first")
+
+
+def write(tensor, array):
+    """Put elements into a tensor."""
+    with no_grad():
+        tensor.copy_(Tensor(array.reshape(tensor.shape)))
+
+
+def _ended(group, work, deliver, async_op):
+    work = Work(group, work, deliver)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def place_of(group, rank, place, name, default=None):
+    """The place in the group that arguments such as src and group_src mean."""
+    if rank is not None and place is not None:
+        raise ValueError(f"give {name} or group_{name}, not both")
+    if place is not None:
+        if not 0 <= place < group.size:
+            raise ValueError(f"group_{name}={place} is not in the group, which has {group.size} ranks")
+        return place
+    if rank is None and default is None:
+        raise ValueError(f"give {name}, the rank of one process")
+    return group.rank_of(default if rank is None else rank, name)
+
+
+def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
+    """The tensors of all ranks become one, which all have afterwards."""
+    group = member(group)
+    if group is None:
+        return None
+    return _ended(group, started.all_reduce(tensor, op, group), lambda array: write(tensor, array), async_op)
+
+
+def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
+    """The same, in the tensor of rank dst only; the others keep theirs."""
+    group = member(group)
+    if group is None:
+        return None
+    root = place_of(group, dst, group_dst, "dst")
+    work = started.reduce(tensor, root, op, group)
+    return _ended(group, work, lambda array: array is not None and write(tensor, array), async_op)
+
+
+def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
+    """The tensor of rank src goes to all."""
+    group = member(group)
+    if group is None:
+        return None
+    root = place_of(group, src, group_src, "src")
+    deliver = None if root == group.rank else lambda array: write(tensor, array)
+    return _ended(group, started.broadcast(tensor, root, group), deliver, async_op)
+
+
+def all_gather(tensor_list, tensor, group=None, async_op=False):
+    """The tensors of all ranks go to all, into tensor_list."""
+    group = member(group)
+    if group is None:
+        return None
+    same_kind("all_gather", tensor_list, tensor, group.size, "tensor_list")
+    return _ended(group, started.all_gather(tensor, group), _into(tensor_list), async_op)
+
+
+def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+    """The tensors of all ranks go to all, one after the other in one tensor."""
+    group, name = member(group), "all_gather_into_tensor"
+    if group is None:
+        return None
+    _check_whole(name, output_tensor, input_tensor, group, "output_tensor", "input_tensor")
+    work = started.all_gather(input_tensor, group, name)
+    return _ended(group, work, lambda rows: write(output_tensor, rows), async_op)
+
+
+def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
+    """The tensors of all ranks go to rank dst (0 if none is given), into its gather_list; the others give none."""
+    group = member(group)
+    if group is None:
+        return None
+    root = place_of(group, dst, group_dst, "dst", default=group.ranks[0])
+    _check_list("gather", "gather_list", gather_list, tensor, group, root)
+    return _ended(group, started.gather(tensor, root, group), gather_list and _into(gather_list), async_op)
+
+
+def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
+    """Each rank gets its tensor of the scatter_list of rank src (0 if none is given); the others give none."""
+    group = member(group)
+    if group is None:
+        return None
+    root = place_of(group, src, group_src, "src", default=group.ranks[0])
+    _check_list("scatter", "scatter_list", scatter_list, tensor, group, root)
+    work = started.scatter(scatter_list or None, tensor, root, group)
+    return _ended(group, work, lambda array: write(tensor, array), async_op)
+
+
+def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
+    """The k-th tensors of all ranks become one, which rank k gets."""
+    group = member(group)
+    if group is None:
+        return None
+    same_kind("reduce_scatter", input_list, output, group.size, "input_list")
+    return _ended(group, started.reduce_scatter(input_list, op, group), lambda array: write(output, array), async_op)
+
+
+def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
+    """The tensors of all ranks become one, of which rank k gets the k-th part."""
+    group, name = member(group), "reduce_scatter_tensor"
+    if group is None:
+        return None
+    _check_whole(name, input, output, group, "input", "output")
+    parts = input.reshape(group.size, -1).unbind(0)
+    work = started.reduce_scatter(parts, op, group, name)
+    return _ended(group, work, lambda array: write(output, array), async_op)
+
+
+def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
+    """Rank k gets the k-th tensor of every rank's list. They may have any shapes, as long as what is sent fits."""
+    group, name = member(group), "all_to_all"
+    if group is None:
+        return None
+    for tensors, where in ((output_tensor_list, "output_tensor_list"), (input_tensor_list, "input_tensor_list")):
+        if len(tensors) != group.size:
+            raise ValueError(f"{name}: {where} has {len(tensors)} tensors, the group {group.size} ranks")
+    values = np.concatenate([values_of(x, name) for x in input_tensor_list])
+    received = [x.numel() for x in output_tensor_list]
+    sent = [x.numel() for x in input_tensor_list]
+    work = started.all_to_all(values, input_tensor_list[0].dtype, sent, received, group)
+    return _ended(group, work, _parts_into(output_tensor_list), async_op)
+
+
+def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+    """The k-th part of every rank's input goes to rank k; parts are counted in the first dimension, equal if no sizes
+    are given."""
+    group, name = member(group), "all_to_all_single"
+    if group is None:
+        return None
+    sent = _split(name, input, input_split_sizes, group.size, "input")
+    received = _split(name, output, output_split_sizes, group.size, "output")
+    work = started.all_to_all(values_of(input, name), input.dtype, sent, received, group, name)
+    return _ended(group, work, lambda array: write(output, array), async_op)
+
+
+def barrier(group=None, async_op=False, device_ids=None):
+    """Nobody goes on before all ranks have come here."""
+    group = member(group)
+    if group is None:
+        return None
+    return _ended(group, group.begin("barrier", "barrier", exchanges.barrier(group)), None, async_op)
+
+
+def _into(tensors):
+    def deliver(rows):
+        if rows is not None:
+            for tensor, row in zip(tensors, rows):
+                write(tensor, row)
+
+    return deliver
+
+
+def _parts_into(tensors):
+    def deliver(values):
+        start = 0
+        for tensor in tensors:
+            write(tensor, values[start : start + tensor.numel()])
+            start += tensor.numel()
+
+    return deliver
+
+
+def _split(name, tensor, sizes, n_ranks, where):
+    """How many elements of a tensor belong to each rank."""
+    length = tensor.shape[0] if tensor.ndim else 0
+    if sizes is None and length % n_ranks:
+        raise ValueError(f"{name}: {where} has {length} rows, which {n_ranks} ranks cannot share; give split sizes")
+    sizes = [length // n_ranks] * n_ranks if sizes is None else list(sizes)
+    if len(sizes) != n_ranks or sum(sizes) != length:
+        raise ValueError(f"{name}: {where}_split_sizes={sizes} are not {n_ranks} numbers that add up to {length}")
+    row = tensor.numel() // length if length else 0
+    return [size * row for size in sizes]
+
+
+def _check_list(name, where, tensors, like, group, root):
+    """The root gives a tensor for every rank, the others none."""
+    if group.rank == root:
+        same_kind(name, tensors or [], like, group.size, where)
+    elif tensors:
+        raise ValueError(f"{name}: {where} is for rank {group.ranks[root]} only; give none on other ranks")
+
+
+def _check_whole(name, whole, part, group, where_whole, where_part):
+    if whole.numel() != part.numel() * group.size or whole.dtype is not part.dtype:
+        raise ValueError(
+            f"{name}: {where_whole} is {whole.dtype.name} {tuple(whole.shape)}, {where_part} {part.dtype.name} "
+            f"{tuple(part.shape)}; with {group.size} ranks it must have {group.size} times as many elements"
+        )

@@ -1,0 +1,97 @@
+"""Tensors and objects from one process to another."""
+
+import pickle
+
+import numpy as np
+
+from ..runtime.distributed import group as groups
+from ..runtime.distributed.messages import finish
+from ..runtime.state.tensor import Tensor
+from .collectives import place_of, write
+from .started import described, member, values_of
+
+
+class Transfer:
+    """A tensor on its way, as isend and irecv return it."""
+
+    def __init__(self, transfer, tensor=None):
+        self._transfer, self._tensor = transfer, tensor
+
+    def wait(self, timeout=None):
+        """Wait until it is sent, or has come and been written. True."""
+        transfer = finish(self._transfer, groups.world.farewells)
+        if self._tensor is not None:
+            tensor, self._tensor = self._tensor, None
+            write(tensor, transfer.result)
+        return True
+
+    def is_completed(self):
+        self._transfer.advance()
+        return self._transfer.has_ended
+
+    def source_rank(self):
+        """The rank that has sent it."""
+        return self._transfer.messages.group.ranks[self._transfer.source]
+
+
+def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
+    """Begin to send a tensor to rank dst; its values are copied now."""
+    group = member(group)
+    if group is None:
+        return None
+    to = _other(group, dst, group_dst, "dst", "send")
+    return Transfer(group.messages.send(values_of(tensor, "send"), described("tensor", tensor), to, tag))
+
+
+def irecv(tensor, src=None, group=None, tag=0, group_src=None):
+    """Begin to receive a tensor of rank src, of any rank if none is given; wait() writes it."""
+    group = member(group)
+    if group is None:
+        return None
+    source = None if src is None and group_src is None else _other(group, src, group_src, "src", "recv")
+    like = np.empty(0, tensor.dtype.numpy)
+    return Transfer(group.messages.receive(like, described("tensor", tensor), source, tag), tensor)
+
+
+def send(tensor, dst=None, group=None, tag=0, group_dst=None):
+    """Send a tensor to rank dst, which calls recv."""
+    transfer = isend(tensor, dst, group, tag, group_dst)
+    if transfer is not None:
+        transfer.wait()
+
+
+def recv(tensor, src=None, group=None, tag=0, group_src=None):
+    """Receive a tensor of the same shape and type from rank src, of any rank if none is given. Returns its rank."""
+    transfer = irecv(tensor, src, group, tag, group_src)
+    if transfer is None:
+        return -1
+    transfer.wait()
+    return transfer.source_rank()
+
+
+def _other(group, rank, place, name, what):
+    found = place_of(group, rank, place, name)
+    if found == group.rank:
+        raise ValueError(f"{what}: {name} is this process itself, rank {group.ranks[found]}")
+    return found
+
+
+def pickled(value):
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def send_object_list(object_list, dst=None, group=None, group_dst=None):
+    """Send objects to rank dst, pickled."""
+    text = np.frombuffer(pickled(list(object_list)), np.uint8).copy()
+    send(Tensor(np.array([len(text)], np.int64)), dst, group, 0, group_dst)
+    send(Tensor(text), dst, group, 0, group_dst)
+
+
+def recv_object_list(object_list, src=None, group=None, group_src=None):
+    """Receive as many objects into a list. Returns the rank that sent them. They are unpickled: trust the sender."""
+    size = Tensor(np.zeros(1, np.int64))
+    rank = recv(size, src, group, 0, group_src)
+    text = Tensor(np.empty(size.item(), np.uint8))
+    recv(text, rank, group)
+    object_list[:] = pickle.loads(text.array.tobytes())
+    return rank

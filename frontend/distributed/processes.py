@@ -1,0 +1,139 @@
+"""Starting and ending: the group of all processes, groups of some, and who is who."""
+
+from enum import Enum
+
+from ..runtime.distributed import group as groups
+from ..runtime.distributed import mpi
+from ..runtime.distributed.group import world
+from .started import GroupMember, member
+
+default_pg_timeout = groups.DEFAULT_TIMEOUT
+_BACKENDS = (None, "mpi", "cpu:mpi")
+
+
+class DebugLevel(Enum):
+    """How much is checked: with OFF, nothing; with INFO, as at first, and DETAIL, all ranks compare what they call
+    before every collective, which costs a small message."""
+
+    OFF, INFO, DETAIL = 0, 1, 2
+
+
+_levels = [DebugLevel.INFO]
+
+
+def set_debug_level(level):
+    """Set how much is checked, on all ranks alike: a DebugLevel."""
+    if not isinstance(level, DebugLevel):
+        raise TypeError(f"set_debug_level: expected a DebugLevel such as DebugLevel.OFF, got {level!r}")
+    _levels[0] = level
+    world.is_checked = level is not DebugLevel.OFF
+
+
+def get_debug_level():
+    return _levels[0]
+
+
+def is_available():
+    """Whether mpi4py is installed, so that processes can make a group."""
+    return mpi.is_installed()
+
+
+is_mpi_available = is_available
+
+
+def _is_not_there():
+    """False: weft's processes talk through MPI."""
+    return False
+
+
+is_nccl_available = is_gloo_available = is_ucc_available = is_xccl_available = is_torchelastic_launched = _is_not_there
+
+
+def is_backend_available(backend):
+    return backend == "mpi" and is_available()
+
+
+def is_initialized():
+    """Whether init_process_group has made the group of all processes."""
+    return world.group is not None
+
+
+def init_process_group(
+    backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", **options
+):
+    """Make the group of all processes that mpiexec has started.
+
+    backend: "mpi", or None for it. timeout: how long a rank waits for others, half an hour if none is given. world_size
+    and rank are what MPI says, and checked if they are given.
+    """
+    if backend not in _BACKENDS:
+        raise ValueError(
+            f"init_process_group: backend {backend!r} is not there; weft has 'mpi': init_process_group('mpi') in a "
+            "program that mpiexec -n 4 python program.py starts"
+        )
+    if init_method not in (None, "env://") or store is not None:
+        raise ValueError("init_process_group: init_method and store are not needed: mpiexec has told all processes")
+    if world.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    group = groups.begin(timeout or default_pg_timeout)
+    if world_size not in (-1, group.size) or rank not in (-1, group.rank):
+        groups.end()
+        raise ValueError(
+            f"init_process_group: world_size={world_size}, rank={rank}, but mpiexec has started {group.size} "
+            f"process(es) and this is rank {group.rank}; start with mpiexec -n {max(world_size, 1)}"
+        )
+
+
+def destroy_process_group(group=None):
+    """Forget a group; with no argument, that of all processes."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return
+    member(group)
+    groups.end(group)
+
+
+def new_group(ranks=None, timeout=None, backend=None, **options):
+    """A group of some ranks. All processes call it, in the same order, those that are not in it too."""
+    everybody = groups.default()
+    ranks = list(range(everybody.size)) if ranks is None else sorted(ranks)
+    if backend not in _BACKENDS:
+        raise ValueError(f"new_group: backend {backend!r} is not there; weft has 'mpi'")
+    if not ranks or len(set(ranks)) != len(ranks) or not 0 <= ranks[0] <= ranks[-1] < everybody.size:
+        raise ValueError(f"new_group: ranks={ranks} are not different ones of 0 to {everybody.size - 1}")
+    return groups.part(ranks, timeout or default_pg_timeout) or GroupMember.NON_GROUP_MEMBER
+
+
+def get_rank(group=None):
+    """This process's place in a group, that of all if none is given; -1 if it is not in it."""
+    group = member(group)
+    return -1 if group is None else group.rank
+
+
+def get_world_size(group=None):
+    """How many processes are in a group, that of all if none is given; -1 if this one is not in it."""
+    group = member(group)
+    return -1 if group is None else group.size
+
+
+def get_backend(group=None):
+    """'mpi'."""
+    member(group)
+    return "mpi"
+
+
+def get_process_group_ranks(group=None):
+    """The ranks of a group, in its order."""
+    return list(member(group).ranks)
+
+
+def get_group_rank(group, global_rank):
+    """The place in a group of a rank among all."""
+    return member(group).rank_of(global_rank, "global_rank")
+
+
+def get_global_rank(group, group_rank):
+    """The rank among all of a place in a group."""
+    ranks = member(group).ranks
+    if not 0 <= group_rank < len(ranks):
+        raise ValueError(f"get_global_rank: group_rank={group_rank} is not in the group, which has {len(ranks)} ranks")
+    return ranks[group_rank]

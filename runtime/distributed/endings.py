@@ -1,0 +1,89 @@
+"""A process that fails, or ends before the others.
+
+One that fails ends all: its exception is shown, with its rank and the line, and MPI ends every process. One that ends
+as it should, but before the others are done, tells them how many collectives it has taken part in; who waits for one
+more raises an error that says so. One that is killed is seen by mpiexec, which ends the others.
+"""
+
+import atexit
+import sys
+import traceback
+
+from .mpi import load
+from .waiting import Patience, wait_for
+
+_PACKAGE = __name__.partition(".")[0]
+_FAILED = 1
+_POLITE_SECONDS = 600
+
+
+class Farewells:
+    """What processes that have ended have told this one."""
+
+    def __init__(self, communicator, world):
+        self.communicator, self.world = communicator, world
+        self.received = {}  # rank -> [collectives it has begun, by number of group]
+        if communicator.size > 1:
+            self.hook, sys.excepthook = sys.excepthook, self._fail
+            atexit.register(self._say)
+
+    def missing(self, group, number):
+        """Why a collective of a group will never end; None if it may."""
+        self._listen()
+        for rank in group.ranks:
+            counts = self.received.get(rank)
+            if counts is not None and counts[group.number] < number:
+                return f"rank {rank} has ended after number {counts[group.number]}"
+        return None
+
+    def has_ended(self, rank):
+        self._listen()
+        return rank in self.received
+
+    def _listen(self):
+        while (message := self.communicator.improbe()) is not None:
+            rank, counts = message.recv()
+            self.received[rank] = counts
+
+    def _say(self):
+        """At exit: tell all others, and wait until they have ended too, since MPI would wait without letting go of the
+        core."""
+        own = self.communicator.rank
+        counts = [0 if group is None else group.n_works for group in self.world.groups]
+        others = [rank for rank in range(self.communicator.size) if rank != own]
+        requests = [self.communicator.isend((own, counts), rank) for rank in others]
+        patience = Patience()
+        while len(self.received) < len(others) and patience.seconds() < _POLITE_SECONDS:
+            self._listen()
+            self._advance()
+            patience.pause()
+        for request in requests:
+            wait_for(request, _POLITE_SECONDS)
+
+    def _advance(self):
+        """Collectives that nobody has waited for here may be waited for elsewhere."""
+        for group in self.world.groups:
+            if group is not None and group.works and group.error is None:
+                group.advance()
+
+    def _fail(self, kind, error, trace):
+        self.hook(kind, error, trace)
+        rank, size = self.communicator.rank, self.communicator.size
+        what = traceback.format_exception_only(kind, error)[-1].strip()
+        print(
+            f"weft.distributed: rank {rank} of {size} has failed at {_line(trace)}: {what}\n"
+            "weft.distributed: all processes are ended",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.stdout.flush()
+        load().COMM_WORLD.Abort(_FAILED)
+
+
+def _line(trace):
+    """ "file.py:12" of the innermost line outside weft."""
+    found = "unknown line"
+    for frame, line in traceback.walk_tb(trace):
+        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+            found = f"{frame.f_code.co_filename}:{line}"
+    return found

@@ -1,0 +1,150 @@
+"""Groups of processes: who is in one, the communicators it has, and the works under way in it.
+
+Ranks in arguments are those of the world, as in PyTorch; `group.rank` is the place in the group.
+"""
+
+from datetime import timedelta
+
+from ..programs.recording import user_line
+from . import checks, exchanges
+from .endings import Farewells
+from .messages import Messages
+from .mpi import load
+from .waiting import Patience, wait_for
+from .work import ENDED, Work
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+_UNINITIALIZED = "Default process group has not been initialized, please make sure to call init_process_group."
+
+
+class World:
+    """What a process knows of all others."""
+
+    def __init__(self):
+        self.group = self.farewells = None
+        self.groups = []
+        self.is_checked = True
+        self.network = None
+
+
+world = World()
+
+
+class ProcessGroup:
+    """Some of the processes. Make one with init_process_group or new_group."""
+
+    def __init__(self, communicator, ranks, number, timeout):
+        self.ranks, self.number, self.timeout_seconds = tuple(ranks), number, timeout.total_seconds()
+        self.rank, self.works, self.n_works, self.error = communicator.rank, [], 0, None
+        *self.communicators, between = _copies(communicator, 4)
+        self.messages = Messages(self, between)
+
+    @property
+    def size(self):
+        return len(self.ranks)
+
+    def rank_of(self, rank, name="src"):
+        """The place in the group of a rank of the world."""
+        if rank not in self.ranks:
+            raise ValueError(f"{name}={rank} is not in the group, whose ranks are {list(self.ranks)}")
+        return self.ranks.index(rank)
+
+    # --- collectives --------------------------------------------------------------------------------------------------
+    def begin(self, name, call, phases):
+        """Begin a collective: `name` of the op, `call` with all that must be the same on every rank, its phases."""
+        if self.error is not None:
+            raise checks.DistributedError(f"{name}: the group cannot be used after an error: {self.error}")
+        self.n_works += 1
+        line = user_line()
+        if world.is_checked and self.size > 1:
+            phases = exchanges.checked(self, call, line, self.n_works, phases)
+        work = Work(name, self.n_works, line, phases)
+        self.works.append(work)
+        self.advance()
+        return work
+
+    def advance(self):
+        """Let all works go on as far as that needs no waiting."""
+        limit = ENDED
+        for work in self.works:
+            work.advance(limit, self.communicators, world.network)
+            limit = min(limit, work.slot)
+        self.works = [work for work in self.works if not work.has_ended]
+
+    def wait(self, work):
+        """The result of a work."""
+        patience = Patience()
+        while not work.has_ended:
+            self.advance()
+            if not work.has_ended:
+                patience.pause()
+                if patience.is_time_to_look():
+                    self.look_for_trouble(work, patience.seconds())
+        if work.error is not None:
+            self.error = self.error or work.error
+            raise work.error
+        return work.result
+
+    def look_for_trouble(self, work, seconds):
+        """Raise a DistributedError if a work cannot end any more, or has taken too long."""
+        trouble = world.farewells.missing(self, work.number) if world.farewells else None
+        if trouble is None and seconds > self.timeout_seconds:
+            trouble = f"not all other ranks have come to it within {self.timeout_seconds:g} s"
+        if trouble is not None:
+            self.works.clear()
+            rank = world.group.rank if world.group else self.rank
+            self.error = checks.DistributedError(
+                f"{work.name}, number {work.number} of its group, waits on rank {rank} at {work.line}, but {trouble}"
+            )
+            raise self.error
+
+
+def _copies(communicator, n_copies):
+    """Communicators of the same processes. What is sent in one is not seen in another."""
+    pairs = [communicator.Idup() for _ in range(n_copies)]
+    for _, request in pairs:
+        wait_for(request)
+    return [copy for copy, _ in pairs]
+
+
+# --- the world --------------------------------------------------------------------------------------------------------
+def begin(timeout):
+    """The group of all processes."""
+    communicator = load().COMM_WORLD
+    if world.farewells is None:
+        world.farewells = Farewells(*_copies(communicator, 1), world)
+    world.group = _add(communicator, range(communicator.size), timeout)
+    return world.group
+
+
+def _add(communicator, ranks, timeout):
+    group = ProcessGroup(communicator, ranks, len(world.groups), timeout)
+    world.groups.append(group)
+    return group
+
+
+def part(ranks, timeout):
+    """A group of some ranks, on those; None on others. All processes call it, in the same order."""
+    mpi, everybody = load(), default()
+    everybody.wait(everybody.begin("new_group", f"new_group of ranks {list(ranks)}", exchanges.barrier(everybody)))
+    is_in = everybody.rank in ranks
+    place = ranks.index(everybody.rank) if is_in else 0
+    communicator = mpi.COMM_WORLD.Split(0 if is_in else mpi.UNDEFINED, place)
+    if is_in:
+        return _add(communicator, ranks, timeout)
+    world.groups.append(None)
+    return None
+
+
+def default():
+    if world.group is None:
+        raise ValueError(_UNINITIALIZED)
+    return world.group
+
+
+def end(group=None):
+    """Forget a group; the world's, and with it all, if none is given."""
+    if group is None or group is world.group:
+        world.group = None
+    else:
+        world.groups[group.number] = None

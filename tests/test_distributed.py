@@ -1,0 +1,154 @@
+"""weft.distributed: several processes, which mpiexec starts. The checks are in distributed_checks.py."""
+
+import functools
+import subprocess
+import sys
+
+import pytest
+from distributed_parts import Checked, checks_of, needs_mpi, run_processes, run_text
+
+import weft
+
+CHECKS = ["check_" + name for name in str.split("""
+    ranks all_reduce_adds_in_a_fixed_order all_reduce_of_all_types_and_reductions halves_are_rounded_once
+    broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all samplers_ask_the_group
+    async messages objects groups derivatives compiled compiled_derivatives
+""")]  # fmt: skip
+
+
+@functools.cache
+def checked(n_processes):
+    return Checked("distributed_checks.py", n_processes)
+
+
+@pytest.mark.parametrize("n_processes", [2, 4])
+@pytest.mark.parametrize("name", CHECKS)
+def test_collectives(name, n_processes):
+    needs_mpi()
+    checked(n_processes).assert_passed(name)
+
+
+def test_all_checks_are_run():
+    import distributed_checks
+
+    assert [check.__name__ for check in checks_of(vars(distributed_checks))] == CHECKS
+
+
+BEGIN = "import sys\nimport weft\nimport weft.distributed as dist\n"
+BEGIN += "dist.init_process_group('mpi')\nrank = dist.get_rank()\n"
+
+# What goes wrong on one rank; then what must be printed.
+FAULTS = {
+    "a rank raises": (
+        "if rank == 1:\n    raise ValueError('no data')\ndist.all_reduce(weft.ones(3))\n",
+        ["rank 1 of 2 has failed at ", "program.py:7: ValueError: no data", "all processes are ended"],
+    ),
+    "a rank runs another program": (
+        "if rank == 1:\n    dist.broadcast(weft.ones(3), 0)\nelse:\n    dist.all_reduce(weft.ones(3))\n",
+        [
+            "the processes do not call the same as number 1 of their group: rank 0 at ",
+            "program.py:9: all_reduce(sum) of float32 (3,); rank 1 at ",
+            "program.py:7: broadcast(from 0) of float32 (3,). All ranks must call",
+        ],
+    ),
+    "shapes differ": (
+        "dist.barrier()\ndist.all_reduce(weft.ones(3 + rank))\n",
+        ["as number 2 of their group", "all_reduce(sum) of float32 (3,); rank 1", "all_reduce(sum) of float32 (4,)"],
+    ),
+    "types differ": (
+        "dist.all_reduce(weft.ones(3, dtype=weft.float64 if rank else weft.int64), async_op=True).wait()\n",
+        ["rank 0 at ", "program.py:6: all_reduce(sum) of int64 (3,); rank 1", "of float64 (3,)"],
+    ),
+    "a rank ends": (
+        "dist.barrier()\nif rank == 1:\n    sys.exit(0)\ndist.all_reduce(weft.ones(3))\n",
+        ["all_reduce, number 2 of its group, waits on rank 0 at ", "program.py:9, but rank 1 has ended after number 1"],
+    ),
+    "nobody sends": (
+        "if rank == 0:\n    dist.recv(weft.ones(3), 1)\n",
+        ["recv waits on rank 0 at ", "program.py:7, but rank 1 has ended"],
+    ),
+    "another tensor is sent": (
+        "if rank == 0:\n    dist.recv(weft.ones(3), 1)\nelse:\n    dist.send(weft.ones(4), 0)\n",
+        ["recv: rank 1 sends tensor() of float32 (4,) at ", "rank 0 receives tensor() of float32 (3,) at "],
+    ),
+    "a rank does not come": (
+        "from datetime import timedelta\nimport time\ndist.destroy_process_group()\n"
+        "dist.init_process_group('mpi', timeout=timedelta(seconds=0.3))\n"
+        "if rank == 1:\n    time.sleep(60)\ndist.barrier()\n",
+        ["barrier, number 1 of its group, waits on rank 0", "not all other ranks have come to it within 0.3 s"],
+    ),
+    "a rank is killed": ("import os\nif rank == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\n", []),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_ends_all_processes_and_is_named(fault, tmp_path):
+    needs_mpi()
+    program, words = FAULTS[fault]
+    ended = run_text(tmp_path, 2, BEGIN + program)
+    assert ended.returncode != 0
+    for part in words:
+        assert part in ended.stderr, ended.stderr
+
+
+def test_an_error_can_be_caught_and_the_group_is_not_used_again(tmp_path):
+    needs_mpi()
+    program = """
+for k in range(2):
+    try:
+        dist.all_reduce(weft.ones(3 + rank))
+    except dist.DistError as error:
+        print(str(error).split(":")[0], flush=True)
+"""
+    ended = run_text(tmp_path, 2, BEGIN + program)
+    assert ended.returncode == 0
+    assert ended.stdout.count("the processes do not call the same as number 1 of their group") == 2
+    assert ended.stdout.count("all_reduce\n") == 2
+
+
+def test_one_process_is_a_group_too(tmp_path):
+    needs_mpi()
+    file = tmp_path / "program.py"
+    file.write_text(BEGIN + "x = weft.ones(3)\ndist.all_reduce(x)\nprint(x.tolist(), dist.get_world_size())\n")
+    ended = subprocess.run([sys.executable, file], capture_output=True, text=True)
+    assert ended.stdout == "[1.0, 1.0, 1.0] 1\n", ended.stderr
+
+
+def test_other_backends_and_missing_groups_are_errors():
+    dist = weft.distributed
+    with pytest.raises(ValueError, match="backend 'gloo' is not there; weft has 'mpi': init_process_group"):
+        dist.init_process_group("gloo")
+    with pytest.raises(ValueError, match="init_method and store are not needed"):
+        dist.init_process_group("mpi", init_method="tcp://localhost:23456")
+    for call in (dist.get_rank, dist.get_world_size, dist.barrier, dist.destroy_process_group, dist.new_group):
+        with pytest.raises(ValueError, match="Default process group has not been initialized, please make sure to"):
+            call()
+    assert not dist.is_initialized() and not dist.is_gloo_available() and not dist.is_nccl_available()
+    with pytest.raises(TypeError, match="expected a DebugLevel such as DebugLevel.OFF, got 'OFF'"):
+        dist.set_debug_level("OFF")
+
+
+def test_importing_weft_does_not_import_mpi4py_and_a_missing_one_is_named(tmp_path):
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('no MPI here')\n")
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import weft, weft.distributed
+assert "mpi4py" not in sys.modules
+try:
+    weft.distributed.init_process_group("mpi")
+except RuntimeError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    assert "weft.distributed needs mpi4py and an MPI library (no MPI here): pip install 'weft[mpi]'" in ended.stdout
+
+
+def test_the_number_of_processes_is_checked(tmp_path):
+    needs_mpi()
+    (tmp_path / "program.py").write_text(
+        "import weft.distributed as dist\ndist.init_process_group('mpi', world_size=4, rank=0)\n"
+    )
+    ended = run_processes(1, tmp_path / "program.py")
+    assert "world_size=4, rank=0, but mpiexec has started 1 process(es) and this is rank 0" in ended.stderr
