@@ -1,9 +1,10 @@
-"""weft.nn.parallel: wrappers that spread a model over devices, of which there is one."""
+"""weft.nn.parallel: wrappers that spread a model over processes, and over devices, of which there is one."""
 
 from ..public import of_module
+from .data_parallel import DistributedDataParallel
 from .module import Module
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]
 __getattr__, __dir__ = of_module(__name__)
 
 

@@ -1,0 +1,154 @@
+"""Checks of models that several processes train; test_data_parallel.py starts the processes."""
+
+import numpy as np
+from distributed_checks import equal, of_rank, raises, tree
+from distributed_parts import checks_of, run_checks
+
+import weft
+import weft.distributed as dist
+from weft import nn
+from weft.nn.parallel import DistributedDataParallel
+
+
+def model_of(seed, **options):
+    weft.manual_seed(seed)
+    return DistributedDataParallel(nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)), **options)
+
+
+def data_of(rank, n=8):
+    rng = np.random.default_rng(100 + rank)
+    return weft.tensor(rng.standard_normal((n, 6)), dtype=weft.float32), weft.tensor(rng.integers(0, 3, n))
+
+
+def loss_of(model, rank):
+    x, y = data_of(rank)
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def local_gradients(model, rank):
+    return weft.autograd.grad(loss_of(model.module, rank), list(model.parameters()))
+
+
+def same_everywhere(tensors):
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, [x.detach().numpy().tobytes() for x in tensors])
+    return all(one == found[0] for one in found)
+
+
+def averages(model, size):
+    return [tree([g / size for g in gs]) for gs in zip(*[local_gradients(model, k) for k in range(size)])]
+
+
+def check_parameters_are_those_of_rank_0(rank, size):
+    model = model_of(rank)
+    assert same_everywhere(model.parameters())
+    weft.manual_seed(0)
+    assert equal(model.module[0].weight, nn.Linear(6, 16).weight)
+    assert list(model.state_dict())[0] == "module.0.weight"
+
+
+def check_gradients_are_averages_with_equal_bits(rank, size):
+    for options in ({}, {"bucket_cap_mb": 1e-4}, {"find_unused_parameters": True}):
+        model = model_of(0, **options)
+        loss_of(model, rank).backward()
+        gradients = [p.grad for p in model.parameters()]
+        assert all(map(equal, gradients, averages(model, size))) and same_everywhere(gradients)
+
+
+def check_no_sync_adds_up(rank, size):
+    model = model_of(0)
+    with model.no_sync():
+        loss_of(model, rank).backward()
+    mine = local_gradients(model, rank)
+    assert all(equal(p.grad, g) for p, g in zip(model.parameters(), mine))
+    loss_of(model, rank).backward()
+    expected = [tree([(a + a) / size for a in gs]) for gs in zip(*[local_gradients(model, k) for k in range(size)])]
+    assert all(equal(p.grad, g) for p, g in zip(model.parameters(), expected))
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared, self.left, self.right, self.never = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x, branch):
+        return (self.left if branch == 0 else self.right)(self.shared(x))
+
+
+def check_unused_parameters(rank, size):
+    weft.manual_seed(0)
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    model(weft.ones(2, 4), min(rank, 1)).sum().backward()
+    assert model.module.never.weight.grad is None
+    assert equal(model.module.left.bias.grad, weft.full((4,), 2 / size))
+    assert equal(model.module.right.bias.grad, weft.full((4,), 2 * (size - 1) / size))
+    assert same_everywhere([p.grad for p in model.parameters() if p.grad is not None])
+    strict = DistributedDataParallel(Branches())
+    words = "without these parameters: right.weight, right.bias, never.weight, never.bias. Parts of the model"
+    raises(RuntimeError, words, strict(weft.ones(2, 4), 0).sum().backward)
+
+
+def check_buffers_are_those_of_rank_0(rank, size):
+    model = DistributedDataParallel(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)))
+    for _ in range(2):
+        model(of_rank(rank, (8, 4), weft.float32)).sum().backward()
+    model.eval()
+    model(of_rank(rank, (8, 4), weft.float32))
+    assert same_everywhere(model.buffers()) and model.module[0].num_batches_tracked.item() == 2
+
+
+def check_models_that_differ_are_errors(rank, size):
+    wide = nn.Linear(4 + min(rank, 1), 2)
+    words = "the model of rank 1 is not that of rank 0: weight of float32 (2, 5) there, weight of float32 (2, 4) here"
+    raises(RuntimeError, words, DistributedDataParallel, wide)
+    raises(RuntimeError, "doesn't have any parameters that require", DistributedDataParallel, nn.ReLU())
+    raises(ValueError, "device_ids=[0]: there is only the CPU", DistributedDataParallel, nn.Linear(1, 1), [0])
+
+
+def trained(compiled, rank, n_steps=8, **options):
+    """Losses and parameters of a training, its step compiled as a whole or not."""
+    model = model_of(0, bucket_cap_mb=3e-4, **options)
+    optimizer = weft.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    function = weft.compile(step) if compiled else step
+    losses = [function(*data_of(rank + dist.get_world_size() * k)) for k in range(n_steps)]
+    return [*losses, *model.parameters()], function
+
+
+def check_whole_steps_compiled_have_the_bits_of_eager_mode(rank, size):
+    for options in ({}, {"find_unused_parameters": True}):
+        eager, _ = trained(False, rank, **options)
+        compiled, step = trained(True, rank, **options)
+        assert all(map(equal, compiled, eager)) and same_everywhere(compiled[8:])
+        text = str(step.explain())
+        assert "DistributedDataParallel: processes exchange values between two programs" in text
+        assert "calls are replayed" in text, text
+
+
+def check_losses_are_those_of_one_process(rank, size):
+    """A step of all ranks is one step on the data of all of them, within rounding."""
+    together, _ = trained(True, rank)
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    optimizer = weft.optim.AdamW(model.parameters(), lr=0.01)
+    for k in range(8):
+        x, y = (weft.cat(parts) for parts in zip(*[data_of(r + size * k) for r in range(size)]))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        average = together[k].clone()
+        dist.all_reduce(average, dist.ReduceOp.AVG)
+        assert abs(average.item() - loss.item()) < 1e-5
+    assert all(p.allclose(q, atol=1e-5) for p, q in zip(model.parameters(), together[8:]))
+
+
+if __name__ == "__main__":
+    run_checks(checks_of(globals()))
