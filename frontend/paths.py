@@ -37,6 +37,7 @@ _TABLE = [
     ("devices:other_backend", "backends.mkl backends.mkldnn backends.openmp backends.opt_einsum backends.cpu"),
     ("c_side", "_C"),
     ("distributed", "utils.data.distributed distributed.distributed_c10d"),
+    ("distributed.zero", "distributed.optim distributed.optim.zero_redundancy_optimizer"),
     ("distributed.functional", "distributed.nn distributed.nn.functional"),
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),
