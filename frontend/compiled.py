@@ -22,6 +22,7 @@ from .runtime.replay.usual_turns import note_other
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor
 from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
+from .ways import ways_of
 
 for _kind in (Tensor, Parameter):
     remember_methods(_kind)
@@ -127,6 +128,14 @@ class CompiledFunction:
             if result is not NOT_STARTED:
                 self._learn(usual.ended_by(), args, kwargs)
                 return result
+        ways = ways_of(recording)
+        if ways is None:
+            return self._follow(recording, tensors, args, kwargs)
+        if ways.call_eagerly():
+            return ways.run(ways.eager, self._function, args, kwargs)
+        return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
+
+    def _follow(self, recording, tensors, args, kwargs):
         frame = Frame(recording)
         result = run(frame, self._function, args, kwargs, tensors)
         self._learn(frame, args, kwargs)

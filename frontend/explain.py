@@ -111,6 +111,9 @@ def _replay_lines(recording):
     if recording.not_replayed is None:
         return ["calls are not replayed yet: that takes three that are alike"]
     reason, line = recording.not_replayed
+    if recording.ways is not None and recording.ways.is_eager:
+        measured = recording.ways.described()
+        return [f"calls are not replayed, and run eagerly, which was quicker ({measured}): {reason} [{line}]"]
     return [f"calls are not replayed, every call is followed step by step: {reason} [{line}]"]
 
 

@@ -264,6 +264,7 @@ class Recording:
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
+    ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
 
     @property
     def usual(self):

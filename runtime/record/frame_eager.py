@@ -31,7 +31,7 @@ def reason_of(frame, op, ids, operands, attributes):
 
 def reason_at_once(frame, op, operands, attributes):
     """The same, as far as it is known before the operands get numbers, which what comes after would have to know."""
-    if "eager_only" in op.extra:
+    if "eager_only" in op.extra or without_kernels([x.dtype for x in operands if isinstance(x, Tensor)]):
         return reason_of(frame, op, (), operands, attributes)
     if op in _PARTS and not frame.recording.fullgraph and _is_elsewhere(frame, op, operands[0], attributes):
         return f"{op.name}: {ELSEWHERE}"

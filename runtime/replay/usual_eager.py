@@ -25,7 +25,11 @@ class AppliesEagerly:
         if found is None or self._real is not None or has_history(operands) or not self._brings(operands):
             return NOT_APPLIED
         self.recording.note(found.reason, found.line)
-        self._applied = self.recording.calls, [*self.applied(), found]
+        call = self.recording.calls
+        if self._applied[0] == call:
+            self._applied[1].append(found)
+        else:
+            self._applied = call, [found]
         with frame_hidden():
             return apply_eagerly(op, operands, attributes)
 

@@ -1,0 +1,67 @@
+"""Which way is quicker for calls that are not replayed: to follow them step by step, or eager mode.
+
+Following costs a few microseconds per op, and more where a part of the call runs outside its programs; what it gains
+depends on the sizes. The results are the same bits, so it is measured: some calls go the one way and some the other.
+"""
+
+import time
+
+# So many calls have been like none that can be replayed, or would have been by now.
+AFTER = 16
+_TRIALS = 5
+# Eager calls that take so many times as long are not tried any further, once they have taken so long.
+_CLEARLY, _SECONDS = 2.0, 0.2
+# After so many calls both ways are tried again, and then more and more seldom: eager ops become quicker when they have
+# come some dozens of times, and what stood against a replay may be gone.
+_AGAIN, _LONGER = 64, 4
+_NOTHING = {}
+
+
+class Ways:
+    """What was measured of the calls of a recording: seconds of the last few that were `followed`, and `eager` ones.
+    is_eager: whether eager mode was quicker; None: not known yet."""
+
+    __slots__ = ("followed", "eager", "is_eager", "n_left", "n_calls")
+
+    def __init__(self):
+        self.followed, self.eager, self.is_eager, self.n_left, self.n_calls = [], [], None, 0, _AGAIN
+
+    def call_eagerly(self):
+        """Whether the next call goes that way."""
+        if self.is_eager is not None:
+            self.n_left -= 1
+            if self.n_left > 0:
+                return self.is_eager
+            self.followed, self.eager, self.is_eager = [], [], None
+        return len(self.eager) < len(self.followed)
+
+    def run(self, seconds, function, args, kwargs=_NOTHING):
+        """function(*args, **kwargs), which is one way; its time goes into that list."""
+        if self.is_eager is not None:
+            return function(*args, **kwargs)
+        started = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds.append(time.perf_counter() - started)
+        self._decide()
+        return result
+
+    def _decide(self):
+        if not self.eager:
+            return
+        eager, followed = min(self.eager), min(self.followed)
+        if len(self.eager) == _TRIALS or (eager > _CLEARLY * followed and sum(self.eager) > _SECONDS):
+            self.is_eager, self.n_left = eager < followed, self.n_calls
+            self.n_calls *= _LONGER
+
+    def described(self):
+        """The two times, in us."""
+        return f"{1e6 * min(self.eager):.0f} us against {1e6 * min(self.followed):.0f} us followed step by step"
+
+
+def ways_of(recording):
+    """The Ways of a recording; None where there is nothing to choose, or not yet."""
+    if recording.ways is None:
+        if recording.fullgraph or recording.calls < AFTER or recording.replays or recording.not_replayed is None:
+            return None
+        recording.ways = Ways()
+    return recording.ways

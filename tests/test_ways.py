@@ -1,0 +1,93 @@
+"""Calls that cannot be replayed go the way that is quicker: followed step by step, or eagerly, with the same bits."""
+
+import pytest
+
+import weft
+from weft.ways import AFTER, Ways
+
+WEIGHTS = weft.randn(4, 4, dtype=weft.float64)
+
+
+def spectrum(x):
+    x = x.detach().requires_grad_()
+    value = weft.linalg.svdvals(WEIGHTS * x[0] + x[1]).sum()
+    return value.detach(), weft.autograd.grad(value, x)[0]
+
+
+def test_the_bits_are_those_of_eager_mode_whichever_way_it_goes():
+    compiled = weft.compile(spectrum)
+    for k in range(4 * AFTER):
+        x = weft.tensor([1.0, k / 8], dtype=weft.float64)
+        assert [y.tolist() for y in compiled(x)] == [y.tolist() for y in spectrum(x)]
+    assert compiled.recordings[0].ways.is_eager is not None
+    text = compiled.explain()
+    assert "calls are not replayed" in text and ("followed step by step" in text)
+
+
+def test_who_wants_no_eager_calls_gets_none():
+    compiled = weft.compile(lambda x: weft.linalg.cholesky(x) * 2, fullgraph=True)
+    for _ in range(2 * AFTER):
+        assert compiled(weft.eye(2)).tolist() == [[2, 0], [0, 2]]
+    assert compiled.recordings[0].ways is None
+
+
+def test_calls_that_are_replayed_are_not_measured():
+    compiled = weft.compile(lambda x: x.exp() * 2)
+    for _ in range(2 * AFTER):
+        compiled(weft.ones(3))
+    assert compiled.recordings[0].replays and compiled.recordings[0].ways is None
+
+
+def taken(ways, n, eager, followed, clock):
+    """Which of the next n calls go eagerly, if calls take so many seconds."""
+    found = []
+    for _ in range(n):
+        is_eager = ways.call_eagerly()
+        seconds = eager if is_eager else followed
+        ways.run(ways.eager if is_eager else ways.followed, clock.wait, (seconds,))
+        found.append(is_eager)
+    return found
+
+
+class Clock:
+    now = 0.0
+
+    def wait(self, seconds):
+        self.now += seconds
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(weft.ways, "time", made)
+    return made
+
+
+def test_both_ways_are_tried_in_turn_and_the_quicker_one_is_taken(clock):
+    ways = Ways()
+    assert taken(ways, 10, 1e-4, 5e-4, clock) == [False, True] * 5
+    assert ways.is_eager and ways.described() == "100 us against 500 us followed step by step"
+    assert all(taken(ways, 60, 1e-4, 5e-4, clock))
+
+
+def test_after_a_while_they_are_tried_again(clock):
+    ways = Ways()
+    taken(ways, 10, 1e-4, 5e-4, clock)
+    later = taken(ways, 2000, 1e-4, 1e-5, clock)
+    assert later[0] and not later[-1]
+    assert 0 < sum(later[100:]) < 20  # tried more and more seldom
+
+
+def test_slow_eager_calls_are_not_tried_for_long(clock):
+    ways = Ways()
+    assert sum(taken(ways, 40, 30.0, 1.0, clock)) == 1
+
+
+def test_an_error_is_no_measurement(clock):
+    ways = Ways()
+    with pytest.raises(ZeroDivisionError):
+        ways.run(ways.followed, lambda: 1 / 0, ())
+    assert ways.followed == []
