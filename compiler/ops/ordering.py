@@ -8,7 +8,9 @@ from math import prod
 import numpy as np
 
 from .. import dtypes
+from ..emit.search import emit_search
 from ..emit.sort import argsort_scratch, buffer_length, emit_argsort, emit_top, top_scratch
+from ..extent import is_open
 from ..kernels.library import Routine
 from . import samples
 from .arithmetic import maximum, sub
@@ -211,10 +213,53 @@ def _evaluate_searchsorted(sequence, values, right, narrow):
     return np.asarray(found, dtype).reshape(values.shape)
 
 
-searchsorted = library(
-    "searchsorted",
+_by_numpy = library(
+    "searchsorted_by_numpy",
     _searchsorted_infer,
     _evaluate_searchsorted,
+    vjp=(None, None),
+    samples=lambda: [Sample((np.arange(5), samples.integers(1, (2, 3), -2, 7)), {"right": False, "narrow": False})],
+    oracle=lambda torch, sequence, values, right, narrow: torch.searchsorted(sequence, values),
+)
+
+
+def _halvings(shape, attributes):
+    # Too many do nothing, so where the length is known at run time only they are as many as any needs.
+    n = attributes["n"]
+    return (shape[-1], n, int(attributes["right"]), _LONGEST if is_open(n) else int(n).bit_length())
+
+
+_LONGEST = 48
+# Positions of values in sorted rows of n elements.
+search_rows = register(
+    Op(
+        "search_rows",
+        "routine",
+        lambda operands, attributes, default_float: _positions_like(operands, attributes),
+        compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), dtypes.int64),
+        vjp=(None, None),
+        kernel=Routine("search", emit_search, _halvings, lambda element, shape, a: 0, lambda s: 10.0 * prod(s)),
+        samples=lambda: [
+            Sample((samples.integers(r, (2, 6), -2, 9), np.arange(14).reshape(2, 7)), {"right": r, "n": 7})
+            for r in (False, True)
+        ],
+        oracle=lambda torch, values, sequence, right, n: torch.searchsorted(sequence, values, right=right),
+    )
+)
+
+
+def _search(sequence, values, right, narrow):
+    shape, n = values.shape, sequence.shape[-1]
+    if len(sequence.shape) == 1:
+        sequence, values = reshape(sequence, shape=(1, n)), reshape(values, shape=(1, prod(shape)))
+    found = reshape(search_rows(values, sequence, right=right, n=n), shape=shape)
+    return cast(found, dtype=dtypes.int32) if narrow else found
+
+
+_searched = composite(
+    "searchsorted",
+    lambda operands, attributes, default_float: _searchsorted_infer(operands, attributes),
+    _search,
     vjp=(None, None),
     samples=lambda: [
         Sample((np.arange(5), samples.integers(1, (2, 3), -2, 7)), {"right": r, "narrow": r}) for r in (False, True)
@@ -223,3 +268,13 @@ searchsorted = library(
         sequence, values, right=right, out_int32=narrow
     ),
 )
+
+
+def searchsorted(sequence, values, right, narrow):
+    """Where values would enter sorted rows: by a routine, if it knows their type."""
+    known = sequence.dtype.element in _SEARCHED and sequence.dtype is values.dtype
+    is_own = known and 0 not in sequence.shape and 0 not in values.shape
+    return (_searched if is_own else _by_numpy)(sequence, values, right=right, narrow=narrow)
+
+
+_SEARCHED = ("f32", "f64", "i32", "i64")
