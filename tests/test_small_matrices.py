@@ -232,3 +232,14 @@ def test_large_ones_are_left_to_lapack():
     f = weft.compile(lambda a: weft.linalg.cholesky(a) * 2)
     assert f(weft.tensor(x)).numpy().tobytes() == (np.linalg.cholesky(x) * 2).tobytes()
     assert ["computed by NumPy" in reason for reason, *_ in f.breaks] == [True]
+
+
+def test_native_functions_hold_them():
+    """Nothing of LAPACK is needed where they run."""
+    data = [weft.tensor(x) for x in PROGRAMS["gaussian process"][1]()]
+    native = weft.aot(gaussian_process, data, gradients=True)
+    value, *gradients = native.value_and_grad(*[x.numpy() for x in data])
+    p = data[0].requires_grad_()
+    expected = gaussian_process(p, *data[1:])
+    assert float(value) == expected.item()
+    assert gradients[0].tolist() == weft.autograd.grad(expected, p)[0].tolist()
