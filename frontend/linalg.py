@@ -28,6 +28,7 @@ from .products import multi_dot as multi_dot
 from .public import of_module
 from .reducing import sum
 from .results import result_type
+from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
@@ -203,6 +204,9 @@ def eigh(A, UPLO="L"):
 
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of symmetric matrices, rising."""
+    if A.requires_grad and state.grad_enabled:
+        # Their derivative needs the vectors.
+        return eigh(A, UPLO).eigenvalues
     return factors.eigenvalues(A, upper=_is_upper("linalg.eigvalsh", UPLO))
 
 
@@ -229,6 +233,8 @@ def svd(A, full_matrices=True, *, driver=None):
 
 def svdvals(A, *, driver=None):
     """The singular values, falling."""
+    if A.requires_grad and state.grad_enabled:
+        return svd(A, False).S
     return factors.singular_values(A)
 
 

@@ -208,10 +208,9 @@ def _outer_space(g, u):
 
 
 def _svd_vjp(g, out, x, full):
-    """Townsend, "Differentiating the singular value decomposition" (2016)."""
+    """Townsend, "Differentiating the singular value decomposition" (2016). Further columns of U and rows of V^T may be
+    any basis: their cotangents count for nothing, as in PyTorch."""
     m, n = x.shape[-2:]
-    if full and m != n and 0 not in x.shape:
-        raise OpError("linalg.svd: the derivative needs full_matrices=False, got full_matrices=True")
     (gu, gs, gvh), (u, s, vh) = unpack(g, svd_shapes(m, n, full)), unpack(out, svd_shapes(m, n, full))
     k = min(m, n)
     gu, u, gvh, vh = columns(gu, 0, k), columns(u, 0, k), rows(gvh, 0, k), rows(vh, 0, k)

@@ -227,12 +227,14 @@ class Flush(NamedTuple):
 
 
 class EagerOp(NamedTuple):
-    """An op ran eagerly in the middle of a call: after which step, why, and at which line."""
+    """An op ran eagerly in the middle of a call: after which step, why, and at which line. `link`: the op of the step
+    that gives its result a history (linked.py)."""
 
     step: Step
     op: object
     reason: str
     line: str
+    link: object = None
 
 
 class TooManyPaths(Exception):

@@ -369,6 +369,17 @@ def _cotangents(rule, attributes, cotangent, out, *operands):
     return [v for v in found if v is not None]
 
 
+def link_has_kernels(link, metas, requires, attributes, default_dtype):
+    """Whether programs can compute the cotangents of the operands of a link (linked.py) that want one."""
+    graph = Graph(link.name, default_dtype)
+    operands = tuple(graph.scalar(m.dtype) if m.weak else graph.input(m.shape, m.dtype) for m in metas)
+    cotangent = graph.input(metas[0].shape, metas[0].dtype)
+    for k in range(1, len(operands)):
+        if requires[k]:
+            vjp(link, k, cotangent, operands[0], operands, attributes)
+    return all(map(_has_kernel, decompose(graph)[0].values))
+
+
 def _pruned(graph):
     """(the graph without values that nothing needs, the numbers that its inputs and scalars had)."""
     pruned, values = Graph(graph.name, graph.default_float), {}

@@ -6,8 +6,9 @@ from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
 from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
-from ..state.modes import frame_hidden, state
+from ..state.modes import frame_hidden, no_grad, state
 from ..state.tensor import Tensor
+from .linked import link_for
 
 # How many places of a tensor a path is recorded for, each as a path of its own.
 _FEW = 3
@@ -75,15 +76,27 @@ def run_eagerly(frame, reason, function, *args):
 
 def apply_between(frame, reason, op, operands, attributes):
     """An op that no program has. What it gives comes in like a tensor from outside that is new in every call, so calls
-    like this one can be replayed, unless it goes on with a history."""
+    like this one can be replayed, unless it goes on with a history that no step can give it."""
+    link = None
     if has_history(operands):
-        return run_eagerly(frame, reason, apply_eagerly, op, operands, attributes)
+        link = link_for(op, operands, attributes, frame.default_dtype)
+        if link is None or frame.full:
+            return run_eagerly(frame, reason, apply_eagerly, op, operands, attributes)
     line = user_line()
     frame.recording.leaves(reason, line)
     if are_pending(frame, operands):
         frame.flush_here()
-    frame.eager_ops.append(EagerOp(frame.step, op, reason, line))
-    return _outside(frame, apply_eagerly, op, operands, attributes)
+    frame.eager_ops.append(EagerOp(frame.step, op, reason, line, link))
+    if link is None:
+        return _outside(frame, apply_eagerly, op, operands, attributes)
+    given = _outside(frame, without_history, op, operands, attributes)
+    return frame.apply(link, (given, *operands), attributes, True)
+
+
+def without_history(op, operands, attributes):
+    """What the op gives."""
+    with no_grad():
+        return apply_eagerly(op, operands, attributes)
 
 
 def has_history(operands):

@@ -2,7 +2,7 @@
 What they give comes in with the entry that uses it, like a tensor from outside."""
 
 from ..eager.gate import apply_eagerly
-from ..record.frame_eager import are_pending, has_history, has_varied
+from ..record.frame_eager import are_pending, has_history, has_varied, without_history
 from ..state.modes import frame_hidden
 
 NOT_APPLIED = object()
@@ -22,7 +22,9 @@ class AppliesEagerly:
     def apply_between(self, op, operands, attributes):
         """What the op gives, if one like it ran here before; else NOT_APPLIED."""
         found = self.eager_ops.get(self.position.value, {}).get(op)
-        if found is None or self._real is not None or has_history(operands) or not self._brings(operands):
+        if found is None or self._real is not None or has_history(operands) is not (found.link is not None):
+            return NOT_APPLIED
+        if not self._brings(operands):
             return NOT_APPLIED
         self.recording.note(found.reason, found.line)
         call = self.recording.calls
@@ -31,7 +33,10 @@ class AppliesEagerly:
         else:
             self._applied = call, [found]
         with frame_hidden():
-            return apply_eagerly(op, operands, attributes)
+            if found.link is None:
+                return apply_eagerly(op, operands, attributes)
+            given = without_history(op, operands, attributes)
+        return self.apply(found.link, (given, *operands), attributes)
 
     def applied(self):
         """The ops that have run eagerly in this call so far."""

@@ -110,6 +110,8 @@ def _assignment(frame, step, fresh, entries, expected):
         if fresh and entry.fresh:
             raise NotReplayed("a tensor that is new in every call came in in the middle of a change", step.line)
         fresh = [*entry.fresh, *fresh]
+    if any(vid not in detail.operands for vid, *_ in fresh):
+        raise NotReplayed("a tensor that is new in every call came in in the middle of a change", step.line)
     change = Change(frame, step, steps, expected)
     if not change.is_made and change.meta.history:
         raise NotReplayed("a tensor from outside gets a history in the call", step.line)
