@@ -5,6 +5,8 @@ from math import prod
 from .printing import printoptions
 
 _CELL = 'style="text-align:left"'
+# Pages of notebooks give <pre> the font of their text and wrap its lines, and columns would not stand below each other.
+_LINES = 'style="font-family:monospace;line-height:1.35;white-space:pre;overflow-x:auto"'
 
 
 class Text(str):
@@ -14,11 +16,11 @@ class Text(str):
         return str(self)
 
     def _repr_html_(self):
-        return f"<pre>{escaped(self)}</pre>"
+        return f"<pre {_LINES}>{escaped(self)}</pre>"
 
 
 class Drawing(str):
-    """An SVG text. Notebooks show it as wide as the page, or, with a tick, in its own size in a frame that scrolls."""
+    """An SVG text. Notebooks show it as wide as the page, or, with a tick, larger in a frame that scrolls."""
 
     def _repr_svg_(self):
         return str(self)
@@ -26,8 +28,10 @@ class Drawing(str):
     def _repr_html_(self):
         return (
             "<style>.weft-drawing > div { overflow: auto; max-height: 80vh } .weft-drawing svg { max-width: 100%; "
-            "height: auto } .weft-drawing input:checked ~ div svg { max-width: none }</style>"
-            f'<div class="weft-drawing"><input type="checkbox" aria-label="full size"> full size<div>{self}</div></div>'
+            "height: auto } .weft-drawing input:checked ~ div svg { max-width: none } "
+            ".weft-drawing input.twice:checked ~ div svg { zoom: 2 }</style>"
+            '<div class="weft-drawing"><input type="checkbox" aria-label="full size"> full size '
+            f'<input type="checkbox" class="twice" aria-label="twice the size"> twice the size<div>{self}</div></div>'
         )
 
 
@@ -40,7 +44,7 @@ def tensor_html(tensor):
     """Shape, type and a few of the numbers."""
     with printoptions(threshold=64, edgeitems=2):
         text = repr(tensor)
-    return f"<code>{escaped(tensor.dtype)} {escaped(tuple(tensor.shape))}</code><pre>{escaped(text)}</pre>"
+    return f"<code>{escaped(tensor.dtype)} {escaped(tuple(tensor.shape))}</code><pre {_LINES}>{escaped(text)}</pre>"
 
 
 def module_html(module):
@@ -59,7 +63,7 @@ def module_html(module):
     return (
         f"<b>{escaped(type(module).__name__)}</b>, {n_learnt:,} numbers to learn"
         + _table(("name", "in", "shape", "type", ""), cells)
-        + f"<details><summary>structure</summary><pre>{escaped(repr(module))}</pre></details>"
+        + f"<details><summary>structure</summary><pre {_LINES}>{escaped(repr(module))}</pre></details>"
     )
 
 

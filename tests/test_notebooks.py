@@ -52,6 +52,15 @@ def test_a_large_tensor_is_short():
     assert "requires_grad=True" in shown(weft.ones(2, requires_grad=True)).text
 
 
+def test_columns_of_numbers_stand_below_each_other():
+    """Whatever font and wrapping the page of the notebook gives to <pre>."""
+    f = weft.compile(lambda x: x * 2)
+    f(weft.ones(2))
+    for value in (weft.ones(2, 3), nn.Linear(2, 3), f.explain()):
+        text = value._repr_html_()
+        assert text.count("<pre") == text.count("<pre style=") > 0 and "font-family:monospace" in text
+
+
 def test_a_module_is_a_table_of_its_parameters():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.LazyLinear(2))
     model[0].bias.requires_grad = False
@@ -89,7 +98,7 @@ def test_drawings_scroll_and_say_in_words_what_they_show():
     drawing = visualize.draw_autograd((w * 2).sum(), {"weight": w})
     assert isinstance(drawing, Drawing) and drawing._repr_svg_() == drawing
     elements = shown(drawing)
-    assert {"svg", "desc", "input"} <= set(elements.seen)
+    assert {"svg", "desc"} <= set(elements.seen) and elements.seen.count("input") == 2
     assert (
         "weight" in elements.text.partition("from")[0] and "SumBackward0 float32[] from MulBackward0" in elements.text
     )

@@ -81,6 +81,28 @@ def test_weights_of_safetensors(example):
     assert "12 arrays, 2224 numbers" in printed and "twice the weights: True" in printed
 
 
+def test_tests_with_pytest_and_the_plugin(example):
+    assert re.search(r"^4 passed", example("testing_pytest.py"), re.MULTILINE)
+
+
+def test_a_notebook_of_jupyter(tmp_path):
+    """In a kernel of its own, as Jupyter runs it; every cell's last value is shown as HTML."""
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("grandalf")
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "examples" / "notebook_jupyter.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    manager = nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).create_kernel_manager()
+    manager.kernel_spec.argv[0] = sys.executable
+    nbclient.NotebookClient(notebook, km=manager, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    shown = [output["data"]["text/html"] for output in outputs if output["output_type"] == "execute_result"]
+    assert len(shown) == 5
+    for text, words in zip(shown, ["(200, 3)", "81 numbers to learn", "fast path: yes", "0.weight", "AddmmBackward0"]):
+        assert words in text
+
+
 def test_an_equation_solved_by_a_network(example):
     found, largest = numbers(example("pinn_heat.py"), "largest")
     assert largest == 1 and found < 0.005
