@@ -1,8 +1,8 @@
 """How Sphinx builds the documentation site: `make docs` writes it to build/docs.
 
 Pages are the Markdown files beside this one. Before they are read, generated/ is written: the reference from
-docstrings (site_reference.py), the gallery by running its programs (site_gallery.py), and the drawings of
-how_compile_works.md from the code on that page.
+docstrings (site_reference.py), the gallery by running its programs and notebooks (site_gallery.py, site_notebooks.py),
+and the drawings of how_compile_works.md from the code on that page.
 """
 
 import re
@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import site_gallery  # noqa: E402
+import site_notebooks  # noqa: E402
 import site_reference  # noqa: E402
 
 import weft  # noqa: E402
@@ -43,7 +44,8 @@ def write_generated(app):
     write_pictures(folder / "pictures")
     write_records(folder / "records")
     (HERE / html_extra_path[0]).mkdir()
-    site_gallery.write_pages(folder / "gallery", HERE / html_extra_path[0])
+    notebooks = site_notebooks.write_pages(folder / "gallery")
+    site_gallery.write_pages(folder / "gallery", HERE / html_extra_path[0], notebooks)
 
 
 def write_pictures(folder):

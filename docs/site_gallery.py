@@ -3,7 +3,8 @@
 A program is a script of docs/gallery/ or examples/ whose docstring begins with a title. What it prints is shown, and
 so are the figures of matplotlib that are open when it ends. An example draws nothing, so that it needs no matplotlib:
 docs/gallery/draw_NAME.py imports examples/NAME.py, which runs it, and draws what it found. A program that fails fails
-the build. One that needs a library that is not installed is shown without its results, and says so.
+the build. One that needs a library that is not installed is shown without its results, and says so. The index
+has the notebooks of examples/ too, whose pages site_notebooks.py writes.
 """
 
 import ast
@@ -83,8 +84,11 @@ def without_bars(printed):
     return "\n".join(line.rpartition("\r")[2] for line in printed.split("\n"))
 
 
-def write_pages(folder, written_pages):
-    """A page for each program, and an index with their first figures. Pages of HTML that they write are kept too."""
+def write_pages(folder, written_pages, notebooks):
+    """A page for each program, and an index with their first figures. Pages of HTML that they write are kept too.
+
+    notebooks: the titles of pages that are there already.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     cards, names = [], []
     for path in programs():
@@ -94,8 +98,11 @@ def write_pages(folder, written_pages):
         written = [moved(kept, written_pages).name for kept in sorted(folder.glob("*.html"))]
         text = page(path, source, printed, figures, absent, written)
         (folder / f"{path.stem}.md").write_text(text, encoding="utf-8")
-        cards += card(path, source, figures)
+        cards += card(path.stem, title_and_text(source)[0], figures)
         names.append(path.stem)
+    for stem, title in notebooks.items():
+        cards += card(stem, title, [])
+        names.append(stem)
     lines = ["# Gallery", "", "Whole programs, small enough to read. This site's build runs them all.", ""]
     lines += ["::::{container} gallery", *cards, "::::", "", "```{toctree}", ":hidden:", "", *names, "```"]
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -110,10 +117,9 @@ def figure_source(path):
     return drawing.read_text(encoding="utf-8") if drawing else ""
 
 
-def card(path, source, figures):
-    title, _ = title_and_text(source)
-    picture = [f"[![{title}]({figures[0].name})]({path.stem}.md)", ""] if figures else []
-    return [":::{container} card", *picture, f"[{title}]({path.stem}.md)", ":::"]
+def card(stem, title, figures):
+    picture = [f"[![{title}]({figures[0].name})]({stem}.md)", ""] if figures else []
+    return [":::{container} card", *picture, f"[{title}]({stem}.md)", ":::"]
 
 
 def page(path, source, printed, figures, absent, written=()):

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 WITH_CODE = ["porting", "how_compile_works", "performance", "errors", "index"]
+# Run by test_docs.py and test_demo.py, in a process of their own.
+RUN_ELSEWHERE = {"adding_an_op", "differences", "from_python_to_c", "native", "quickstart"}
 
 
 def module_of(name):
@@ -48,6 +50,13 @@ def test_the_python_of_a_page_runs(page, tmp_path, without_torch):
     program = tmp_path / f"{page}.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), encoding="utf-8")
     exec(compile(program.read_text(encoding="utf-8"), str(program), "exec"), {"__name__": page})
+
+
+def test_no_page_has_python_that_no_test_runs():
+    assert {page.stem for page in PAGES if "```python" in page.read_text(encoding="utf-8")} == {
+        *WITH_CODE,
+        *RUN_ELSEWHERE,
+    }
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------
@@ -115,6 +124,22 @@ def test_a_program_is_shown_with_what_it_prints(tmp_path, monkeypatch):
     absent = gallery.page(ROOT / "examples" / "sum.py", source, "", [], ["iminuit"])
     assert "It needs iminuit" in absent
     assert gallery.missing_libraries("import weft\nimport no_such_library.part\n") == ["no_such_library"]
+
+
+def test_a_notebook_is_shown_as_jupyter_shows_it():
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbclient")
+    notebooks = module_of("site_notebooks")
+    new, outputs = nbformat.v4, []
+    for data in ({"text/html": "<b>2</b>", "text/plain": "2"}, {"text/plain": "3"}):
+        outputs.append(new.new_output("execute_result", data))
+    outputs.append(new.new_output("stream", text="4\n"))
+    cells = [new.new_markdown_cell("# A sum\nOf two."), new.new_code_cell("1 + 1", outputs=outputs)]
+    notebook = new.new_notebook(cells=cells)
+    text = notebooks.page(notebook, "examples/sum.ipynb")
+    assert notebooks.title_of(notebook) == "A sum" and text.startswith("# A sum\nOf two.\n")
+    assert "```python\n1 + 1\n```" in text and '<div class="shown"><b>2</b></div>' in text
+    assert "```text\n3\n```" in text and "```text\n4\n```" in text
 
 
 def test_a_program_that_fails_fails_the_build(tmp_path):
