@@ -60,6 +60,13 @@ def test_the_demo_learns_and_says_so(demo):
     assert "loss curves        equal bit for bit, 88 steps" in printed
 
 
+def test_the_bar_shows_the_rate_of_the_last_epoch(demo):
+    printed, _ = demo
+    for training in ("eager", "compiled"):
+        shown = re.findall(rf"{training} +(\d+)% .*? ([\d,]+) steps/s, loss [\d.]+", printed.replace("\r", "\n"))
+        assert len({rate for _, rate in shown}) > 1 and {"25", "50", "75", "100"} <= {share for share, _ in shown}
+
+
 def test_the_page_asks_for_nothing_from_outside(demo):
     _, page = demo
     addresses = re.findall(r"(?:src|href)=[\"']([^\"']*)", page)

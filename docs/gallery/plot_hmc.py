@@ -4,6 +4,8 @@
 plain NumPy: 200 walkers move at once.
 """
 
+import timeit
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -42,6 +44,9 @@ for sweep in range(60):
 chains = np.stack(kept)
 points = chains.reshape(-1, 2)
 print(f"accepted {np.mean(accepted):.0%}, mean {points.mean(0).round(2)}, exact [0, 0.5]")
+
+seconds = min(timeit.repeat(lambda: value_and_grad(walkers), number=100, repeat=30)) / 100
+print(f"value and gradient of {len(walkers)} walkers, from NumPy to NumPy: {1e6 * seconds:.0f} us")
 
 figure, (traces, plane) = plt.subplots(1, 2, figsize=(8.4, 3.6))
 for k in range(4):
