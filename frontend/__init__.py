@@ -31,6 +31,8 @@ from .families import FAMILIES as _FAMILIES
 from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
 from .runtime.code.threads import get_num_threads, set_num_threads
+from .runtime.eager.node import BaseNode as _BaseNode
+from .runtime.eager.node import Node as _Node
 from .runtime.state.device import device
 from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled
 from .runtime.state.modes import set_default_dtype as _set_default_dtype
@@ -79,7 +81,18 @@ newaxis = None
 absent.mark_absent(Tensor, "Tensor")
 absent.mark_absent(nn.Module, "nn.Module")
 absent.mark_absent(optim.Optimizer, "optim.Optimizer")
+for _kind, _path in (
+    (Tensor, "Tensor"),
+    (nn.Module, "nn.Module"),
+    (optim.Optimizer, "optim.Optimizer"),
+    (Generator, "Generator"),
+    (dtype, "dtype"),
+    (_BaseNode, "autograd.graph.Node"),
+    (_Node, "autograd.graph.Node"),
+):
+    public.show_public_names(_kind, _path)
 __getattr__, __dir__ = public.of_module(__name__)
+compiler.__dir__ = public.of_module("weft.compiler")[1]  # which knows nothing of what is public
 
 
 def get_default_dtype():

@@ -9,6 +9,7 @@ get_gradient_edge(tensor)                            where the gradient of a ten
 from abc import ABC
 from typing import NamedTuple
 
+from .public import of_module
 from .runtime.eager.function import FunctionContext
 from .runtime.eager.mutation import allow_mutation_on_saved_tensors
 from .runtime.eager.node import BaseNode, edge_of
@@ -16,6 +17,7 @@ from .runtime.eager.saved_hooks import disable_saved_tensors_hooks, saved_tensor
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, answering_for
 
+__getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.autograd.graph")
 __all__ = [
     "GradientEdge",
     "Node",

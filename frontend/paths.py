@@ -110,10 +110,6 @@ class PathModule(ModuleType):
         """autograd.gradcheck is a module of PyTorch's that has a function of its name, which it stands for too."""
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
-    def __dir__(self):
-        first = vars(self._sources[0])
-        return first["__dir__"]() if "__dir__" in first else sorted({*vars(self), *first})
-
     @property
     def __all__(self):
         source = self._sources[0]

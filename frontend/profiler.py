@@ -7,7 +7,9 @@ compiled function, `explain` says what was compiled, and cProfile measures Pytho
 from enum import Enum
 
 from .blocks import Block
+from .public import of_module
 
+__getattr__, __dir__ = of_module(__name__)
 __all__ = [
     "ProfilerAction",
     "ProfilerActivity",

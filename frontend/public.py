@@ -8,8 +8,7 @@ import sys
 from types import ModuleType
 
 from .absent import Absent, attribute_of, names_in
-from .paths import LAZY, PATHS
-from .runtime.state.tensor import Tensor
+from .paths import LAZY, PATHS, PathModule
 from .spelled import FORMS
 
 _ROOT = __name__.partition(".")[0]
@@ -23,6 +22,10 @@ OWN = {
     "fft": str.split("hfft2 hfftn ihfft2 ihfftn"),
     "distributions": ["LogitRelaxedBernoulli"],
     "testing": ["gradcheck", "gradgradcheck"],
+    "Generator": str.split("clone_state device get_state initial_seed manual_seed seed set_state"),
+    "dtype": str.split("is_complex is_floating_point is_signed itemsize to_complex to_real"),
+    "nn.Module": ["training"],
+    "autograd.graph.Node": str.split("metadata name next_functions register_hook register_prehook"),
 }
 # PyTorch has these too, as what its modules happened to import.
 _NOT_OFFERED = {"Tensor"}
@@ -37,7 +40,8 @@ def public_names(path):
     if path:
         names -= _NOT_OFFERED
     if not names:
-        names = set(getattr(home, "__all__", ())) or {name for name in vars(home) if _is_own(home, name)}
+        sources = vars(home).get("_sources", (home,))
+        names = {name for source in sources for name in vars(source).get("__all__") or _own_names(source)}
     return sorted(names | below)
 
 
@@ -60,8 +64,10 @@ def _places(home):
     return (home, *vars(home).get("_sources", ()))
 
 
-def _is_own(home, name):
-    return not name.startswith("_") and getattr(vars(home)[name], "__module__", None) == home.__name__
+def _own_names(home):
+    """What a module without a list has defined."""
+    module = getattr(home, "__name__", None)
+    return {n for n, value in vars(home).items() if n[0] != "_" and getattr(value, "__module__", None) == module}
 
 
 def _modules_below(path):
@@ -87,11 +93,23 @@ def of_module(module):
     return attribute_of(module), __dir__
 
 
-def _names_of(tensor):
-    """What `dir(x)` shows: public methods, what a subclass or the user added, and Python's own names."""
-    kinds = type(tensor).__mro__
-    added = {name for kind in kinds[: kinds.index(Tensor)] for name in vars(kind)}
-    return sorted({*public_names("Tensor"), *added, *(name for name in object.__dir__(tensor) if name[:2] == "__")})
+def show_public_names(kind, path):
+    """Let `dir` of the instances of a class of weft's leave out what is its own business: names of the class that are
+    not public, and that no subclass of a user's has."""
+    usual = kind.__dir__
+
+    def __dir__(self):
+        ours = {name for k in kind.__mro__[:-1] for name in vars(k) if name[:2] != "__"}
+        theirs = {name for k in type(self).__mro__ if k.__module__.partition(".")[0] != _ROOT for name in vars(k)}
+        hidden = ours - theirs - names_in(path) - set(OWN.get(path, ()))
+        return sorted({name for name in usual(self) if name not in hidden and not _is_absent(self, name)})
+
+    kind.__dir__ = __dir__
 
 
-Tensor.__dir__ = _names_of
+def _is_absent(thing, name):
+    found = (vars(kind)[name] for kind in type(thing).__mro__ if name in vars(kind))
+    return isinstance(next(found, None), Absent)
+
+
+PathModule.__dir__ = lambda self: [*_ALWAYS, *public_names(self.__name__.partition(".")[2])]

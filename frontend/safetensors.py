@@ -17,9 +17,11 @@ import os
 import numpy as np
 
 from .compiler import dtypes
+from .public import of_module
 from .runtime.state.device import require_cpu
 from .runtime.state.tensor import Tensor
 
+__getattr__, __dir__ = of_module(__name__)
 __all__ = ["load", "load_file", "save", "save_file"]
 
 _NAMES = {

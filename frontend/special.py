@@ -9,12 +9,14 @@ from .functions import round as round
 from .functions import where as _where
 from .pointwise import mvlgamma
 from .pointwise import polygamma as polygamma
+from .public import of_module
 from .reducing import log_softmax as log_softmax
 from .reducing import logsumexp as logsumexp
 from .reducing import softmax as softmax
 from .spelled import FORMS as _FORMS
 
 globals().update(_FORMS["special"])
+__getattr__, __dir__ = of_module(__name__)
 multigammaln = mvlgamma
 
 

@@ -5,6 +5,7 @@ docstrings. If what an example prints has changed on purpose, run `python docs/r
 """
 
 import doctest
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -138,6 +139,63 @@ def test_private_names_can_be_reached_all_the_same():
     import weft.composed
 
     assert weft.composed is sys.modules["weft.composed"] and weft.shaping.reshape
+
+
+@pytest.mark.parametrize(
+    "make, public, private",
+    [
+        (lambda: weft.nn.Linear(2, 3), "forward weight bias training reset_parameters in_features", "ipu _convert"),
+        (
+            lambda: weft.optim.SGD([weft.ones(1, requires_grad=True)], lr=0.1),
+            "step zero_grad param_groups state_dict",
+            "update_group profile_hook_step",
+        ),
+        (weft.Generator, "manual_seed seed get_state", "next_key"),
+        (lambda: weft.float32, "itemsize is_floating_point", "element category numpy size_bytes"),
+        (
+            lambda: weft.ones(1, requires_grad=True).exp().grad_fn,
+            "name next_functions register_hook",
+            "op operands release recording edges",
+        ),
+        (lambda: weft.compile(lambda x: x), "explain breaks recordings", ""),
+    ],
+    ids=["module", "optimizer", "generator", "dtype", "node", "compiled function"],
+)
+def test_what_completion_shows_of_objects_is_public(make, public, private):
+    thing = make()
+    shown = set(dir(thing))
+    assert set(public.split()) <= shown and not set(private.split()) & shown
+    assert [name for name in shown if name[0] != "_" and not hasattr(thing, name)] == []
+
+
+def test_completion_shows_what_a_subclass_adds_and_what_it_takes_from_the_base():
+    class Mine(weft.nn.Module):
+        def ipu(self):
+            """A name that PyTorch's class has, and weft's has not."""
+
+        def mine(self): ...
+
+    assert {"ipu", "mine", "parameters"} <= set(dir(Mine()))
+
+
+MODULES = str.split("""
+    amp autograd autograd.forward_ad autograd.functional autograd.graph backends compiler cuda distributions fft func
+    jit linalg nn nn.functional nn.grad nn.init nn.utils nn.utils.parametrize nn.utils.prune nn.utils.rnn optim
+    optim.lr_scheduler optim.swa_utils profiler random safetensors special testing utils utils.checkpoint utils.data
+    visualize
+""")
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_completion_shows_no_module_s_own_business(path):
+    """No private names, and nothing that a module has imported for itself."""
+    module = importlib.import_module(f"weft.{path}")
+    shown = [name for name in dir(module) if name[:2] != "__"]
+    assert shown and [name for name in shown if name[0] == "_"] == []
+    assert not {"state", "of_module", "ops", "np", "math", "dtypes", "document"} & set(shown)
+    for name in shown:
+        value = getattr(module, name)
+        assert not isinstance(value, ModuleType) or value.__name__.startswith("weft."), name
 
 
 def test_what_completion_shows_of_a_tensor_is_there():

@@ -12,6 +12,8 @@ except ModuleNotFoundError as missing:
         "weft.sklearn needs scikit-learn, which is not installed: pip install 'weft[sklearn]'", name=missing.name
     ) from missing
 
+from ..public import of_module
 from .estimators import ModuleClassifier, ModuleRegressor
 
+__getattr__, __dir__ = of_module(__name__)
 __all__ = ["ModuleClassifier", "ModuleRegressor"]

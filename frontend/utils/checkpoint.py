@@ -10,11 +10,13 @@ from contextlib import nullcontext
 
 from .. import random
 from ..amp import autocast
+from ..public import of_module
 from ..reference import document
 from ..runtime.eager.saved_hooks import saved_tensors_hooks, without_history
 from ..runtime.state.modes import enable_grad, no_grad, state
 from ..runtime.state.tensor import Tensor
 
+__getattr__, __dir__ = of_module(__name__)
 __all__ = [
     "CheckpointError",
     "checkpoint",

@@ -13,6 +13,7 @@ Drawings are SVG texts. They need grandalf, a layered layout in Python: pip inst
 Start in graphs.py (what becomes a box), then layout.py (where it goes) and svg.py (how it looks).
 """
 
+from ..public import of_module
 from .autograd import draw_autograd
 from .charts import line_chart
 from .dot import to_dot
@@ -22,6 +23,7 @@ from .page import figure, html_page, html_table, png_image
 from .svg import group_color
 from .timing import kernel_times
 
+__getattr__, __dir__ = of_module(__name__)
 __all__ = [
     "busiest_program",
     "draw_autograd",
