@@ -13,6 +13,7 @@ function that does nothing but ops go to their program at once after a while (pr
 """
 
 from functools import update_wrapper, wraps
+from sys import gettrace
 
 import numpy as np
 
@@ -40,19 +41,19 @@ class OnArrays:
         update_wrapper(self, function, updated=())
         self._name, self._function, self._argnums, self._derive = name, function, argnums, derive
         self._single = type(argnums) is int and argnums == 0  # as a rule
-        self._compiled = {}  # (positions to differentiate for, keywords) -> compiled function of all arguments in a row
+        self._compiled = {}  # key of a call -> compiled function of all arguments in a row
         self._kept = []  # lists of tensors, one for every call that may be under way at once
         self._prepared = Prepared(function if of is None else of)
 
     def _arrays(self, args, kwargs, places):
         """The results, as arrays that are the caller's."""
-        found = self._prepared.calls
-        if found and state.frame is None:
-            key, values = (places, *kwargs), (*args, *kwargs.values()) if kwargs else args
-            for call in found:
-                arrays = call.results(key, values)
-                if arrays is not None:
-                    return arrays
+        if self._prepared.calls and state.frame is None and gettrace() is None:
+            key, values = (places, *kwargs) if kwargs else places, (*args, *kwargs.values()) if kwargs else args
+            for call in self._prepared.calls:
+                if call.key == key and call.default_dtype is state.default_dtype:
+                    arrays = call.run(values)
+                    if arrays is not None:
+                        return arrays if call.places is None else call.in_order(arrays)
         return [_handed_out(x) for x in self._results(args, kwargs, places)]
 
     def _results(self, args, kwargs, places):
@@ -60,8 +61,8 @@ class OnArrays:
         if not state.grad_enabled:
             with inference_mode(False), enable_grad():
                 return self._results(args, kwargs, places)
-        key, values = (places, *kwargs), (*args, *kwargs.values())
-        compiled = self._compiled.get(key) or self._compile(places, tuple(kwargs))
+        key, values = (places, *kwargs) if kwargs else places, (*args, *kwargs.values())
+        compiled = self._compiled.get(key) or self._compile(key, places, tuple(kwargs))
         # Within a compiled call what is read is read later: tensors are not filled again there.
         kept = self._kept.pop() if self._kept and state.frame is None else []
         if len(kept) != len(values):
@@ -72,7 +73,7 @@ class OnArrays:
             self._kept.append(kept)
         return results
 
-    def _compile(self, places, names):
+    def _compile(self, key, places, names):
         def program(*tensors):
             n_args = len(tensors) - len(names)
             value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
@@ -82,7 +83,7 @@ class OnArrays:
             return results
 
         program.__name__ = getattr(self._function, "__name__", type(self._function).__name__)
-        compiled = self._compiled[(places, *names)] = compile(program)
+        compiled = self._compiled[key] = compile(program)
         return compiled
 
     def _filled(self, kept, k, value, is_leaf):
@@ -123,8 +124,8 @@ class OnArrays:
 class ValueAndGrad(OnArrays):
     def __call__(self, *args, **kwargs):
         places = self._places(args)
-        value, *gradients = self._arrays(args, kwargs, places)
-        return value.item(), tuple(gradients) if isinstance(self._argnums, tuple) else gradients[0]
+        arrays = self._arrays(args, kwargs, places)
+        return arrays[0].item(), tuple(arrays[1:]) if isinstance(self._argnums, tuple) else arrays[1]
 
 
 class Grad(OnArrays):

@@ -4,14 +4,15 @@ An ordinary call of a function on arrays copies them into tensors and runs the f
 op with the one before. If its code is proved to do nothing but ops (`pure_code.py`), and all that it reads outside is
 what it was, then the program of the last call computes the next one too, and reads the arrays where they are.
 
-    PreparedCall   arguments, reads ... compared        own_run   the program on these arrays -> new outputs
+    arguments, what is read outside: compared, in native code (runtime/replay/prepared_call.py) or here
+    the program on these arrays -> outputs, which are new arrays
 
 The program was made for an ordinary call, so results have the same bits. A call is *looked at* before one like it is
 prepared: it must have been one program, drawn no random number, and its Python must not have read the memory of any
 tensor, as `float(c)` of a tensor outside does, or `x.item()`.
 """
 
-import sys
+from itertools import count
 from operator import attrgetter
 
 import numpy as np
@@ -20,16 +21,16 @@ from .pure_code import Impure, reads_of
 from .runtime.programs.own_run import are_watched, own_run
 from .runtime.replay import native
 from .runtime.replay.frame_usual import UsualFrame
+from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
 from .runtime.state.exposure import is_exposed
 from .runtime.state.modes import autocasting, state, watching
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
 
-_ARRAY, _TENSOR, _OTHER = range(3)
 _FIRST_WAIT, _LONGEST_WAIT = 6, 4096
 _MOST_CALLS, _MANY_RUNS = 8, 100
-_ndarray, _autograd = np.ndarray, attrgetter("_requires_grad", "_node", "_frame")
+_autograd = attrgetter("_requires_grad", "_node", "_frame")
 
 
 class Prepared:
@@ -122,66 +123,54 @@ class PreparedCall:
     def __init__(self, key, reads, look, values, tensors):
         """key: what else has to be the same. values: the arguments as they were given. tensors: as it got them."""
         self.key, self._reads, self.stale = key, reads, False
-        self._default_dtype = state.default_dtype
-        self._version = native.type_version(Tensor)
-        self._arguments = [_argument(value, given) for value, given in zip(values, tensors)]
-        frame, program = look.frame, look.frame.program
-        outside = look.outside
-        given = [k for k, x in enumerate(tensors) if isinstance(x, Tensor)]  # by number, as the call has met them
-        known = {k: outside[vid]._data for k, vid in enumerate(program.inputs) if vid in outside}
-        own = [k for k in range(len(program.inputs)) if k not in known]
-        order = [given.index(given[program.inputs[k]]) for k in own]
-        self._pick = order if order != list(range(len(given))) else None
-        self._run = own_run(program, look.numbers, known, own)
-        self._outside = list(outside.values())
+        self.default_dtype = state.default_dtype
+        program, numbers = look.frame.program, count()
+        # An argument's number is its place among the tensors given; what the program does not read has no position.
+        positions = {vid: k for k, vid in enumerate(program.inputs)}
+        self._arguments = [_argument(v, x, positions, numbers) for v, x in zip(values, tensors)]
+        self._outside = list(look.outside.values())
         self._memory = [(x._data, (x._requires_grad, None, None)) for x in self._outside]
-        self._counter, self._count = program.counter, program.calls
-        live = frame.needed.live
+        known = {vid: x._data for vid, x in look.outside.items() if vid in positions}
+        own = [position for *_, position in self._arguments if position is not None]
+        self._run = own_run(program, look.numbers, {positions[vid]: x for vid, x in known.items()}, own)
+        self._n_own_runs = 0
+        self._native = NativeCall(
+            reads.rows(), self._outside, self._arguments, program, look.numbers, known, self._in_python
+        )
+        self.run = self._native.function  # of the arguments as a tuple
+        live = look.frame.needed.live
         places = [live.index(vid) for vid in look.results]
-        self._places = None if places == list(range(len(program.outputs))) else places
+        self.places = None if places == list(range(len(program.outputs))) else places
 
-    def results(self, key, values):
-        """Arrays that nobody else holds, or None if this is another call."""
-        if key != self.key or len(values) != len(self._arguments) or state.default_dtype is not self._default_dtype:
-            return None
-        arrays = []
-        for value, (kind, dtype, shape) in zip(values, self._arguments):
-            if kind is _ARRAY:
-                if type(value) is not _ndarray or value.dtype is not dtype or not value.flags.carray:
-                    value = _converted(value, dtype)
-                    if value is None:
-                        return None
-                if value.shape != shape:
-                    return None
-                arrays.append(value)
-            elif kind is _OTHER:
-                if not same(value, shape):
-                    return None
-            else:
-                value = _data_of(value, dtype)
-                if value is None or value.shape != shape:
-                    return None
-                arrays.append(value)
-        if not self._may_run():
-            return None
-        if self._pick is not None:
-            arrays = [arrays[k] for k in self._pick]
-        outputs = self._run(arrays)
-        if outputs is None or self._places is None:
+    def in_order(self, outputs):
+        """The results, which are arrays that nobody else holds."""
+        if self.places is None:
             return outputs
-        found = [outputs[k] for k in self._places]
-        return [x if k == self._places.index(at) else x.copy() for k, (x, at) in enumerate(zip(found, self._places))]
+        first = self.places.index
+        return [outputs[at] if first(at) == k else outputs[at].copy() for k, at in enumerate(self.places)]
 
     def n_runs(self):
-        """How often its program has run since."""
-        return self._counter[0] - self._count
+        """How often it was of use."""
+        return self._native.calls + self._n_own_runs
 
-    def _may_run(self):
-        if autocasting or watching or are_watched() or sys.gettrace() is not None:
-            return False
-        same = self._reads.hold() and native.type_version(Tensor) == self._version
-        self.stale = not (same and all(map(_is_unchanged, self._outside, self._memory)))
-        return not self.stale
+    def _in_python(self, values):
+        """The outputs, or None if this is another call: what native code departs to."""
+        if len(values) != len(self._arguments) or autocasting or watching or are_watched():
+            return None
+        arrays = []
+        for value, (kind, wanted, dtype, shape, position) in zip(values, self._arguments):
+            if kind == OTHER:
+                if not same(value, wanted):
+                    return None
+                continue
+            array = _data_of(value, dtype) if kind == TENSOR else _array_of(value, dtype)
+            if array is None or array.shape != shape:
+                return None
+            if position is not None:
+                arrays.append(array)
+        self.stale = not (self._reads.hold() and all(map(_is_unchanged, self._outside, self._memory)))
+        self._n_own_runs += not self.stale
+        return None if self.stale else self._run(arrays)
 
 
 def prepared(key, function, look, values, tensors):
@@ -197,7 +186,7 @@ def prepared(key, function, look, values, tensors):
             raise Impure(f"an argument is a {type(value).__name__}")
         if isinstance(value, Tensor) and (value._requires_grad or value._data is None):
             raise Impure("an argument is a tensor that requires gradients")
-        if isinstance(given, Tensor) and not given._data.flags.carray:
+        if isinstance(given, Tensor) and not given._data.flags.c_contiguous:
             raise Impure("an argument is an array with gaps")
     if not all(id(x) in outside and _is_unchanged(x, (x._data, (x._requires_grad, None, None))) for x in tensors_read):
         raise Impure("it reads a tensor that is found nowhere in its code")
@@ -210,16 +199,19 @@ def _is_unchanged(tensor, memory):
     return tensor._data is array and _autograd(tensor) == autograd and not is_exposed(tensor)
 
 
-def _argument(value, given):
+def _argument(value, given, positions, numbers):
+    """(kind, value of what is no tensor, type, shape, position among the program's inputs)"""
     if not isinstance(given, Tensor):
-        return _OTHER, None, value
-    return _TENSOR if isinstance(value, Tensor) else _ARRAY, given._data.dtype, given._data.shape
+        return OTHER, value, None, (), None
+    kind = TENSOR if isinstance(value, Tensor) else ARRAY
+    return kind, None, given._data.dtype, given._data.shape, positions.get(next(numbers))
 
 
-def _converted(value, dtype):
+def _array_of(value, dtype):
     """An array of this type for an argument that may be none, as the ordinary call would convert it; else None."""
-    if type(value) is _ndarray and value.dtype == dtype:
-        return np.array(value, order="C")
+    if type(value) is np.ndarray and value.dtype == dtype:
+        ready = value.dtype is dtype and value.flags.c_contiguous and value.flags.aligned
+        return value if ready else np.array(value, dtype, order="C")
     if type(value) in (float, list, tuple, np.float64):
         try:
             value = np.array(value, order="C")
@@ -234,4 +226,5 @@ def _data_of(value, dtype):
     if type(value) is not Tensor or value._requires_grad or value._frame is not None:
         return None
     data = value._data
-    return data if data is not None and data.dtype == dtype and data.flags.carray else None
+    well = data is not None and data.dtype == dtype and data.flags.c_contiguous and data.flags.aligned
+    return data if well else None

@@ -17,7 +17,6 @@ import os
 import sys
 import types
 from functools import partial
-from operator import attrgetter, is_, itemgetter
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from .compiler.dtypes import DType
 from .compiler.ops.table import Op
 from .families import FAMILIES
 from .nn import functional
+from .runtime.replay import native
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 from .spelled import FORMS
@@ -56,7 +56,6 @@ _REFUSED = frozenset(
 )
 _APART = frozenset(("settings", "draws", "placement", "interchange", "amp", "tensor_types", "tensor_methods"))
 _MOST_FUNCTIONS = 64
-_contents = attrgetter("cell_contents")
 
 
 class Impure(Exception):
@@ -83,9 +82,9 @@ class Reads:
 
     def __init__(self):
         self.tensors = []
-        self._dicts = {}  # id of a dict -> (the dict, name -> value)
-        self._absent = {}  # id of a dict -> (the dict, names that are not in it)
-        self._cells, self._attributes = [], []  # (cell, value); (object, names of attributes, their values)
+        self.items, self.absent = [], []  # (dict, name, value) of what is in a dict; of what is not
+        self.attributes, self.cells = [], []  # (object, name, value); (cell, value)
+        self.classes = {Tensor: native.type_version(Tensor)}  # class -> its version
         self._seen, self._containers, self._names = {}, {}, []
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
         self._n_functions = 0
@@ -124,7 +123,7 @@ class Reads:
     def _add_partial(self, value, name, code, line):
         for part in (value.func, *value.args, *value.keywords.values()):
             self.add_value(part, name, code, line)
-        self._attributes.append((value, ("func", "args", "keywords"), (value.func, value.args, value.keywords)))
+        self.attributes += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
         self._read(value.keywords, value.keywords)
 
     def _add_function(self, function, code, line):
@@ -134,7 +133,7 @@ class Reads:
         if self._n_functions > _MOST_FUNCTIONS:
             raise Impure(f"it calls more than {_MOST_FUNCTIONS} functions", code, line)
         code, names = function.__code__, ("__code__", "__defaults__", "__kwdefaults__")
-        self._attributes.append((function, names, tuple(getattr(function, name) for name in names)))
+        self.attributes += [(function, name, getattr(function, name)) for name in names]
         for value in function.__defaults__ or ():
             self.add_value(value, "a default", code, code.co_firstlineno)
         if function.__kwdefaults__:
@@ -172,7 +171,7 @@ class Reads:
             value = cell.cell_contents
         except ValueError:
             raise Impure(f"{name} has no value yet", code, line) from None
-        self._cells.append((cell, value))
+        self.cells.append((cell, value))
         self.add_value(value, name, code, line)
 
     def _add_global(self, globals_, name, code, line):
@@ -181,7 +180,7 @@ class Reads:
             self.add_value(globals_[name], name, code, line)
         elif name in _BUILTINS and globals_.get("__builtins__", builtins) in (builtins, vars(builtins)):
             self._read(vars(builtins), {name: getattr(builtins, name)})
-            self._absent.setdefault(id(globals_), (globals_, set()))[1].add(name)
+            self._add_absent(globals_, name)
         else:
             raise Impure(f"it uses {name}, which may do anything", code, line)
 
@@ -209,65 +208,62 @@ class Reads:
         if isinstance(thing, types.ModuleType):
             return False
         for kind in type(thing).__mro__[:-1]:
-            value = vars(kind).get(name)
-            if value is not None:
-                return self._add_of_class(thing, kind, name, value, code, line)
+            if name in vars(kind):
+                return self._add_of_class(thing, name, vars(kind)[name], code, line)
         return False
 
-    def _add_of_class(self, thing, kind, name, value, code, line):
+    def _add_of_class(self, thing, name, value, code, line):
+        kind = type(thing)
         if hasattr(type(value), "__get__") and type(value) is not types.FunctionType:
             raise Impure(f"{name} is {_described(value)}", code, line)
-        self._absent.setdefault(id(vars(thing)), (vars(thing), set()))[1].add(name)
-        for before in type(thing).__mro__[: type(thing).__mro__.index(kind)]:
-            self._absent.setdefault(id(before), (before.__dict__, set()))[1].add(name)
-        self._attributes.append((thing, ("__class__",), (type(thing),)))
-        self._dicts.setdefault(id(kind), (kind.__dict__, {}))[1][name] = value
+        # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
+        version = native.type_version(kind)
+        if not version:
+            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
+        self.classes[kind] = version
+        self._add_absent(vars(thing), name)
+        self.attributes += [(thing, "__class__", kind), (thing, "__dict__", vars(thing))]
         self.add_value(value, name, code, line)
         return True
 
     def _read(self, namespace, values):
-        self._dicts.setdefault(id(namespace), (namespace, {}))[1].update(values)
+        self.items += [(namespace, name, value) for name, value in values.items()]
 
-    # --- comparing ---------------------------------------------------------------------------------------------------
+    def _add_absent(self, namespace, name):
+        self.absent.append((namespace, name, None))
+
+    # --- comparing ----------------------------------------------------------------------------------------------------
     def seal(self):
         """Nothing is added any more."""
         for name, where in self._unknown.items():
             raise Impure(f"it reads the attribute {name}, of what cannot be seen", *where)
-        self._rows = [_row(namespace, values) for namespace, values in self._dicts.values() if values]
-        self._lacking = [(namespace.keys(), names) for namespace, names in self._absent.values()]
-        self._objects = [(thing, attrgetter(*names), values if len(values) > 1 else values[0])
-                         for thing, names, values in self._attributes]  # fmt: skip
-        self._in_cells = [value for _, value in self._cells]
-        self._cells = [cell for cell, _ in self._cells]
         self._names, self._containers, self._seen = [], {}, {}
+        for name in ("items", "absent", "attributes"):
+            rows = {(id(holder), key): (holder, key, value) for holder, key, value in getattr(self, name)}
+            setattr(self, name, list(rows.values()))
+
+    def rows(self):
+        """All that is compared, by what it is."""
+        return {
+            "items": self.items,
+            "absent": self.absent,
+            "attributes": self.attributes,
+            "cells": [(cell, None, value) for cell, value in self.cells],
+            "classes": list(self.classes.items()),
+        }
 
     def hold(self):
         """Whether all is what it was."""
         try:
-            for namespace, pick, values in self._rows:
-                if not all(map(is_, pick(namespace), values)):
-                    return False
-            for thing, attributes, values in self._objects:
-                found = attributes(thing)
-                if found is not values and not (type(values) is tuple and _are(found, values)):
-                    return False
-            if not all(map(is_, map(_contents, self._cells), self._in_cells)):
-                return False
+            return (
+                all(holder[name] is value for holder, name, value in self.items)
+                and all(getattr(holder, name) is value for holder, name, value in self.attributes)
+                and all(cell.cell_contents is value for cell, value in self.cells)
+                and not any(name in holder for holder, name, _ in self.absent)
+                and all(native.type_version(kind) == version for kind, version in self.classes.items())
+            )
         except (KeyError, AttributeError, ValueError):  # deleted
             return False
-        return all(keys.isdisjoint(names) for keys, names in self._lacking)
-
-
-def _row(namespace, values):
-    """(a dict, what picks values of it, these values)."""
-    if len(values) > 1:
-        return namespace, itemgetter(*values), tuple(values.values())
-    ((name, value),) = values.items()
-    return namespace, lambda found: (found[name],), (value,)
-
-
-def _are(found, values):
-    return type(found) is tuple and len(found) == len(values) and all(map(is_, found, values))
 
 
 def _line_of(step):

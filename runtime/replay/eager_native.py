@@ -65,7 +65,7 @@ _retired = deque(maxlen=_RETIRED)  # a call may be in a routine that something t
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
-def _layout():
+def layout_of_objects():
     """That of native.py, with the fields of nodes; None where it is not known."""
     found = native.layout()
     if found is None:
@@ -97,7 +97,7 @@ def install():
 
 
 def _install():
-    layout = _layout()
+    layout = layout_of_objects()
     if layout is None:
         return None
     # Calls of ops are first asked of what replays them, if there is a call to be replayed.
@@ -122,10 +122,7 @@ def _install():
 
 def _builtin(name, address, words):
     """A function that has the words for `self`."""
-    definition = native._MethodDef(name.encode(), address, native._METH_FASTCALL, None)
-    array = np.ctypeslib.as_array(words)
-    _held.append((definition, array))
-    return native._new_builtin(ctypes.byref(definition), array, None)
+    return native.builtin(native.definition_of(name, address), np.ctypeslib.as_array(words))
 
 
 def _first_words(address, replaying):

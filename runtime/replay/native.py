@@ -471,3 +471,14 @@ def _new_array_address():
     )
     core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
     return (ctypes.c_size_t * 95).from_address(get(core.multiarray._ARRAY_API, None))[94]
+
+
+def builtin(definition, array):
+    """A builtin function that has the words of an array for `self`."""
+    return _new_builtin(ctypes.byref(definition), array, None)
+
+
+@functools.cache
+def definition_of(name, address):
+    """Of builtin methods by the address of their code."""
+    return _MethodDef(name.encode(), address, _METH_FASTCALL, None)
