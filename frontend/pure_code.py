@@ -54,6 +54,9 @@ _REFUSED = frozenset(
     LOAD_SUPER_ATTR SETUP_ANNOTATIONS PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
 """)
 )
+_OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
+_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_LAST_KNOWN = (3, 13)  # CPython whose instructions these are
 _APART = frozenset(("settings", "draws", "placement", "interchange", "amp", "tensor_types", "tensor_methods"))
 _MOST_FUNCTIONS = 64
 
@@ -68,6 +71,8 @@ class Impure(Exception):
 
 def reads_of(function):
     """The Reads of a function. Raises Impure."""
+    if sys.version_info[:2] > _LAST_KNOWN:
+        raise Impure("the code of this version of Python is not known")
     reads = Reads()
     reads.add_value(function, "the function", None, None)
     reads.seal()
@@ -150,11 +155,11 @@ class Reads:
             name, what = step.opname, step.argval
             if name in _REFUSED:
                 raise Impure(_refusal(name, what), code, line)
-            if "GLOBAL" in name:
+            if name == "LOAD_GLOBAL":
                 self._add_global(globals_, what, code, line)
-            elif name.endswith("_DEREF") or name == "LOAD_CLOSURE":
+            elif name in _OF_CELLS:
                 self._add_free(name, what, cells, code, line)
-            elif "ATTR" in name or "METHOD" in name:
+            elif name in _OF_ATTRIBUTES:
                 self._add_name(what, code, line)
         for inner in code.co_consts:
             if isinstance(inner, types.CodeType):
