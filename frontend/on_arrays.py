@@ -53,7 +53,7 @@ class OnArrays:
                 if call.key == key and call.default_dtype is state.default_dtype:
                     arrays = call.run(values)
                     if arrays is not None:
-                        return arrays if call.places is None else call.in_order(arrays)
+                        return arrays if call.in_order is None else call.in_order(arrays)
         return [_handed_out(x) for x in self._results(args, kwargs, places)]
 
     def _results(self, args, kwargs, places):

@@ -13,7 +13,7 @@ tensor, as `float(c)` of a tensor outside does, or `x.item()`.
 """
 
 from itertools import count
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
@@ -140,14 +140,7 @@ class PreparedCall:
         self.run = self._native.function  # of the arguments as a tuple
         live = look.frame.needed.live
         places = [live.index(vid) for vid in look.results]
-        self.places = None if places == list(range(len(program.outputs))) else places
-
-    def in_order(self, outputs):
-        """The results, which are arrays that nobody else holds."""
-        if self.places is None:
-            return outputs
-        first = self.places.index
-        return [outputs[at] if first(at) == k else outputs[at].copy() for k, at in enumerate(self.places)]
+        self.in_order = _picker(places, len(program.outputs))  # from outputs to results; None if they are the same
 
     def n_runs(self):
         """How often it was of use."""
@@ -171,6 +164,15 @@ class PreparedCall:
         self.stale = not (self._reads.hold() and all(map(_is_unchanged, self._outside, self._memory)))
         self._n_own_runs += not self.stale
         return None if self.stale else self._run(arrays)
+
+
+def _picker(places, n_outputs):
+    """A function that picks these of the outputs, those that are picked twice as copies."""
+    if places == list(range(n_outputs)):
+        return None
+    if len(places) == len(set(places)) > 1:
+        return itemgetter(*places)
+    return lambda outputs: [outputs[at] if at not in places[:k] else outputs[at].copy() for k, at in enumerate(places)]
 
 
 def prepared(key, function, look, values, tensors):
