@@ -54,6 +54,14 @@ _REFUSED = frozenset(
     LOAD_SUPER_ATTR SETUP_ANNOTATIONS PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
 """)
 )
+# Methods that make, show, copy or end an object, which is not what a function that computes with one does.
+_ASIDE = frozenset(
+    str.split("""
+    __init__ __repr__ __str__ __post_init__ __init_subclass__ __class_getitem__ __del__ __getstate__ __setstate__
+    __reduce__ __reduce_ex__ __copy__ __deepcopy__ __replace__ __dir__ __format__ __sizeof__ __setattr__ __delattr__
+""")
+)
+_OF_DATACLASSES = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # as they are made
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _LAST_KNOWN = (3, 13)  # CPython whose instructions these are
@@ -113,8 +121,10 @@ class Reads:
         elif kind is tuple:
             for part in value:
                 self.add_value(part, name, code, line)
-        elif kind is types.ModuleType or _is_plain_object(kind):
-            self._add_container(value, name, code, line)
+        elif kind is types.ModuleType:
+            self._add_container(value)
+        elif _is_plain_object(kind):
+            self._add_object(value, code, line)
         elif not (kind in _PLAIN or kind is Op or _is_builtin(value)):
             raise Impure(f"{name} is {_described(value)}", code, line)
 
@@ -197,7 +207,23 @@ class Reads:
         if not known and not any(found):
             self._unknown.setdefault(name, (code, line))
 
-    def _add_container(self, thing, name, code, line):
+    def _add_object(self, thing, code, line):
+        """An object of the user's. What operators, calls and loops do with it is read too."""
+        kind = type(thing)
+        # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
+        version = native.type_version(kind)
+        if not version:
+            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
+        self.classes[kind] = version
+        self.attributes += [(thing, "__class__", kind), (thing, "__dict__", vars(thing))]
+        self._add_container(thing)
+        for base in kind.__mro__[:-1]:
+            aside = _ASIDE | _OF_DATACLASSES if "__dataclass_params__" in vars(base) else _ASIDE
+            for name, value in vars(base).items():
+                if name.startswith("__") and name not in aside and callable(value):
+                    self.add_value(value, f"{kind.__qualname__}.{name}", code, line)
+
+    def _add_container(self, thing):
         self._containers[id(thing)] = thing
         for name, code, line in list(self._names):
             if self._add_attribute(thing, name, code, line):
@@ -218,16 +244,9 @@ class Reads:
         return False
 
     def _add_of_class(self, thing, name, value, code, line):
-        kind = type(thing)
         if hasattr(type(value), "__get__") and type(value) is not types.FunctionType:
             raise Impure(f"{name} is {_described(value)}", code, line)
-        # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
-        version = native.type_version(kind)
-        if not version:
-            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
-        self.classes[kind] = version
         self._add_absent(vars(thing), name)
-        self.attributes += [(thing, "__class__", kind), (thing, "__dict__", vars(thing))]
         self.add_value(value, name, code, line)
         return True
 
@@ -301,7 +320,9 @@ def _is_plain_object(kind):
     """Whether reading an attribute of such an object is looking into its dict and the dicts of its classes."""
     ours = kind.__module__.partition(".")[0] in (_PACKAGE, "builtins", "numpy")
     plain = kind.__getattribute__ is object.__getattribute__ and not hasattr(kind, "__getattr__")
-    return plain and not ours and type(kind) is type and kind.__dictoffset__ != 0 and kind.__module__ != "types"
+    # What inherits from a list, a dict or the like has more than that.
+    bare = type(kind) is type and kind.__new__ is object.__new__ and kind.__dictoffset__ != 0
+    return plain and bare and not ours and kind.__module__ != "types"
 
 
 _known = set()

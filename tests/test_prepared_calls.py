@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -321,6 +322,58 @@ def test_methods_of_objects(monkeypatch):
     assert prepared(weft.value_and_grad(partly), x)(np.ones(3))[0] == 6.0
 
 
+class Scaled:
+    def __init__(self, scale):
+        self.scale, self.calls = scale, 0
+
+    def __call__(self, x):
+        return (x * self.scale).sum()
+
+
+class Counting(Scaled):
+    def __call__(self, x):
+        self.calls += 1
+        return (x * self.calls).sum()
+
+
+class Row:
+    def __init__(self, *numbers):
+        self.numbers = numbers
+
+    def __getitem__(self, k):
+        seen.append(k)
+        return self.numbers[k]
+
+    @property
+    def first(self):
+        return len(seen)
+
+
+seen, ROW, TALLY = [], Row(1.0, 2.0), Counter(a=1)
+
+
+def reads_item(x):
+    return x.sum() * ROW[1]
+
+
+def reads_property(x):
+    return x.sum() * ROW.first
+
+
+def tallies(x):
+    TALLY["a"] += 1
+    return x.sum() * TALLY["a"]
+
+
+def test_objects_that_can_be_called():
+    scaled, counting = weft.value_and_grad(Scaled(2.0)), weft.value_and_grad(Counting(2.0))
+    prepared(scaled, np.ones(3))
+    assert is_prepared(scaled) and scaled(np.full(3, 2.0))[0] == 12.0
+    scaled._function.scale = 3
+    assert scaled(np.ones(3))[0] == 9.0
+    assert [counting(np.ones(3))[0] for _ in range(15)] == [3.0 * k for k in range(1, 16)]
+
+
 # --- functions that do more than ops ----------------------------------------------------------------------------------
 calls = []
 
@@ -371,6 +424,7 @@ def prints(x):
 
 ONE = weft.tensor(2.0, dtype=weft.float64)
 IMPURE = [counts, counts_by_global, reads_list, reads_clock, draws, reads_number, reads_number_of_one, prints]
+IMPURE += [reads_item, reads_property, tallies]
 
 
 @pytest.mark.parametrize("function", [*IMPURE, reads_argument, branches_on_data])
