@@ -54,8 +54,11 @@ def apply_inplace(frame, op, target, operands, attributes):
             reason = f"{op.name}: in-place change by operands of another type"
             return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
         new = frame.apply(cast, (new,), {"dtype": target.dtype}, inside=True)
+    part = new
+    if shown and new._frame is frame:
+        new = frame_through.put_back(frame, vid, base, new)
     if new._frame is not frame:
-        return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, new)
+        return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, part)
     shared = tuple(sorted(group(frame, vid).difference([vid] if shown else ())))
     frame.take(
         ASSIGN, (base, new, *shown), None, (),

@@ -1,9 +1,12 @@
-"""In-place changes through another name of a whole tensor: `p.data.add_(...)`, `x.detach().mul_(...)`.
+"""In-place changes through another name of a tensor, or of a part of it: `p.data.add_(...)`, `x[0].mul_(...)`.
 
 The tensor is what changes, as if it had been changed itself, and the other name shows its new value. A change through
 .data does not count as one for who has saved the tensor.
+
+    y = x[0]; y.mul_(2)      y2 = y * 2;  x2 = x with y2 in its row;  x holds x2, and y holds x2[0]
 """
 
+from ...compiler.ops import view
 from ...compiler.ops.view import data, detach
 from ..programs.recording import ValueMeta
 from ..state.modes import state
@@ -13,14 +16,14 @@ from .frame_autograd import is_op
 
 
 def base_of(frame, target, vid, operands):
-    """The tensor that a pending view without gradients shows as a whole; None of any other target, or if a backward of
-    the call would have to go on with what it finds there."""
+    """The tensor that a pending view without gradients shows, or a part of; None of any other target, or if a backward
+    of the call would have to go on with what it finds there."""
     if vid not in frame.roots or target._frame is not frame or target._data is not None or target._requires_grad:
         return None
     if state.grad_enabled and any(isinstance(x, Tensor) and x._requires_grad for x in operands):
         return None
     step, root = frame.step_of(vid), frame.roots[vid]
-    if not is_whole(step) or step.operands != (root,) or frame.tensors[root] is None:
+    if step.op not in _PUT_BACK or step.operands != (root,) or frame.tensors[root] is None:
         return None
     if step.op is data and not frame_views.group(frame, vid).isdisjoint(frame_views.read_by_any_backward(frame)):
         return None
@@ -39,6 +42,65 @@ def shows_whole(frame, view, tensor):
 def is_whole(step):
     """Whether a step makes another name of all that its operand is."""
     return step.op in (data, detach)
+
+
+def put_back(frame, vid, base, new):
+    """The value of the base in which what the view shows has become `new`."""
+    step = frame.step_of(vid)
+    for op, operands, attributes in _PUT_BACK[step.op](base, new, **step.attributes):
+        new = frame.apply(op, tuple(new if x is None else x for x in operands), attributes, True, True)
+        # On the way nobody asks for a version, for which a view would keep what it shows alive.
+        new._base = None
+    return new
+
+
+def _put_slice(base, new, spec):
+    return [(view.slice_scatter, (base, None), {"spec": spec})]
+
+
+def _put_select(base, new, axis, index):
+    shape = tuple(base.shape)
+    spec = tuple([(index, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(shape)])
+    lengths = (*shape[:axis], 1, *shape[axis + 1 :])
+    return [(view.reshape, (None,), {"shape": lengths}), (view.slice_scatter, (base, None), {"spec": spec})]
+
+
+def _put_permuted(base, new, axes):
+    return [(view.permute, (None,), {"axes": tuple(map(axes.index, range(len(axes))))}), _COPIED]
+
+
+def _put_transposed(base, new, axis0, axis1):
+    return [(view.transpose, (None,), {"axis0": axis0, "axis1": axis1}), _COPIED]
+
+
+def _put_turned(base, new):
+    return [(view.t, (None,), {}), _COPIED]
+
+
+def _put_reshaped(base, new, **_):
+    return [(view.reshape, (None,), {"shape": tuple(base.shape)}), _COPIED]
+
+
+def _put_whole(base, new):
+    return []
+
+
+# What a tensor holds is no view of another value.
+_COPIED = (view.clone, (None,), {})
+
+# Of a view: the ops (operands: None stands for the value so far) that lead from its new value to that of its base.
+_PUT_BACK = {
+    view.data: _put_whole,
+    view.detach: _put_whole,
+    view.slice_: _put_slice,
+    view.select: _put_select,
+    view.permute: _put_permuted,
+    view.transpose: _put_transposed,
+    view.t: _put_turned,
+    view.reshape: _put_reshaped,
+    view.unsqueeze: _put_reshaped,
+    view.squeeze: _put_reshaped,
+}
 
 
 def is_silent(frame, vid):
@@ -64,8 +126,8 @@ def note_silent_change(frame, vid):
 
 def show_again(frame, target, old, base):
     """The target shows what its base holds now."""
-    meta = ValueMeta(target._meta.shape, target._meta.dtype)
-    show(frame, target, old, frame.take(frame.step_of(old).op, (base,), {}, (meta,)))
+    meta, step = ValueMeta(target._meta.shape, target._meta.dtype), frame.step_of(old)
+    show(frame, target, old, frame.take(step.op, (base,), step.attributes, (meta,)))
 
 
 def show(frame, target, old, step):

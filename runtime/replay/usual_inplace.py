@@ -91,6 +91,7 @@ class Change:
             tensor = frame.pending(step.metas[0])
             if step.detail is not None:
                 frame._note_view(tensor, step.operands[0])
+                tensor._base = None
         pass_expected(frame)
         frame.step = self.steps[-1]
         target = frame.tensors[self.old]
