@@ -22,6 +22,7 @@ from math import prod
 
 from .dtypes import element_of
 from .emit.pool_memory import MOST_WAITS
+from .emit.vector import is_small
 from .extent import estimated
 from .loopnest import (
     Accumulate,
@@ -261,6 +262,8 @@ def _cost_ns(body, lanes, target):
 
 def _statement_ns(s, target):
     if isinstance(s, (Load, Store, StoreLanes)):
+        if isinstance(s, Load) and is_small(s.at.lane) and not s.indices:
+            return s.at.lane * target.memory_ns
         return target.gather_ns if s.at.lane > 1 or getattr(s, "indices", ()) else target.memory_ns
     if isinstance(s, Accumulate):
         return 2 * target.memory_ns

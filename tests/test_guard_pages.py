@@ -45,6 +45,13 @@ for rows, columns in ((1, 1), (7, 16), (5, 131)):
 images = weft.randn(2, 3, 9, 11, requires_grad=True)
 convolution = weft.nn.Conv2d(3, 5, 3, padding=1, stride=2)
 weft.compile(lambda: F.max_pool2d(convolution(images), 2).sum())().backward()
+for stride in (2, 4, 5):
+    apart = weft.compile(lambda v: [(v[:, k::stride] * 2.0, v.double()[:, k::stride] * 2.0) for k in range(2)])
+    for n in (7, 16 * stride, 16 * stride + 1, 37 * stride - 1):
+        v = weft.randn(2, n)
+        for results in apart(v), apart(v):
+            for k, pair in enumerate(results):
+                assert [p.tolist() for p in pair] == 2 * [(v.double()[:, k::stride] * 2.0).tolist()]
 out, _ = weft.nn.LSTM(3, 5, batch_first=True)(weft.randn(2, 7, 3))
 out.sum().backward()
 """
