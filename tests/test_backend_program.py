@@ -96,6 +96,20 @@ def test_a_failed_check_leaves_every_commit_as_it_was():
         check_equal(graph, [np.ones((5, 3), np.float32), np.array([0, 1, bad, 2])])
 
 
+def test_updates_wait_for_no_check_of_positions_that_pooling_computes():
+    """They would all be written after the last pooling's gradient, when no gradient is in a cache any more."""
+    graph = Graph()
+    x, g, weight, rate = (graph.input(s, float32) for s in ((2, 3, 7, 9), (2, 3, 4, 5), (3, 4), (3, 4)))
+    how = {"kernel": (3, 3), "stride": (2, 2), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    placed = TABLE["max_pool"].vjp_rule(0)(g, TABLE["max_pool"](x, **how), x, **how)
+    graph.commits = [(weight, TABLE["sub"](weight, rate))]
+    graph.outputs = [placed]
+    image = np.random.default_rng(0).standard_normal((2, 3, 7, 9)).astype(np.float32)
+    image[0, 0, :3], image[1, 1, 2, 2], image[1, 2] = -np.inf, np.nan, 0
+    program = check_equal(graph, [image, np.ones((2, 3, 4, 5), np.float32), X, X])
+    assert "i1 @k" not in program.compiled.text
+
+
 def test_unused_indexing_is_still_checked():
     graph = Graph()
     x, index = graph.input((5, 3), float32), graph.input((2,), int64)

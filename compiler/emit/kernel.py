@@ -254,13 +254,14 @@ class _Emission:
         return pointer, any(i.size == 0 for i in s.indices)
 
     def checked_index(self, register, index, mask):
-        """i64 lanes within [0, size), 0 where the index is not; those fail."""
+        """i64 lanes within [0, size), 0 where the index is not; those fail, if the kernel checks."""
         b = self.b
         register = b.convert(register, "i64")
         zero = b.const(0, register.type)
         # As unsigned numbers, negative ones are large.
         inside = b.cmp("ult", register, b.const(index.size, register.type))
-        self.fail_in(mask)(b.not_(inside))
+        if self.flag is not None:
+            self.fail_in(mask)(b.not_(inside))
         return b.select(inside, register, zero)
 
     # --- loops --------------------------------------------------------------------------------------------------------

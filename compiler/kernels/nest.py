@@ -35,7 +35,11 @@ class Search(Nest):
 
 
 class Change(Nest):
-    """The first operand with the last put in or added somewhere: itself where there is nothing to put in."""
+    """The first operand with the last put in or added somewhere: itself where there is nothing to put in. Nothing is
+    checked of positions that the attributes say are `inside`."""
+
+    def can_fail(self, value):
+        return self.checks and not value.attributes.get("inside", False)
 
     def convert(self, graph, value, operands):
         return operands[0] if 0 in operands[-1].shape else same_types(graph, value, operands)

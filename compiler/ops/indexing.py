@@ -102,7 +102,7 @@ def _scatter_add_infer(operands, attributes, default_float):
     return Meta(x.shape, x.dtype)
 
 
-def _evaluate_scatter_add(x, index, part, axis):
+def _evaluate_scatter_add(x, index, part, axis, inside=False):
     result = np.array(x)
     if x.ndim == 0:
         return np.asarray(result + part)
@@ -130,7 +130,8 @@ def _write_scatter_add(writer):
     writer.nest(index.shape, body)
 
 
-# A copy of x with part[...] added at index along axis, in row-major order of the index.
+# A copy of x with part[...] added at index along axis, in row-major order of the index. `inside`: the index was
+# computed as positions of x, so no program has to tell whether it is in range before it changes what outlives it.
 scatter_add = register(
     Op(
         "scatter_add",
@@ -138,9 +139,9 @@ scatter_add = register(
         _scatter_add_infer,
         _evaluate_scatter_add,
         (
-            lambda g, out, x, index, part, axis: g,
+            lambda g, out, x, index, part, axis, inside=False: g,
             None,
-            lambda g, out, x, index, part, axis: gather(g, index, axis=axis),
+            lambda g, out, x, index, part, axis, inside=False: gather(g, index, axis=axis),
         ),
         kernel=Change(_write_scatter_add, checks=True),
         compute_dtype=_first_is_float(1),

@@ -82,7 +82,7 @@ def _max_pool_vjp(g, out, x, **how):
     lead, n = prod(x.shape[: len(x.shape) - len(how["kernel"])]), prod(g.shape)
     index = reshape(max_pool_index(x, **how), shape=(lead, n // lead if lead else 0))
     blank = reshape(zeros_like(x), shape=(lead, prod(x.shape) // lead if lead else 0))
-    placed = scatter_add(blank, index, reshape(g, shape=index.shape), axis=1)
+    placed = scatter_add(blank, index, reshape(g, shape=index.shape), axis=1, inside=True)
     return reshape(placed, shape=x.shape)
 
 
