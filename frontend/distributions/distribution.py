@@ -13,7 +13,7 @@ import warnings
 from functools import update_wrapper
 
 from ..autograd import grad
-from ..creation import tensor
+from ..creation import randn, tensor
 from ..nn import functional as F
 from ..runtime.state.modes import enable_grad, no_grad, state
 from ..runtime.state.size import Size
@@ -40,6 +40,12 @@ class lazy_property:
             value = self.compute(instance)
         vars(instance)[self.compute.__name__] = value
         return value
+
+
+def _standard_normal(shape, dtype, device):
+    """Draws of the standard normal distribution, which gradients do not pass: programs import it from PyTorch's
+    distributions.utils."""
+    return randn(shape, dtype=dtype, device=device)
 
 
 class Distribution:

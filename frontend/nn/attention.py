@@ -14,6 +14,7 @@ from ..creation import arange, empty, zeros
 from ..shaping import cat
 from . import functional as F
 from . import init
+from .attention_backends import SDPBackend, sdpa_kernel  # noqa: F401 (names of weft.nn.attention)
 from .layers import Linear
 from .module import Module
 from .padding import pad

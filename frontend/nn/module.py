@@ -84,6 +84,14 @@ class Module:
         else:
             self._assign_plain(name, value)
 
+    def __getattr__(self, name):
+        """What is in a table and no attribute: programs write to the tables too."""
+        for table in _TABLES:
+            found = self.__dict__.get(table)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+
     def _place(self, table, name, value, noun):
         if table not in self.__dict__:
             raise AttributeError(f"cannot assign {noun} before Module.__init__() call")

@@ -1,0 +1,55 @@
+"""Programs that write to a module's tables of parameters themselves, and other names that programs import."""
+
+import pytest
+
+import weft
+from weft import nn
+
+
+def test_what_is_only_in_a_table_is_found():
+    # Libraries for meta-learning make modules whose weights are in the table and nowhere else.
+    layer = nn.Linear(2, 2)
+    made = nn.Linear(2, 2)
+    object.__setattr__(made, "_parameters", {})
+    del made.__dict__["weight"], made.__dict__["bias"]
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'weight'"):
+        made.weight  # noqa: B018
+    made._parameters.update(weight=layer.weight * 2, bias=layer.bias)
+    x = weft.ones(1, 2)
+    assert (made(x) == nn.functional.linear(x, layer.weight * 2, layer.bias)).all()
+    made(x).sum().backward()
+    assert layer.weight.grad.tolist() == [[2.0, 2.0]] * 2
+
+
+def test_a_wrapper_asks_its_base_first():
+    class Wrapper(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattribute__("module"), name)
+
+    assert Wrapper(nn.Linear(3, 4)).out_features == 4
+    with pytest.raises(AttributeError):
+        Wrapper(nn.Linear(3, 4)).missing  # noqa: B018
+
+
+def test_kernels_of_attention_may_be_named():
+    from weft.nn.attention import SDPBackend, sdpa_kernel
+
+    q = weft.ones(1, 2, 3)
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):
+        inside = nn.functional.scaled_dot_product_attention(q, q, q)
+    assert (inside == nn.functional.scaled_dot_product_attention(q, q, q)).all()
+    with pytest.raises(AssertionError, match="SDPBackend"):
+        sdpa_kernel("math")
+
+
+def test_standard_normal_draws():
+    from weft.distributions.utils import _standard_normal, lazy_property  # noqa: F401
+
+    assert _standard_normal((2, 3), dtype=weft.float64, device="cpu").dtype is weft.float64
