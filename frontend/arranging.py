@@ -13,6 +13,7 @@ from .composed import meshgrid
 from .creation import zeros
 from .functions import to_dtype
 from .placement import check_placement
+from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
 
@@ -95,7 +96,7 @@ def broadcast_shapes(*shapes):
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     if any(d < 0 for s in shapes for d in s):
         raise RuntimeError(f"broadcast_shapes: Trying to create tensor with negative dimension: {shapes}")
-    return broadcast("broadcast_shapes", shapes) if shapes else ()
+    return Size(broadcast("broadcast_shapes", shapes) if shapes else ())
 
 
 def _each(function):

@@ -53,3 +53,8 @@ def test_standard_normal_draws():
     from weft.distributions.utils import _standard_normal, lazy_property  # noqa: F401
 
     assert _standard_normal((2, 3), dtype=weft.float64, device="cpu").dtype is weft.float64
+
+
+def test_broadcast_shapes_are_sizes():
+    # A library of linear operators counts the elements of a part of one.
+    assert weft.broadcast_shapes((2, 1), (1, 3))[-2:].numel() == 6 and weft.broadcast_shapes() == weft.Size()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import samples
-from .arithmetic import div, mul
+from .arithmetic import div, mul, sub
 from .comparison import cast, eq, where
 from .indexing import _scatter_add_infer, check_range, gather, scatter_add
 from .kinds import library
@@ -35,17 +35,25 @@ def _extreme_shares(g, out, x, index, part, axis):
 
 
 def _product_shares(g, out, x, index, part, axis):
-    """The cotangent times the product of the others: of a zero, that is the product of the rest if it is the only one.
+    """The cotangent times the product of the others.
 
-    Of the other elements it is the whole product divided by the element, whose derivative is right also where it is 0.
+    Of a zero that is the product of the rest if it is the only one at its position; of one of two, the rest times the
+    other, which is what the sum of the zeros has besides it: 0, but its derivative is not. Of the other elements it is
+    the whole product divided by the element, whose derivative is right also where it is 0.
     """
     own, hits = eq(x, 0.0), eq(part, 0.0)
     whole, whole_part = where(own, 1.0, x), where(hits, 1.0, part)
-    rest = scatter_reduce(whole, index, whole_part, axis=axis, reduce="prod")
-    rest = where(eq(_counted(x, index, hits, axis, own), 1.0), mul(g, rest), 0.0)
+    rest = mul(g, scatter_reduce(whole, index, whole_part, axis=axis, reduce="prod"))
+    count = _counted(x, index, hits, axis, own)
+    zeros = scatter_add(where(own, x, 0.0), index, where(hits, part, 0.0), axis=axis)
     product = mul(g, out)
-    of_part = where(hits, gather(rest, index, axis=axis), div(gather(product, index, axis=axis), whole_part))
-    return where(own, rest, div(product, whole)), of_part
+    at = [gather(value, index, axis=axis) for value in (rest, count, zeros, product)]
+    of_part = where(hits, _share_of_zero(part, *at[:3]), div(at[3], whole_part))
+    return where(own, _share_of_zero(x, rest, count, zeros), div(product, whole)), of_part
+
+
+def _share_of_zero(value, rest, count, zeros):
+    return where(eq(count, 1.0), rest, where(eq(count, 2.0), mul(rest, sub(zeros, value)), 0.0))
 
 
 def _shares(g, out, x, index, part, axis, reduce):

@@ -5,7 +5,7 @@ import numpy as np
 from ..vmath import FUNCTIONS
 from . import samples
 from .arithmetic import add, div, mul, neg, rsqrt, sub
-from .comparison import eq, ge, logical_and, where
+from .comparison import cast, eq, ge, logical_and, where
 from .complex_numbers import real_part
 from .kinds import elementwise, floating
 from .table import Spelling
@@ -156,6 +156,9 @@ def _pow_base(g, out, x, y):
 def _pow_exponent(g, out, x, y):
     """0 where the base is 0 and the exponent is not negative: the limit, and what PyTorch returns."""
     flat = logical_and(eq(x, 0.0), ge(real_part(y), 0.0))
+    if out.dtype.is_complex and hasattr(x, "apply_op"):
+        # A real base below 0 has a complex logarithm.
+        x = cast(x, dtype=out.dtype)
     return where(flat, 0.0, mul(g, mul(out, log(x))))
 
 
