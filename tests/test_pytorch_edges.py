@@ -198,3 +198,30 @@ def test_softplus_above_its_threshold_is_its_argument():
     low = weft.tensor([0.0, 3.0, -2.0])
     expected = np.where(low.numpy() > 1.0, low.numpy(), np.logaddexp(0, low.numpy()))
     np.testing.assert_allclose(weft.nn.functional.softplus(low, threshold=1.0).numpy(), expected, rtol=1e-6)
+
+
+PRODUCTS_WITH_VECTORS = [
+    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((4, 2, 3), (3,)), ((3,), (5, 3, 2)), ((1,), (1,)), ((2, 0), (0,)),
+    ((0, 3), (3,)), ((3,), (3, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("shapes", PRODUCTS_WITH_VECTORS)
+def test_derivatives_of_products_with_vectors(shapes):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+
+    def gradients(library, x, y):
+        out = x @ y
+        first = library.autograd.grad(out, (x, y), library.ones_like(out) * 1.5, create_graph=True)
+        return *first, *library.autograd.grad(sum((g * g).sum() for g in first), (x, y))
+
+    leaves = [weft.tensor(a, requires_grad=True) for a in arrays]
+    found = gradients(weft, *leaves)
+    expected = gradients(torch, *[torch.tensor(a, requires_grad=True) for a in arrays])
+    compiled = weft.compile(lambda x, y: gradients(weft, x, y))
+    for ours, again, theirs in zip(found, [compiled(*leaves) for _ in range(3)][-1], expected):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-12)
+        assert again.detach().numpy().tobytes() == ours.detach().numpy().tobytes()

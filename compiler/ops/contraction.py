@@ -7,7 +7,7 @@ from ..extent import identical
 from ..kernels.library import Product
 from ..shapes import broadcast_shapes
 from . import samples
-from .arithmetic import add
+from .arithmetic import add, mul
 from .kinds import composite, require_floating
 from .samples import Sample
 from .table import Meta, Op, OpError, register
@@ -138,11 +138,17 @@ def _as_matrices(g, x, y):
 
 
 def _matmul_vjp_left(g, out, x, y):
+    if len(y.shape) == 1:
+        # Columns times a row: as a product with one term it would take three times as long.
+        return mul(reshape(g, shape=(*g.shape, 1)), y)
     g, left, right = _as_matrices(g, x, y)
     return matmul(g, swap_last(right))
 
 
 def _matmul_vjp_right(g, out, x, y):
+    if len(x.shape) == 1:
+        rows = reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1])) if g.shape else g
+        return mul(reshape(x, shape=(*x.shape, 1)) if g.shape else x, rows)
     g, left, right = _as_matrices(g, x, y)
     if len(right.shape) == 2:
         # The sum over the batch is part of the product.
