@@ -95,7 +95,7 @@ class _Emission:
             b = self.b
             bad = bad if mask is None else b.and_(bad, mask)
             # No `or` of memory: each would wait for the one before.
-            with b.when(b.any_lane(bad)):
+            with b.when(b.any_lane(bad) if bad.type.lanes else bad):
                 b.store(b.const(1, I8), self.flag)
 
         return fail
@@ -160,11 +160,11 @@ class _Emission:
 
     def updated_address(self, s):
         """Where an Update writes (a valid place even if the check fails), or None if there is no valid place."""
-        index = self.checked_index(self.registers[s.index.name], s.index, None)
+        index = self.checked_number(s.index)
         if s.index.size == 0:
             return None
         b, size = self.b, SIZES[self.elements[s.parameter]]
-        return b.offset(self.address(s.parameter, s.at), b.mul(b.extract(index, 0), b.i64(s.index.stride)), size)
+        return b.offset(self.address(s.parameter, s.at), b.mul(index, b.i64(s.index.stride)), size)
 
     def constant(self, s):
         return self.b.const(s.value, self.type(s.element))
@@ -249,8 +249,7 @@ class _Emission:
         pointer = self.address(s.parameter, s.at)
         for index in s.indices:
             if index.name in self.registers:
-                clamped = self.checked_index(self.registers[index.name], index, None)
-                pointer = b.offset(pointer, b.mul(b.extract(clamped, 0), b.i64(index.stride)), size)
+                pointer = b.offset(pointer, b.mul(self.checked_number(index), b.i64(index.stride)), size)
         return pointer, any(i.size == 0 for i in s.indices)
 
     def checked_index(self, register, index, mask):
@@ -263,6 +262,10 @@ class _Emission:
         if self.flag is not None:
             self.fail_in(mask)(b.not_(inside))
         return b.select(inside, register, zero)
+
+    def checked_number(self, index):
+        """The same of an index that is one number: it is in every lane."""
+        return self.checked_index(self.b.extract(self.registers[index.name], 0), index, None)
 
     # --- loops --------------------------------------------------------------------------------------------------------
     def loop(self, s):
