@@ -64,7 +64,7 @@ def _reduced_part(group, array, shares, reduction, dtype):
     rows = np.empty((group.size, mine), array.dtype)
     sent, received = _in_bytes(shares, array), _in_bytes([mine] * group.size, array)
     begin = lambda comm: comm.Ialltoallv([as_bytes(array), sent], [as_bytes(rows), received])  # noqa: E731
-    yield Phase(FIRST, begin, array.nbytes)
+    yield Phase(FIRST, begin, array.nbytes - rows.nbytes // group.size)
     return sums.combine(rows, reduction, dtype)
 
 
@@ -72,7 +72,7 @@ def _joined(group, mine, length):
     whole = np.empty(length, mine.dtype)
     counts = _in_bytes(_shares(length, group.size), mine)
     begin = lambda comm: comm.Iallgatherv(as_bytes(np.ascontiguousarray(mine)), [as_bytes(whole), counts])  # noqa: E731
-    yield Phase(SECOND, begin, whole.nbytes)
+    yield Phase(SECOND, begin, whole.nbytes - mine.nbytes)
     return whole
 
 
