@@ -130,6 +130,8 @@ def getitem(x, key):
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
+    if key.__class__ is Tensor and shape and key.dtype in _INDEX_TYPES and key.ndim:
+        return spelling.index_(x, indexing.position(key, size=shape[0], axis=0), axis=0, merged=tuple(shape))
     plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
     if plain is not None:
         return _part(x, shape, plain)
@@ -207,8 +209,7 @@ def _checked(k, size, dim):
     """The index with negative entries counted from the end, checked."""
     if k.dtype not in _INDEX_TYPES:
         raise IndexError(f"tensors used as indices must be int64, int32 or bool, got {k.dtype.name}")
-    wrapped = comparison.where(comparison.lt(k, 0), k + size, k)
-    return indexing.in_range(wrapped, size=size, axis=dim)
+    return indexing.position(k, size=size, axis=dim)
 
 
 def _advanced(x, tensors):

@@ -159,3 +159,35 @@ def test_every_rule_is_checked():
                 k for s in op.samples() for k, x in enumerate(s.operands) if is_float(x) or isinstance(x, float)
             }
             assert {k for k, rule in enumerate(op.vjp) if rule} <= positions, op
+
+
+def test_programs_can_compute_the_derivatives_of_what_they_can_compute():
+    """An op with a kernel whose derivative had none would fail where a program is built."""
+    from weft.compiler import dtypes
+    from weft.compiler.autodiff import vjp
+    from weft.compiler.decompose import decompose
+    from weft.compiler.graph import Graph
+    from weft.runtime.record.build import _has_kernel
+
+    def missing(graph):
+        return {v.op.name for v in decompose(graph)[0].values if not _has_kernel(v)}
+
+    for op in list(TABLE.values()):
+        for sample in op.samples() if op.samples else ():
+            if any(isinstance(x, np.ndarray) and x.size == 0 for x in sample.operands):
+                continue
+            graph = Graph(op.name, dtypes.float32)
+            operands = tuple(
+                graph.input(x.shape, dtypes.from_numpy(x.dtype))
+                if isinstance(x, np.ndarray)
+                else graph.scalar(weft.tensor(x).dtype)
+                for x in sample.operands
+            )
+            out = graph.apply(op, operands, sample.attributes)
+            if not out.dtype.is_differentiable or missing(graph):
+                continue
+            cotangent = graph.input(out.shape, out.dtype)
+            for k, x in enumerate(operands):
+                if isinstance(sample.operands[k], np.ndarray) and x.dtype.is_differentiable:
+                    vjp(op, k, cotangent, out, operands, sample.attributes)
+            assert not missing(graph), op.name

@@ -348,6 +348,28 @@ in_range = elementwise(
     traits=frozenset(["checks"]),
 )
 
+
+def _evaluate_position(index, size, axis):
+    return _evaluate_in_range(np.where(index < 0, index + size, index), size, axis)
+
+
+def _lower_position(b, index, fail, size, axis):
+    t = index.type
+    counted = b.select(b.cmp("lt", index, b.const(0, t)), b.add(index, b.const(size, t)), index)
+    return _lower_in_range(b, counted, fail, size, axis)
+
+
+# An index in [-size, size), counted from the beginning.
+position = elementwise(
+    "position",
+    1,
+    lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
+    evaluate=_evaluate_position,
+    lower=_lower_position,
+    samples=lambda: [Sample((samples.integers(0, (4,), -5, 5),), {"size": 5, "axis": 0})],
+    traits=frozenset(["checks"]),
+)
+
 embedding = composite(
     "embedding",
     lambda operands, attributes, default_float: _index_select_infer(operands, {"axis": 0}, default_float),
