@@ -82,7 +82,6 @@ absent.mark_absent(Tensor, "Tensor")
 absent.mark_absent(nn.Module, "nn.Module")
 absent.mark_absent(optim.Optimizer, "optim.Optimizer")
 for _kind, _path in (
-    (Tensor, "Tensor"),
     (nn.Module, "nn.Module"),
     (optim.Optimizer, "optim.Optimizer"),
     (Generator, "Generator"),

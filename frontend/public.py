@@ -9,6 +9,7 @@ from types import ModuleType
 
 from .absent import Absent, attribute_of, names_in
 from .paths import LAZY, PATHS, PathModule
+from .runtime.state.tensor import Tensor
 from .spelled import FORMS
 
 _ROOT = __name__.partition(".")[0]
@@ -113,3 +114,7 @@ def _is_absent(thing, name):
 
 
 PathModule.__dir__ = lambda self: [*_ALWAYS, *public_names(self.__name__.partition(".")[2])]
+
+
+# Here, because compiled calls ask whether the class is as it was when weft was loaded (compiled.py).
+show_public_names(Tensor, "Tensor")
