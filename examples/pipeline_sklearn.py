@@ -1,5 +1,7 @@
 """A network in scikit-learn's pipeline and search: python examples/pipeline_sklearn.py"""
 
+from typing import Any
+
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -13,7 +15,7 @@ def network(n_features: int, n_classes: int, hidden: int = 32) -> nn.Module:
     return nn.Sequential(nn.Linear(n_features, hidden), nn.GELU(), nn.Linear(hidden, n_classes))
 
 
-def searched():
+def searched() -> tuple[GridSearchCV, tuple[Any, Any]]:
     """The finished search, and what it has not seen."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
