@@ -23,7 +23,7 @@ def write_pages(folder):
     lines = [
         "# Reference",
         "",
-        f"Every public name of weft {weft.__version__}, from its docstring.",
+        f"Every public name of weft {weft.weft_version}, from its docstring.",
         "",
         "```{toctree}",
     ]

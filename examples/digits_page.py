@@ -76,7 +76,8 @@ def _head(digits: Digits, compared: Comparison, probabilities: NDArray[Any]) -> 
     return (
         f"<h1>Handwritten digits with weft</h1>{_headline(compared)}<p>A network of three linear layers learns the "
         "1,797 digits that come with scikit-learn, once eagerly and once with its whole training step (forward, loss, "
-        f'backward, update) compiled by one decorator. {escape(_machine())}</p><div class="tiles">{boxes}</div>'
+        f"backward, update) compiled by one decorator. {escape(_machine())} Steps per second are medians, taken one "
+        f'after the other: what else the machine does shows in them.</p><div class="tiles">{boxes}</div>'
     )
 
 

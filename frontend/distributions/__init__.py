@@ -1,4 +1,4 @@
-"""Probability distributions, with draws, densities and divergences. Start at distribution.py.
+"""Probability distributions, with draws, densities and divergences.
 
 >>> import weft
 >>> normal = Normal(weft.zeros(2), weft.ones(2))
@@ -6,6 +6,8 @@
 (3, 2)
 >>> kl_divergence(normal, Normal(1.0, 1.0))
 tensor([0.5000, 0.5000])
+
+To read its source, start at distribution.py.
 """
 
 from ..public import of_module

@@ -1,4 +1,4 @@
-"""Neural networks: Module and layers, losses, initialisation. Start at module.py.
+"""Neural networks: Module and layers, losses, initialisation.
 
 >>> import weft
 >>> model = weft.nn.Sequential(weft.nn.Linear(3, 8), weft.nn.GELU(), weft.nn.Linear(8, 2))
@@ -6,6 +6,8 @@
 (5, 2)
 >>> list(model.state_dict())
 ['0.weight', '0.bias', '2.weight', '2.bias']
+
+To read its source, start at module.py.
 """
 
 from ..inplace import inplace_form

@@ -1,4 +1,4 @@
-"""Optimizers: they read `.grad` and update parameters in place. Start at optimizer.py.
+"""Optimizers: they read `.grad` and update parameters in place.
 
 >>> import weft
 >>> w = weft.tensor([4.0], requires_grad=True)
@@ -7,6 +7,8 @@
 >>> optimizer.step()
 >>> w
 tensor([2.], requires_grad=True)
+
+To read its source, start at optimizer.py.
 """
 
 from ..public import of_module
