@@ -1,4 +1,4 @@
-"""Tests of a model, with weft's plugin for pytest: pytest examples/testing_pytest.py
+"""Tests of a model, with weft's plugin for pytest: python examples/testing_pytest.py
 
 The plugin comes with weft: it seeds every test by its name, `--weft-eager` runs compiled functions as the Python they
 are, and a marker asks that a compiled function never leaves its program.
