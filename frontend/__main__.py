@@ -22,6 +22,12 @@ def main(arguments):
         return 0 if arguments and arguments[0] != "-m" else 2
     if arguments[0] in ("info", "cache"):
         return _run_command(tuple(arguments))
+    if arguments[0] != "-m" and not os.path.exists(arguments[0]):
+        print(
+            f"weft: no program {arguments[0]!r}; there are the commands info and cache, and -m for modules",
+            file=sys.stderr,
+        )
+        return 2
     as_torch()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]

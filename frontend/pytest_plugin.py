@@ -13,7 +13,7 @@ import zlib
 
 import pytest
 
-from .compiled import compiled_in_block, run_eagerly
+from .compiled import CompiledFunction, compiled_in_block, run_eagerly
 from .runtime.state.random import manual_seed
 
 _MARK = "weft_no_breaks"
@@ -57,12 +57,24 @@ def pytest_runtest_call(item):
     mark = item.get_closest_marker(_MARK)
     if mark is None:
         return (yield)
+    given = _functions_of(mark)
     with compiled_in_block() as met:
         result = yield
     if not item.config.getoption("--weft-eager"):
-        given = list(mark.kwargs.get("functions", ()))
         _require_no_breaks(given + [f for f in met if f not in given])
     return result
+
+
+def _functions_of(mark):
+    """The compiled functions that a marker names: one or a sequence, by keyword or by position."""
+    unknown = mark.kwargs.keys() - {"functions"}
+    given = mark.kwargs.get("functions", mark.args[0] if mark.args else ())
+    functions = given if isinstance(given, (list, tuple, set)) else [given]
+    wrong = [f for f in functions if not isinstance(f, CompiledFunction)]
+    if wrong or unknown or len(mark.args) > 1:
+        what = repr(wrong[0]) if wrong else ", ".join(sorted(unknown)) or "several positional arguments"
+        pytest.fail(f"{_MARK}: expected functions=[...] of what weft.compile has made, got {what}", pytrace=False)
+    return list(functions)
 
 
 def _require_no_breaks(functions):

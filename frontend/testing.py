@@ -53,6 +53,7 @@ def assert_close(
     both or neither; by default they follow from the types, and are 0 for integers. msg: a text in place of the message,
     or a function of it.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     if (rtol is None) != (atol is None):
         raise ValueError(
             f"rtol and atol must both be specified or both be unspecified, but got rtol={rtol}, atol={atol}"

@@ -40,6 +40,13 @@ def test_a_command_that_there_is_not():
     assert "no command 'cache empty'; there are info, cache, cache list, cache clear" in printed
 
 
+def test_a_program_that_there_is_not(tmp_path):
+    command = [sys.executable, "-m", "weft", "trian.py"]
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert finished.returncode == 2 and finished.stdout == ""
+    assert finished.stderr == "weft: no program 'trian.py'; there are the commands info and cache, and -m for modules\n"
+
+
 @pytest.mark.parametrize(("extra", "module"), [(e, m) for e, needed in info.EXTRAS.items() for m, _ in needed])
 def test_an_extra_that_is_not_there_is_named(monkeypatch, extra, module):
     found = info.find_spec

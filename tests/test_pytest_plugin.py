@@ -41,6 +41,18 @@ def test_reading():
 def test_named():
     pass
 
+@pytest.mark.weft_no_breaks([reading])
+def test_by_position():
+    pass
+
+@pytest.mark.weft_no_breaks(functions=reading)
+def test_alone():
+    pass
+
+@pytest.mark.weft_no_breaks(functions=[len])
+def test_of_another_function():
+    pass
+
 def test_how():
     whole(weft.ones(5))
     print("recordings", len(whole.recordings) > 0)
@@ -64,10 +76,12 @@ def drawn(printed):
 
 def test_a_run(run):
     printed = run()
-    assert "4 passed, 2 failed" in printed.replace("2 failed, 4 passed", "4 passed, 2 failed")
+    assert "5 failed, 4 passed" in printed
     assert "weft_no_breaks: 1 compiled function(s) left the fast path" in printed
     assert "a value was read before the call ended" in printed and "test_program.py:7" in printed
     assert "FAILED test_program.py::test_reading" in printed and "FAILED test_program.py::test_named" in printed
+    assert "FAILED test_program.py::test_by_position" in printed and "FAILED test_program.py::test_alone" in printed
+    assert "expected functions=[...] of what weft.compile has made, got <built-in function len>" in printed
     first, second = drawn(printed)
     assert first != second
     assert drawn(run("-k", "draws_too")) == [second]
@@ -76,7 +90,7 @@ def test_a_run(run):
 
 def test_a_run_without_compilation(run):
     printed = run("--weft-eager")
-    assert "weft: compiled functions run eagerly" in printed and "6 passed" in printed
+    assert "weft: compiled functions run eagerly" in printed and "1 failed, 8 passed" in printed
     assert "recordings False" in printed
 
 
