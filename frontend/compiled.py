@@ -7,6 +7,7 @@ import pickle
 import sys
 import warnings
 from contextlib import contextmanager
+from time import perf_counter
 
 from .explain import breaks, explain
 from .nn.parameter import Parameter
@@ -136,8 +137,9 @@ class CompiledFunction:
         return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
 
     def _follow(self, recording, tensors, args, kwargs):
-        frame = Frame(recording)
+        frame, began = Frame(recording), perf_counter()
         result = run(frame, self._function, args, kwargs, tensors)
+        recording.followed = min(recording.followed, perf_counter() - began)
         self._learn(frame, args, kwargs)
         return result
 

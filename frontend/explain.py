@@ -4,54 +4,60 @@ then what was compiled."""
 from typing import NamedTuple
 
 from .notebooks import Text
+from .runtime.programs.advice import advice_for
 from .runtime.replay.native import native_code_is_used
 
-_READ = "a value was read before the call ended"
-# What to do about a break, by the reason that is given for it.
-_ADVICE = [
-    (_READ, "return the value and read it after the call; of an `if` on data, weft.where can be the replacement"),
-    ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
-    ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
-    ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
-    ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
-    ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
-    (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
-    ("at other places than before", "take the part before the call, or index with a tensor: x[weft.tensor([i])]"),
-    ("64 bits", "give the number as a tensor of a floating-point type"),
-    ("no leaf, or not contiguous", "give x.detach().contiguous(), or compute the argument inside the function"),
-    (
-        "gradients pass through nodes",
-        "return y.detach() of a value with hooks, or take the hooks out before: results with hooks need nodes",
-    ),
-    ("ran outside its program", "see the breaks above: a call that has none of these is replayed"),
-]
+# Of why calls are not replayed: what other breaks say already.
+_OF_BREAKS = ("ran outside its program", "a value was needed in the middle", "no three of the last calls")
 
 
-class Break(NamedTuple):
-    """A place where calls left the fast path: why, the user's line ("file.py:12"), and how often that was seen. Calls
-    that are replayed as they are known to go do not count."""
-
+class _Break(NamedTuple):
     reason: str
     line: str
     count: int
 
+
+class Break(_Break):
+    """A place where calls left the fast path: why, the user's line ("file.py:12"), and how often that was seen. Calls
+    that are replayed as they are known to go do not count.
+
+    microseconds: what it costs each time, where that was measured: what runs outside the programs, and calls that are
+    followed step by step. Else None."""
+
+    microseconds = None
+
     @property
     def advice(self):
         """What to write instead; None if there is nothing to say."""
-        return next((advice for part, advice in _ADVICE if part in self.reason), None)
+        return advice_for(self.reason)
 
 
 def breaks(recordings):
     """All breaks of a function, as a tuple; what all signatures have in common is counted together."""
-    counts = {}
+    counts, costs = {}, {}
     for recording in recordings:
+        for key, cost in recording.costs.items():
+            costs.setdefault(key, []).append(cost)
         for key, count in recording.fallbacks.items():
             counts[key] = counts.get(key, 0) + count
-        if recording.not_replayed is not None and not recording.replays and not recording.fallbacks:
+        if recording.not_replayed is not None and not recording.replays and _says_more(recording):
             reason, line = recording.not_replayed
             key = f"every call is followed step by step: {reason}", line
             counts[key] = counts.get(key, 0) + recording.calls
-    return tuple(Break(reason, line, count) for (reason, line), count in counts.items())
+            costs.setdefault(key, []).append(recording.followed)
+    return tuple(_break(key, count, costs.get(key)) for key, count in counts.items())
+
+
+def _says_more(recording):
+    """Whether why calls are not replayed is something else than that parts of them run outside."""
+    return not recording.fallbacks or not any(part in recording.not_replayed[0] for part in _OF_BREAKS)
+
+
+def _break(key, count, costs):
+    found = Break(*key, count)
+    if costs:
+        found.microseconds = 1e6 * min(costs)
+    return found
 
 
 def explain(name, recordings, verbose=False, sizes=None):
@@ -84,6 +90,8 @@ def _head(name, recordings):
     lines = [f"{name}: fast path: {head}"]
     for b in found:
         lines.append(f"  {b.line}: {b.reason} [{b.count}x]")
+        if b.microseconds is not None:
+            lines.append(f"    costs: {b.microseconds:.3g} us each time")
         if b.advice:
             lines.append(f"    instead: {b.advice}")
     return lines

@@ -76,6 +76,32 @@ def test_calls_that_are_never_replayed_are_a_break():
     assert "followed step by step" in found.reason and "hooks" in found.reason and found.count == 6
 
 
+def test_what_runs_outside_says_what_it_costs():
+    f = called(lambda x: weft.linalg.svdvals(x.reshape(1, 3) * 2))
+    (found,) = f.breaks
+    assert "computed by NumPy" in found.reason and 0 < found.microseconds < 1e6
+    assert f"    costs: {found.microseconds:.3g} us each time" in f.explain().splitlines()
+    assert f"    instead: {found.advice}" in f.explain().splitlines()
+    reason, line, count = found
+    assert (reason, line, count) == found
+
+
+def test_calls_that_are_followed_step_by_step_say_what_they_cost():
+    (found,) = called(hooked).breaks
+    assert 0 < found.microseconds < 1e7
+
+
+def test_memory_shown_to_numpy_is_a_break_of_its_own():
+    def shown(x):
+        array = (x * 2).numpy()
+        return x + weft.from_numpy(array)
+
+    read, followed = called(shown, 12).breaks
+    assert read.reason == "a value was read before the call ended"
+    assert "followed step by step" in followed.reason and "a NumPy array shows too" in followed.reason
+    assert "weft.tensor(array)" in followed.advice and followed.microseconds > 0
+
+
 def test_kernels_are_shown_to_those_who_ask():
     f = called(twice)
     assert "k0: " not in f.explain() and "k0: loop over (3,): mul" in f.explain(verbose=True)
@@ -103,7 +129,7 @@ def test_fullgraph_refuses_breaks_at_their_line(function, reason):
             RuntimeError, match=r"compile\(fullgraph=True\): .*cannot be one program: .*test_explain.py:\d+\]"
         ) as raised:
             f(weft.ones(3))
-        assert reason in str(raised.value)
+        assert reason in str(raised.value) and "]; instead: " in str(raised.value)
 
 
 def test_fullgraph_lets_whole_graphs_be():

@@ -11,11 +11,13 @@ import sys
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from math import inf
 from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
 from ...compiler import dtypes
 from ..state.attributes import same
+from .advice import advice_for
 
 INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
@@ -265,6 +267,8 @@ class Recording:
     n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
+    costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
+    followed: float = inf  # seconds that a call took that was followed step by step, the least so far
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
     ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
 
@@ -304,8 +308,17 @@ class Recording:
     def leaves(self, reason, line):
         """A call is about to leave the programs: it may not if it is compiled with fullgraph=True."""
         if self.fullgraph:
-            raise RuntimeError(f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]")
+            advice = advice_for(reason)
+            instead = f"; instead: {advice}" if advice else ""
+            raise RuntimeError(
+                f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]{instead}"
+            )
         self.note(reason, line)
+
+    def took(self, reason, line, seconds):
+        """So long ran what was noted for this reason."""
+        key = (reason, line)
+        self.costs[key] = min(self.costs.get(key, inf), seconds)
 
     def release(self):
         """Nobody will ask for it again: give back what calls like its own would have used. The garbage collector finds

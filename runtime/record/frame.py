@@ -232,8 +232,10 @@ class Frame(Connects, Watched):
         return not self.working and frame_eager.has_varied(self.step, op)
 
     def note(self, reason):
-        self.noted = True
-        self.recording.leaves(reason, user_line())
+        """Returns the line."""
+        self.noted, line = True, user_line()
+        self.recording.leaves(reason, line)
+        return line
 
     # --- tensors from outside -------------------------------------------------------------------------------------
     def identify(self, tensor):

@@ -1,5 +1,7 @@
 """What runs eagerly in the middle of an open call: ops that no program has, and whatever cannot be a step."""
 
+from time import perf_counter
+
 from ...compiler.dtypes import without_kernels
 from ...compiler.ops import view
 from ...compiler.ops.kinds import number_meta
@@ -69,9 +71,9 @@ def after_inputs(step):
 
 def run_eagerly(frame, reason, function, *args):
     """Compute what is pending, then run function(*args) outside the recording."""
-    frame.note(reason)
+    line = frame.note(reason)
     frame.flush()
-    return _outside(frame, function, *args)
+    return _outside(frame, reason, line, function, *args)
 
 
 def apply_between(frame, reason, op, operands, attributes):
@@ -88,8 +90,8 @@ def apply_between(frame, reason, op, operands, attributes):
         frame.flush_here()
     frame.eager_ops.append(EagerOp(frame.step, op, reason, line, link))
     if link is None:
-        return _outside(frame, apply_eagerly, op, operands, attributes)
-    given = _outside(frame, without_history, op, operands, attributes)
+        return _outside(frame, reason, line, apply_eagerly, op, operands, attributes)
+    given = _outside(frame, reason, line, without_history, op, operands, attributes)
     return frame.apply(link, (given, *operands), attributes, True)
 
 
@@ -109,11 +111,13 @@ def are_pending(frame, operands):
     return any(isinstance(x, Tensor) and (x._data is None or id(x) in frame.homes) for x in operands)
 
 
-def _outside(frame, function, *args):
+def _outside(frame, reason, line, function, *args):
     # Nothing is pending that is read now, and what the function does may be anything: hooks of a user, for one.
     frame.working = False
+    began = perf_counter()
     try:
         with frame_hidden():
             return function(*args)
     finally:
         frame.working = True
+        frame.recording.took(reason, line, perf_counter() - began)

@@ -1,6 +1,8 @@
 """Ops of a usual call that no program has: they run eagerly between two of its entries, as they did in the call before.
 What they give comes in with the entry that uses it, like a tensor from outside."""
 
+from time import perf_counter
+
 from ..eager.gate import apply_eagerly
 from ..record.frame_eager import are_pending, has_history, has_varied, without_history
 from ..state.modes import frame_hidden
@@ -32,11 +34,11 @@ class AppliesEagerly:
             self._applied[1].append(found)
         else:
             self._applied = call, [found]
+        began = perf_counter()
         with frame_hidden():
-            if found.link is None:
-                return apply_eagerly(op, operands, attributes)
-            given = without_history(op, operands, attributes)
-        return self.apply(found.link, (given, *operands), attributes)
+            result = (apply_eagerly if found.link is None else without_history)(op, operands, attributes)
+        self.recording.took(found.reason, found.line, perf_counter() - began)
+        return result if found.link is None else self.apply(found.link, (result, *operands), attributes)
 
     def applied(self):
         """The ops that have run eagerly in this call so far."""

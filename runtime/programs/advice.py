@@ -1,0 +1,34 @@
+"""What to write instead of what cannot be compiled, by the reason that is given for it."""
+
+_READ = "a value was read before the call ended"
+_ADVICE = [
+    (_READ, "return the value and read it after the call; of an `if` on data, weft.where can be the replacement"),
+    ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
+    ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
+    ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
+    (
+        "memory that a NumPy array shows",
+        "weft.tensor(array) is a copy of its own; tensor.numpy() belongs after the call",
+    ),
+    ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
+    ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
+    (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
+    ("at other places than before", "take the part before the call, or index with a tensor: x[weft.tensor([i])]"),
+    ("64 bits", "give the number as a tensor of a floating-point type"),
+    ("no leaf, or not contiguous", "give x.detach().contiguous(), or compute the argument inside the function"),
+    (
+        "gradients pass through nodes",
+        "return y.detach() of a value with hooks, or take the hooks out before: results with hooks need nodes",
+    ),
+    ("ran outside its program", "see the breaks above: a call that has none of these is replayed"),
+    (
+        "computed by NumPy",
+        "nothing, if it computes for long: what is before and after it is compiled. Else call it before or after, or "
+        "use ops that are compiled",
+    ),
+]
+
+
+def advice_for(reason):
+    """None if there is nothing to say."""
+    return next((advice for part, advice in _ADVICE if part in reason), None)
