@@ -82,7 +82,9 @@ def _median(made, ignore_nan):
             if not input.numel():
                 missing = math.nan if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
                 return Tensor(convert(np.asarray(missing), input.dtype)) + input.sum().to(input.dtype)
-            return function(flatten(input), 0).values
+            flat = flatten(input)
+            index = ordering.median_index(flat, axis=0, ignore_nan=ignore_nan)
+            return ordering.one_of_equals(flat, index, of=made.of)
         axis = normalize_axis(made.of, dim, input.ndim)
         index = ordering.median_index(input, axis=axis, ignore_nan=ignore_nan)
         return _picked(made, input, index, axis, keepdim)

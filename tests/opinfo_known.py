@@ -26,7 +26,6 @@ _MEMORY = "as_strided is a copy, and about the elements of the tensor alone: doc
 _ROUNDED = "PyTorch's float32 result has fewer correct digits: docs/differences.md"
 _OVERWRITTEN = "PyTorch's derivative reaches elements that are overwritten"
 _EDGES = "edges that do not rise are refused; PyTorch counts with them"
-_ZEROS = "second derivatives of a product with several zeros are 0 here"
 
 KNOWN = {
     **dict.fromkeys(
@@ -42,7 +41,6 @@ KNOWN = {
     ),
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
     **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
-    **dict.fromkeys(str.split("index_reduce scatter_reduce"), {"second": _ZEROS}),
     **dict.fromkeys(
         str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__"),
         {"errors": "methods of Python that are called as functions take a number first"},

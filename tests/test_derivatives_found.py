@@ -35,3 +35,37 @@ def test_powers_of_a_negative_base_with_complex_exponents():
     exponent = weft.tensor([0.3 + 0.7j, -1 + 2j, 1.5j], dtype=weft.complex128, requires_grad=True)
     assert weft.autograd.gradcheck(lambda e: weft.pow(base, e), [exponent])
     assert weft.autograd.gradcheck(lambda e: weft.pow(-1.0, e), [exponent])
+
+
+MEDIANS = {
+    "equals": [1.0, 0.0, 1.0, 0.0, 1.0, 0.0],
+    "two in the middle": [4.0, 1.0, 3.0, 2.0],
+    "missing": [1.0, float("nan"), 3.0, 3.0, float("nan")],
+    "infinite": [float("-inf"), float("-inf"), 2.0],
+    "one": [2.0],
+}
+
+
+def median_and_gradient(lib, function, values, run=lambda f: f):
+    x = lib.tensor(values, dtype=lib.float64, requires_grad=True)
+    out = run(lambda x: getattr(lib, function)(x * 2))(x)
+    out.backward()
+    return str(out.item()), x.grad.tolist()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("function", ["median", "nanmedian"])
+@pytest.mark.parametrize("name", MEDIANS)
+def test_the_median_of_all_is_all_that_equal_it(name, function):
+    # The gradient went to one of them.
+    torch = pytest.importorskip("torch")
+    expected = median_and_gradient(torch, function, MEDIANS[name])
+    assert median_and_gradient(weft, function, MEDIANS[name]) == expected
+    assert median_and_gradient(weft, function, MEDIANS[name], weft.compile) == expected
+
+
+def test_medians_of_matrices_and_integers():
+    assert weft.tensor([[3, 1], [2, 2]]).median().item() == 2 and weft.tensor(5.0).median().item() == 5
+    x = weft.ones(2, 2, requires_grad=True)
+    x.median().backward()
+    assert x.grad.tolist() == [[0.25, 0.25]] * 2

@@ -13,8 +13,8 @@ from ..emit.sort import argsort_scratch, buffer_length, emit_argsort, emit_top, 
 from ..extent import is_open
 from ..kernels.library import Routine
 from . import samples
-from .arithmetic import maximum, sub
-from .comparison import cast, eq, lt, where
+from .arithmetic import div, maximum, sub
+from .comparison import cast, eq, logical_and, logical_or, lt, ne, where
 from .indexing import gather, scatter_add
 from .kinds import alias, composite, library
 from .pointwise import bitwise_right_shift
@@ -126,6 +126,24 @@ ordered = alias(
         Sample((samples.numbers(0, (3, 4)), samples.integers(1, (3, 2), 0, 4)), {"axis": 1, "of": "sort"})
     ],
     oracle=lambda torch, x, index, axis, of: x.gather(axis, index),
+)
+
+
+def _evenly(g, out, x, index, of):
+    """The cotangent in equal parts for all that equal the element, as PyTorch has it of the median of all elements."""
+    hits = logical_or(eq(x, out), logical_and(ne(x, x), ne(out, out)))
+    count = sum_(cast(hits, dtype=g.dtype), axes=(0,), keepdim=False)
+    return where(hits, div(g, count), 0.0)
+
+
+# The element of a vector at a position of shape (), which stands for all that equal it.
+one_of_equals = alias(
+    "one_of_equals",
+    lambda x, index, of: reshape(gather(x, reshape(index, shape=(1,)), axis=0), shape=()),
+    vjp=(_evenly, None),
+    node_name=lambda operands, attributes: f"{attributes['of'].capitalize()}Backward0",
+    samples=lambda: [Sample((samples.numbers(0, (5,)), samples.integers(1, (), 0, 5)), {"of": "median"})],
+    oracle=lambda torch, x, index, of: x[index],
 )
 
 
