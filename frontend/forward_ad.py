@@ -68,17 +68,31 @@ def make_dual(tensor, tangent, *, level=None):
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
-    if not isinstance(tensor, Tensor) or not tensor.dtype.is_floating_point:
-        raise ValueError(f"Expected primal to be floating point, but got: {getattr(tensor, 'dtype', type(tensor))}")
+    _require_floats("primal", tensor)
+    _require_floats("tangent", tangent)
     if tensor.shape != tangent.shape or tensor.dtype is not tangent.dtype:
         raise RuntimeError(
-            f"make_dual: the tangent is {tangent.dtype.name}{tangent.shape}, the tensor {tensor.dtype.name}"
-            f"{tensor.shape}; shape and type must be equal"
+            "make_dual: Trying to set a forward gradient that has a different size or type than that of the original "
+            f"Tensor, this is not supported. The tangent is {tangent.dtype.name}{tangent.shape}, the tensor "
+            f"{tensor.dtype.name}{tensor.shape}; shape and type must be equal"
+        )
+    if any(dual is tangent for dual, _ in _level.pairs):
+        raise RuntimeError(
+            "make_dual: the tangent has a forward gradient at the same level, this is not supported: it is a dual "
+            "tensor itself. Give unpack_dual(tangent).primal"
         )
     with enable_grad():
         dual = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
     _level.pairs.append((dual, tangent))
     return dual
+
+
+def _require_floats(name, x):
+    kind = getattr(x, "dtype", type(x))
+    if not isinstance(x, Tensor) or not kind.is_floating_point:
+        raise ValueError(
+            f"Expected {name} to be floating point or complex, but got: {kind} (weft takes real ones only)"
+        )
 
 
 def unpack_dual(tensor, *, level=None):

@@ -62,5 +62,9 @@ def test_errors():
             forward_ad.enter_dual_level()
         with pytest.raises(ValueError, match="Expected primal to be floating point"):
             forward_ad.make_dual(weft.ones(1).long(), weft.ones(1))
-        with pytest.raises(RuntimeError, match="shape and type must be equal"):
+        with pytest.raises(ValueError, match="Expected tangent to be floating point or complex"):
+            forward_ad.make_dual(weft.ones(1), weft.ones(1).long())
+        with pytest.raises(RuntimeError, match="a forward gradient that has a different size .* type must be equal"):
             forward_ad.make_dual(weft.ones(1), weft.ones(2))
+        with pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
+            forward_ad.make_dual(weft.ones(1), forward_ad.make_dual(weft.ones(1), weft.ones(1)))
