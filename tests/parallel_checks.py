@@ -36,7 +36,7 @@ def same_everywhere(tensors):
 
 
 def averages(model, size):
-    return [tree([g / size for g in gs]) for gs in zip(*[local_gradients(model, k) for k in range(size)])]
+    return [tree(list(gs)) / size for gs in zip(*[local_gradients(model, k) for k in range(size)])]
 
 
 def check_parameters_are_those_of_rank_0(rank, size):
@@ -62,7 +62,7 @@ def check_no_sync_adds_up(rank, size):
     mine = local_gradients(model, rank)
     assert all(equal(p.grad, g) for p, g in zip(model.parameters(), mine))
     loss_of(model, rank).backward()
-    expected = [tree([(a + a) / size for a in gs]) for gs in zip(*[local_gradients(model, k) for k in range(size)])]
+    expected = [tree([a + a for a in gs]) / size for gs in zip(*[local_gradients(model, k) for k in range(size)])]
     assert all(equal(p.grad, g) for p, g in zip(model.parameters(), expected))
 
 

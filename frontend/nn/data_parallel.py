@@ -70,7 +70,8 @@ class DistributedDataParallel(Module):
         self._reducer = Reducer(named, self.process_group, bucket_cap_mb, find_unused_parameters)
 
     def forward(self, *inputs, **options):
-        self._reducer.is_on = state.grad_enabled and self.require_backward_grad_sync
+        is_alone = self.process_group.size == 1
+        self._reducer.is_on = state.grad_enabled and self.require_backward_grad_sync and not is_alone
         if self.broadcast_buffers and self.require_backward_grad_sync and next(self.module.buffers(), None) is not None:
             _from_rank_0(list(self.module.buffers()), self.process_group)
         return self.module(*inputs, **options)
@@ -127,13 +128,12 @@ class Reducer:
 
     def _begin(self, bucket):
         whole = self._joined(bucket)
-        bucket.work = started.all_reduce(whole, started.ReduceOp.SUM, self.group, name=_NAME)
+        bucket.work = started.all_reduce(whole, started.ReduceOp.AVG, self.group, name=_NAME)
 
     @no_grad()
     def _joined(self, bucket):
-        """The gradients of a bucket, divided by the number of ranks. No view of them lives on, for they will be
-        changed in place."""
-        return cat([_gradient_or_zeros(self.parameters[n]).reshape(-1) for n in bucket.numbers]) / self.group.size
+        """The gradients of a bucket. No view of them lives on, for they will be changed in place."""
+        return cat([_gradient_or_zeros(self.parameters[n]).reshape(-1) for n in bucket.numbers])
 
     def _finish(self):
         """At the end of the backward pass."""
