@@ -1,5 +1,6 @@
 """The benchmarks run, tell a side that fails from one that works, and notice results that differ."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # At the end, so that nothing in the root can hide an installed package.
 sys.path.append(str(ROOT))
 
-from benchmarks import agreement, growth, report, rounds  # noqa: E402
+from benchmarks import agreement, growth, many_processes, report, rounds  # noqa: E402
 from benchmarks.__main__ import parse  # noqa: E402
 from benchmarks.process import SideFailed, SideProcess  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
@@ -215,3 +216,10 @@ def test_growth_is_measured_and_recorded(tmp_path):
     assert all(record["first_call_seconds"] > 0 for sides in chains.values() for record in sides["weft"].values())
     (path,) = tmp_path.glob("*-growth.md")
     assert "## recurrence" in path.read_text()
+
+
+def test_many_processes_are_measured_and_hidden_exchanges_counted():
+    options = argparse.Namespace(delay_ms=0.2, megabytes_per_second=500.0)
+    seconds = {"alone": 0.02, "together": 0.03, "network": 0.03 + many_processes.N_BYTES / 500e6 / 4}
+    assert many_processes.hidden(2, seconds, options) == "12.6 | 75%"
+    assert "| 2 | weft | 20.0 | 30.0 | 33.2 | 12.6 | 75% |" in many_processes.table([(2, "weft", seconds)], options)
