@@ -197,6 +197,8 @@ def check_groups(rank, size):
         assert last is dist.GroupMember.NON_GROUP_MEMBER and dist.all_reduce(weft.ones(1), group=last) is None
         assert dist.get_rank(last) == -1 == dist.get_world_size(last)
     dist.destroy_process_group(last)
+    if rank in (0, size - 1):
+        raises(ValueError, "the group has been destroyed", dist.barrier, last)
     raises(ValueError, "are not different ones of 0 to", dist.new_group, [0, 0])
 
 

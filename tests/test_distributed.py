@@ -94,16 +94,17 @@ def test_a_fault_ends_all_processes_and_is_named(fault, tmp_path):
 def test_an_error_can_be_caught_and_the_group_is_not_used_again(tmp_path):
     needs_mpi()
     program = """
-for k in range(2):
+works = [dist.all_reduce(weft.ones(n), async_op=True) for n in (3 + rank, 2)]
+for call in (works[0].wait, works[1].wait, dist.barrier):
     try:
-        dist.all_reduce(weft.ones(3 + rank))
+        call()
     except dist.DistError as error:
-        print(str(error).split(":")[0], flush=True)
+        print(str(error).split(":")[0] + "|", flush=True)
 """
     ended = run_text(tmp_path, 2, BEGIN + program)
     assert ended.returncode == 0
-    assert ended.stdout.count("the processes do not call the same as number 1 of their group") == 2
-    assert ended.stdout.count("all_reduce\n") == 2
+    assert ended.stdout.count("the processes do not call the same as number 1 of their group|") >= 2
+    assert ended.stdout.count("barrier|") == 2
 
 
 def test_one_process_is_a_group_too(tmp_path):

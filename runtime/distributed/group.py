@@ -35,7 +35,8 @@ class ProcessGroup:
 
     def __init__(self, communicator, ranks, number, timeout):
         self.ranks, self.number, self.timeout_seconds = tuple(ranks), number, timeout.total_seconds()
-        self.rank, self.works, self.n_works, self.error = communicator.rank, [], 0, None
+        self.rank, self.works, self.n_works = communicator.rank, [], 0
+        self.error, self.has_ended = None, False
         *self.communicators, between = _copies(communicator, 4)
         self.messages = Messages(self, between)
 
@@ -54,6 +55,8 @@ class ProcessGroup:
         """Begin a collective: `name` of the op, `call` with all that must be the same on every rank, its phases."""
         if self.error is not None:
             raise checks.DistributedError(f"{name}: the group cannot be used after an error: {self.error}")
+        if self.has_ended:
+            raise ValueError(f"{name}: the group has been destroyed by destroy_process_group; make another")
         self.n_works += 1
         line = user_line()
         if world.is_checked and self.size > 1:
@@ -75,6 +78,8 @@ class ProcessGroup:
         """The result of a work."""
         patience = Patience()
         while not work.has_ended:
+            if self.error is not None:
+                raise self.error  # after which nothing of the group goes on
             self.advance()
             if not work.has_ended:
                 patience.pause()
@@ -143,8 +148,8 @@ def default():
 
 
 def end(group=None):
-    """Forget a group; the world's, and with it all, if none is given."""
-    if group is None or group is world.group:
+    """No more collectives of a group; of that of all, if none is given. What was begun in it may still be going on."""
+    group = group or world.group
+    group.has_ended = True
+    if group is world.group:
         world.group = None
-    else:
-        world.groups[group.number] = None
