@@ -377,3 +377,26 @@ def test_results_need_no_room_among_the_values_in_between():
     expected = (np.maximum(x.numpy(), 0) * y.numpy()).tobytes()
     assert native_calls(lambda: x.relu() * y) == (2 if IS_NATIVE else 0)
     assert (x.relu() * y).numpy().tobytes() == expected
+
+
+@pytest.mark.parametrize("join", [weft.cat, weft.stack])
+def test_many_tensors_are_joined_natively(join):
+    """As lists of what a loop has computed are. Where all of them require gradients or none does."""
+    plan.forget()
+    parts = [numbers(2, 3, seed=k) for k in range(20)]
+    expected = join(parts).numpy().tobytes()
+    assert native_calls(lambda: join(parts)) == IS_NATIVE
+    found = []
+    for requiring in (20, 0, 7, 1) * TIMES:
+        leaves = [x.clone().requires_grad_(k < requiring) for k, x in enumerate(parts)]
+        out = join(leaves)
+        assert out.detach().numpy().tobytes() == expected
+        assert out.requires_grad == (requiring > 0)
+        if requiring:
+            (out * out).sum().backward()
+            found.append([None if x.grad is None else x.grad.tolist() for x in leaves])
+            assert all((x.grad is not None) == (k < requiring) for k, x in enumerate(leaves))
+    assert all(found[k] == found[k % 3] for k in range(len(found)))
+    assert found[0][0] == (parts[0] * 2).tolist()
+    leaves = [x.clone().requires_grad_() for x in parts]
+    assert native_calls(lambda: join(leaves)) == IS_NATIVE

@@ -17,6 +17,8 @@ from .eager_words import (
     ELEMENTWISE,
     HASH_MASK,
     INDEXED,
+    MIXED,
+    MOST_TOLD_APART,
     N_PLANS,
     PRODUCT,
     REDUCTION,
@@ -54,7 +56,7 @@ def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
     required = 0
     if routine.is_floating and modes.get("grad_enabled", WORDS.grad_enabled) is not False:
         required = which_require(operands)
-    row = cast(NodeRow, routine.nodes[required])
+    row = cast(NodeRow, routine.nodes[row_of(required, len(operands))])
     require(row.is_known)
     if routine.is_view:
         out = new_view(WORDS, routine.view, cast(TensorObject, operands[0]))
@@ -218,6 +220,15 @@ def are_alike_in_order(x: Tuple, y: Tuple) -> Bool:
     for i in range(len(x)):
         same = same and are_alike(x[i], y[i])
     return same
+
+
+@native(inline=True)
+def row_of(required: I64, n: I64) -> I64:
+    """Where among the nodes of a routine the row is for those of its n operands that require gradients."""
+    found = required
+    if n > MOST_TOLD_APART and required != 0:
+        found = 1 if required == (1 << n) - 1 else MIXED
+    return found
 
 
 @native()

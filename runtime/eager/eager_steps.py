@@ -71,6 +71,8 @@ class Builder:
     def __init__(self, metas, n_results, most=MOST_OPERANDS, layouts=()):
         if len(metas) > most:
             raise NoSteps("more operands than native code takes")
+        if any(m.weak for m in metas[MOST_GIVEN:]):
+            raise NoSteps("numbers behind many tensors")
         self.values = {k: _operand(k, m) for k, m in enumerate(metas)}
         for k, strides in enumerate(layouts):
             if strides is not None:

@@ -36,7 +36,9 @@ from .node import AccumulateGrad, Node, Recording, Saved
 
 N_PLANS = 4096  # a power of 2
 HASH_MASK = (1 << 40) - 1
-MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 6, 16
+MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
+MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
+MIXED = 2  # the place of a row that is never known: some of many require gradients
 MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
 ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED = range(5)
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
@@ -161,7 +163,7 @@ class Routine(Struct):
     is_view: Bool
     view: View
     is_floating: Bool
-    nodes: Inline(Address, 1 << MOST_OPERANDS)
+    nodes: Inline(Address, 1 << MOST_TOLD_APART)
     is_program: Bool
     program: Function((Address,), I64)
     head: Rows(I64)

@@ -27,7 +27,8 @@ from ..eager.eager_words import (
     KEPT_AS_IT_IS,
     KEPT_AS_SHAPE,
     LEAF_FIELDS,
-    MOST_OPERANDS,
+    MIXED,
+    MOST_TOLD_APART,
     N_PLANS,
     NO_RESULT,
     NODE_FIELDS,
@@ -229,7 +230,7 @@ class _Native:
             is_view=shown is not None,
             view=self.view[0],
             is_floating=plan.is_floating,
-            nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_OPERANDS) - 1),
+            nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_TOLD_APART) - 1),
             **facts,
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
@@ -241,7 +242,10 @@ class _Native:
             return
         row = Packed(_row(plan, recording)) if recording else _without_node()
         self.rows[requires] = row
-        place = self.packed.address + offset_of(Routine, "nodes") + 8 * requires
+        at = eager_call.row_of(requires, len(plan.metas))
+        if len(plan.metas) > MOST_TOLD_APART and at == MIXED:
+            return
+        place = self.packed.address + offset_of(Routine, "nodes") + 8 * at
         ctypes.c_int64.from_address(place).value = row.address
 
 
