@@ -102,7 +102,7 @@ def show_public_names(kind, path):
     def __dir__(self):
         ours = {name for k in kind.__mro__[:-1] for name in vars(k) if name[:2] != "__"}
         theirs = {name for k in type(self).__mro__ if k.__module__.partition(".")[0] != _ROOT for name in vars(k)}
-        hidden = ours - theirs - names_in(path) - set(OWN.get(path, ()))
+        hidden = ours - theirs - names_in(path) - {*OWN.get(path, ()), *FORMS.get(path, ())}
         return sorted({name for name in usual(self) if name not in hidden and not _is_absent(self, name)})
 
     kind.__dir__ = __dir__

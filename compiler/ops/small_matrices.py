@@ -69,6 +69,7 @@ succeeded = elementwise(
     lower=_lower_succeeded,
     vjp=(lambda g, out, x, status, of: g, None),
     samples=lambda: [Sample((samples.numbers(0, (2, 2)), samples.numbers(1, (2, 1), 0.5, 1.0)), {"of": "solve"})],
+    oracle=lambda torch, x, status, of: x + torch.zeros_like(status),
     traits=frozenset(["checks"]),
 )
 
@@ -121,7 +122,7 @@ cholesky_rows = _routine(
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: _cube(shapes[0][-1]) // 3,
     samples=lambda: [Sample((_matrix(k, s, positive=True),)) for k, s in enumerate(_SQUARE)],
-    oracle="linalg.cholesky",
+    oracle=lambda torch, x: torch.linalg.cholesky(x.detach()),
 )
 # X with T X = y.
 triangular_rows = _routine(
@@ -137,7 +138,9 @@ triangular_rows = _routine(
         for upper in (False, True)
         for unit in (False, True)
     ],
-    oracle=lambda torch, t, y, upper, unit: torch.linalg.solve_triangular(t, y, upper=upper, unitriangular=unit),
+    oracle=lambda torch, t, y, upper, unit: torch.linalg.solve_triangular(
+        t.detach(), y.detach(), upper=upper, unitriangular=unit
+    ),
 )
 
 
@@ -154,7 +157,7 @@ solve_rows = _routine(
     lambda shapes, attributes: 2 * _cube(shapes[1][-2]) // 3 + 2 * prod(shapes[1][-2:]) * shapes[1][-2],
     samples=lambda: [Sample((_matrix(k, a), samples.numbers(k + 9, y))) for k, (a, y) in enumerate(_PAIRS)],
     oracle=lambda torch, a, y: torch.cat(
-        [torch.linalg.solve(a, y).flatten(-2), torch.ones(*y.shape[:-2], 1, dtype=y.dtype)], -1
+        [torch.linalg.solve(a.detach(), y.detach()).flatten(-2), torch.ones(*y.shape[:-2], 1, dtype=y.dtype)], -1
     ),
 )
 # The diagonal of U and the sign of the permutation, of A = P L U.
@@ -165,7 +168,7 @@ pivots = _routine(
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: 2 * _cube(shapes[0][-1]) // 3,
     samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE)],
-    oracle=lambda torch, a: _torch_pivots(torch, a),
+    oracle=lambda torch, a: _torch_pivots(torch, a.detach()),
 )
 
 
@@ -182,8 +185,8 @@ cofactor_rows = _routine(
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: 3 * _cube(shapes[0][-1]),
     n_scratch=cofactors_scratch,
-    samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE)],
-    oracle=lambda torch, a: torch.linalg.det(a)[..., None, None] * torch.linalg.inv(a).mT,
+    samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE[:2])],
+    oracle=lambda torch, a: (torch.linalg.det(a)[..., None, None] * torch.linalg.inv(a).mT).detach(),
 )
 
 
