@@ -54,8 +54,10 @@ def evaluates(training):
 def takes_norms(training):
     for p in training.model.parameters():
         p.norm().item()
-        if p.grad is not None:
-            p.grad.norm().item()
+        # Read once: between two reads a step that begins sets it to None, in eager mode too.
+        grad = p.grad
+        if grad is not None:
+            grad.norm().item()
 
 
 def copies(training):
