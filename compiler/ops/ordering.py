@@ -48,14 +48,14 @@ def _cost_ns(shape):
     return 8.0 * prod(shape)
 
 
-def _rows(name, infer, kernel, **facts):
+def _rows(name, infer, kernel, compute_dtype=_with_keys, **facts):
     """Positions found in every row by a routine."""
     return register(
         Op(
             name,
             "routine",
             lambda operands, attributes, default_float: infer(operands, attributes),
-            compute_dtype=_with_keys,
+            compute_dtype=compute_dtype,
             vjp=(None,),
             kernel=kernel,
             **facts,
@@ -249,20 +249,16 @@ def _halvings(shape, attributes):
 
 _LONGEST = 48
 # Positions of values in sorted rows of n elements.
-search_rows = register(
-    Op(
-        "search_rows",
-        "routine",
-        lambda operands, attributes, default_float: _positions_like(operands, attributes),
-        compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), dtypes.int64),
-        vjp=(None, None),
-        kernel=Routine("search", emit_search, _halvings, lambda element, shape, a: 0, lambda s: 10.0 * prod(s)),
-        samples=lambda: [
-            Sample((samples.integers(r, (2, 6), -2, 9), np.arange(14).reshape(2, 7)), {"right": r, "n": 7})
-            for r in (False, True)
-        ],
-        oracle=lambda torch, values, sequence, right, n: torch.searchsorted(sequence, values, right=right),
-    )
+search_rows = _rows(
+    "search_rows",
+    _positions_like,
+    Routine("search", emit_search, _halvings, lambda element, shape, a: 0, lambda s: 10.0 * prod(s)),
+    compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), dtypes.int64),
+    samples=lambda: [
+        Sample((samples.integers(r, (2, 6), -2, 9), np.arange(14).reshape(2, 7)), {"right": r, "n": 7})
+        for r in (False, True)
+    ],
+    oracle=lambda torch, values, sequence, right, n: torch.searchsorted(sequence, values, right=right),
 )
 
 
