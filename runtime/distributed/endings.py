@@ -1,8 +1,9 @@
 """A process that fails, or ends before the others.
 
-One that fails ends all: its exception is shown, with its rank and the line, and MPI ends every process. One that ends
-as it should, but before the others are done, tells them how many collectives it has taken part in; who waits for one
-more raises an error that says so. One that is killed is seen by mpiexec, which ends the others.
+One that fails ends all: its exception is shown, with its rank and the line, others that fail at the same time show
+theirs, and MPI ends every process. One that ends as it should, but before the others are done, tells them how many
+collectives it has taken part in; who waits for one more raises an error that says so. One that is killed is seen by
+mpiexec, which ends the others.
 """
 
 import atexit
@@ -15,6 +16,8 @@ from .waiting import Patience, wait_for
 _PACKAGE = __name__.partition(".")[0]
 _FAILED = 1
 _POLITE_SECONDS = 600
+_SECONDS_FOR_OTHERS_TO_FAIL = 0.5
+_HAS_FAILED = None  # in place of counts
 
 
 class Farewells:
@@ -23,6 +26,7 @@ class Farewells:
     def __init__(self, communicator, world):
         self.communicator, self.world = communicator, world
         self.received = {}  # rank -> [collectives it has begun, by number of group]
+        self.failed = set()  # ranks that have shown their exception
         if communicator.size > 1:
             self.hook, sys.excepthook = sys.excepthook, self._fail
             atexit.register(self._say)
@@ -43,22 +47,26 @@ class Farewells:
     def _listen(self):
         while (message := self.communicator.improbe()) is not None:
             rank, counts = message.recv()
-            self.received[rank] = counts
+            if counts is _HAS_FAILED:
+                self.failed.add(rank)
+            else:
+                self.received[rank] = counts
 
     def _say(self):
         """At exit: tell all others, and wait until they have ended too, since MPI would wait without letting go of the
         core."""
-        own = self.communicator.rank
-        counts = [0 if group is None else group.n_works for group in self.world.groups]
-        others = [rank for rank in range(self.communicator.size) if rank != own]
-        requests = [self.communicator.isend((own, counts), rank) for rank in others]
+        requests = self._tell_others([0 if group is None else group.n_works for group in self.world.groups])
         patience = Patience()
-        while len(self.received) < len(others) and patience.seconds() < _POLITE_SECONDS:
+        while len(self.received) < len(requests) and patience.seconds() < _POLITE_SECONDS:
             self._listen()
             self._advance()
             patience.pause()
         for request in requests:
             wait_for(request, _POLITE_SECONDS)
+
+    def _tell_others(self, what):
+        own = self.communicator.rank
+        return [self.communicator.isend((own, what), rank) for rank in range(self.communicator.size) if rank != own]
 
     def _advance(self):
         """Collectives that nobody has waited for here may be waited for elsewhere."""
@@ -77,7 +85,21 @@ class Farewells:
             flush=True,
         )
         sys.stdout.flush()
-        load().COMM_WORLD.Abort(_FAILED)
+        try:
+            self._let_others_fail()
+        finally:
+            load().COMM_WORLD.Abort(_FAILED)
+
+    def _let_others_fail(self):
+        """What one rank finds wrong, others often find at the same moment: MPI would end them in the middle of their
+        words, which may be those that say why."""
+        requests = self._tell_others(_HAS_FAILED)
+        patience = Patience()
+        while patience.seconds() < _SECONDS_FOR_OTHERS_TO_FAIL:
+            self._listen()
+            if len(self.failed | self.received.keys()) == len(requests):
+                break
+            patience.pause()
 
 
 def _line(trace):
