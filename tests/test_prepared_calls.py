@@ -1,74 +1,28 @@
-"""Calls on arrays that go to their program at once: as long as nothing that the function reads has changed."""
+"""Calls on arrays that go to their program at once: the same bits, whatever is given, and results of their own."""
 
 import functools
 import gc
-import math
 import sys
 import threading
-import time
-from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from prepared_parts import (
+    by_tensors,
+    is_prepared,
+    points,
+    prepared,
+    rosenbrock,
+    same_as_tensors,
+    with_helper,
+    with_softplus,
+)
 from scipy import optimize
 
 import weft
-from weft.nn import functional as F
-from weft.runtime.replay.native import native_code_is_used
-
-SCALE = 2.0
-TABLE = weft.tensor([1.0, 2.0, 3.0], dtype=weft.float64)
-weights = [1.0, 2.0, 3.0]
-
-
-def rosenbrock(x):
-    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
-
-
-def prepared(function, *args, calls=9, **kwargs):
-    """The function, after calls that make it go to its program at once."""
-    for _ in range(calls):
-        function(*args, **kwargs)
-    return function
-
-
-def is_prepared(function):
-    """Whether it is said so; without native code no calls are, and that is what is said."""
-    said = "go to their program at once" if native_code_is_used() else "native code is not used"
-    return said in function.explain()
-
-
-def by_tensors(function, x, *args):
-    x = weft.tensor(x, requires_grad=True)
-    value = function(x, *[weft.tensor(a) if isinstance(a, np.ndarray) else a for a in args])
-    return value.item(), weft.autograd.grad(value, x)[0].numpy()
-
-
-def same_as_tensors(both, function, x, *args):
-    value, gradient = both(x, *args)
-    expected, expected_gradient = by_tensors(function, x, *args)
-    return type(value) is float and value == expected and gradient.tobytes() == expected_gradient.tobytes()
-
-
-def points(n, size=3, seed=3):
-    return list(np.random.default_rng(seed).normal(size=(n, size)))
 
 
 # --- the same bits ----------------------------------------------------------------------------------------------------
-def with_softplus(x):
-    return F.softplus(x * SCALE).sum() + weft.logsumexp(TABLE * x, 0) + 0.5 * x.numel() * math.log(2 * math.pi)
-
-
-def helper(x, k=3):
-    return x**k
-
-
-def with_helper(x):
-    rows = [helper(x[i], k=i + 1) for i in range(len(x))]
-    return sum(rows) + weft.stack(rows).prod()
-
-
 def with_local_change(x):
     out = weft.zeros(3, dtype=weft.float64)
     out[1] = x[0] * x[2]
@@ -223,249 +177,6 @@ def test_what_is_given_is_not_kept():
     assert sys.getrefcount(x) == before
     x[:] = 5
     assert all(np.array_equal(gradient, [-2, -2, 0]) for _, gradient in results)
-
-
-# --- what the function reads ------------------------------------------------------------------------------------------
-def test_globals_closures_and_tensors_that_change():
-    factor, data = 3.0, weft.tensor([1.0, 2.0, 4.0], dtype=weft.float64)
-
-    def f(x):
-        return (factor * data * x).sum() * SCALE + TABLE.sum()
-
-    both, x = weft.value_and_grad(f), np.ones(3)
-    for _ in range(3):
-        prepared(both, x, calls=150)
-        assert is_prepared(both) and same_as_tensors(both, f, x)
-        data.mul_(2)
-        assert same_as_tensors(both, f, x)
-        factor += 1
-        assert same_as_tensors(both, f, x)
-        prepared(both, x, calls=150)
-        data = weft.tensor([0.0, 1.0, 5.0], dtype=weft.float64)
-        assert same_as_tensors(both, f, x)
-        data.requires_grad_()
-        assert same_as_tensors(both, f, x)
-        data = data.detach()
-
-
-def test_memory_that_numpy_shows_too():
-    array = np.array([1.0, 2.0, 4.0])
-    data = weft.from_numpy(array)
-    both = weft.value_and_grad(lambda x: (data * x).sum())
-    for k in range(20):
-        array[0] = k
-        assert both(np.ones(3))[0] == k + 6.0
-
-
-def test_a_global_that_changes(monkeypatch):
-    both, x = prepared(weft.value_and_grad(with_softplus), np.ones(3)), np.ones(3)
-    here = sys.modules[__name__]
-    for name, value in (("SCALE", 3.0), ("SCALE", 2), ("TABLE", weft.ones(3, dtype=weft.float64)), ("math", np)):
-        monkeypatch.setattr(here, name, value)
-        prepared(both, x, calls=12)
-        assert same_as_tensors(both, with_softplus, x)
-        if name == "math":
-            break
-        monkeypatch.undo()
-        assert same_as_tensors(both, with_softplus, x)
-
-
-def test_functions_that_are_replaced(monkeypatch):
-    both, x = prepared(weft.value_and_grad(with_helper), np.ones(3)), np.full(3, 2.0)
-    monkeypatch.setattr(sys.modules[__name__], "helper", lambda x, k: x * k)
-    assert same_as_tensors(both, with_helper, x)
-    monkeypatch.undo()
-    monkeypatch.setattr(helper, "__code__", (lambda x, k=3: x + k).__code__)
-    assert same_as_tensors(both, with_helper, x)
-    monkeypatch.undo()
-    prepared(both, x, calls=150)
-    monkeypatch.setattr(helper, "__defaults__", (5,))
-    assert same_as_tensors(both, with_helper, x)
-    softplus = prepared(weft.value_and_grad(with_softplus), np.ones(3))
-    monkeypatch.setattr(F, "softplus", lambda x: x * 7)
-    assert same_as_tensors(softplus, with_softplus, x)
-
-
-def test_a_method_of_tensors_that_is_replaced(monkeypatch):
-    def f(x):
-        return x.square().sum()
-
-    both = prepared(weft.value_and_grad(f), np.ones(3))
-    monkeypatch.setattr(weft.Tensor, "square", lambda self: self * 3)
-    assert both(np.ones(3))[0] == 9.0
-
-
-@dataclass
-class Model:
-    data: object
-    scale: float = 2.0
-
-    def log_density(self, x):
-        return -self.scale * (self.residual(x) ** 2).sum()
-
-    def residual(self, x):
-        return x - self.data
-
-
-def test_methods_of_objects(monkeypatch):
-    model = Model(weft.tensor([1.0, 2.0, 3.0], dtype=weft.float64))
-    both, x = prepared(weft.value_and_grad(model.log_density), np.ones(3)), np.zeros(3)
-    assert is_prepared(both) and both(x)[0] == -28.0
-    model.scale = 1.0
-    assert both(x)[0] == -14.0
-    model.data = model.data * 2
-    assert both(x)[0] == -56.0
-    model.residual = lambda x: x
-    assert both(x)[0] == 0.0
-    del model.residual
-    prepared(both, x, calls=150)
-    monkeypatch.setattr(Model, "residual", lambda self, x: x + self.data)
-    assert both(np.ones(3))[0] == -(9.0 + 25.0 + 49.0)
-    partly = functools.partial(lambda k, x: (k * x).sum(), 2.0)
-    assert prepared(weft.value_and_grad(partly), x)(np.ones(3))[0] == 6.0
-
-
-class Scaled:
-    def __init__(self, scale):
-        self.scale, self.calls = scale, 0
-
-    def __call__(self, x):
-        return (x * self.scale).sum()
-
-
-class Counting(Scaled):
-    def __call__(self, x):
-        self.calls += 1
-        return (x * self.calls).sum()
-
-
-class Row:
-    def __init__(self, *numbers):
-        self.numbers = numbers
-
-    def __getitem__(self, k):
-        seen.append(k)
-        return self.numbers[k]
-
-    @property
-    def first(self):
-        return len(seen)
-
-
-seen, ROW, TALLY = [], Row(1.0, 2.0), Counter(a=1)
-
-
-def reads_item(x):
-    return x.sum() * ROW[1]
-
-
-def reads_property(x):
-    return x.sum() * ROW.first
-
-
-def tallies(x):
-    TALLY["a"] += 1
-    return x.sum() * TALLY["a"]
-
-
-def test_objects_that_can_be_called():
-    scaled, counting = weft.value_and_grad(Scaled(2.0)), weft.value_and_grad(Counting(2.0))
-    prepared(scaled, np.ones(3))
-    assert is_prepared(scaled) and scaled(np.full(3, 2.0))[0] == 12.0
-    scaled._function.scale = 3
-    assert scaled(np.ones(3))[0] == 9.0
-    assert [counting(np.ones(3))[0] for _ in range(15)] == [3.0 * k for k in range(1, 16)]
-
-
-# --- functions that do more than ops ----------------------------------------------------------------------------------
-calls = []
-
-
-def counts(x):
-    calls.append(1)
-    return x.sum()
-
-
-def counts_by_global(x):
-    global SCALE
-    SCALE = SCALE + 1.0
-    return x.sum() * SCALE
-
-
-def reads_list(x):
-    return sum(w * x[i] for i, w in enumerate(weights))
-
-
-def reads_clock(x):
-    return x.sum() + time.perf_counter()
-
-
-def draws(x):
-    return (x + weft.rand(3, dtype=weft.float64)).sum()
-
-
-def reads_number(x):
-    return (x * TABLE[0].item()).sum()
-
-
-def reads_number_of_one(x):
-    return (x * float(ONE)).sum()
-
-
-def reads_argument(x):
-    return (x * x[0].item()).sum()
-
-
-def branches_on_data(x):
-    return x.sum() if x[0] > 0 else -x.sum()
-
-
-def prints(x):
-    print("called")
-    return x.sum()
-
-
-ONE = weft.tensor(2.0, dtype=weft.float64)
-IMPURE = [counts, counts_by_global, reads_list, reads_clock, draws, reads_number, reads_number_of_one, prints]
-IMPURE += [reads_item, reads_property, tallies]
-
-
-@pytest.mark.parametrize("function", [*IMPURE, reads_argument, branches_on_data])
-def test_functions_that_have_to_run_every_time(function):
-    both = prepared(weft.value_and_grad(function), np.ones(3), calls=20)
-    text = both.explain()
-    assert "its Python runs in every call:" in text and "at once" not in text
-
-
-def test_they_do_run(capsys):
-    count, clock, draw = map(weft.value_and_grad, (counts, reads_clock, draws))
-    listed, number, one = map(weft.value_and_grad, (reads_list, reads_number, reads_number_of_one))
-    x, n = np.ones(3), len(calls)
-    for k in range(20):
-        count(x)
-        assert len(calls) == n + k + 1
-    assert len({clock(x)[0] for _ in range(12)}) == len({draw(x)[0] for _ in range(12)}) == 12
-    for k in range(12):
-        weights[0] = float(k)
-        TABLE[0] = k
-        ONE.fill_(k)
-        assert listed(x)[0] == k + 5.0 and number(x)[0] == 3.0 * k and one(x)[0] == 3.0 * k
-    weights[0] = TABLE[0] = 1.0
-    ONE.fill_(2.0)
-
-
-def test_why_is_said_with_the_line():
-    both = prepared(weft.value_and_grad(prints), np.ones(3))
-    line = prints.__code__.co_firstlineno + 1
-    if not native_code_is_used():
-        assert is_prepared(both)
-        return
-    assert f"its Python runs in every call: it uses print, which may do anything [{__file__}:{line}]" in both.explain()
-    array = np.ones(3)
-    both = prepared(weft.value_and_grad(lambda x: (x * weft.tensor(array)).sum()), np.ones(3))
-    assert "array is a NumPy array, which may change unseen" in both.explain()
-    array[:] = 2
-    assert both(np.ones(3))[0] == 6.0
 
 
 # --- around the calls -------------------------------------------------------------------------------------------------
