@@ -95,21 +95,23 @@ def of_module(module):
 
 
 def show_public_names(kind, path):
-    """Let `dir` of the instances of a class of weft's leave out what is its own business: names of the class that are
-    not public, and that no subclass of a user's has."""
+    """Let `dir` of the instances of a class of weft's, and of the class where it has a type of its own, leave out what
+    is its own business: names of the class that are not public, and that no subclass of a user's has."""
     usual = kind.__dir__
 
-    def __dir__(self):
+    def shown(names, of):
         ours = {name for k in kind.__mro__[:-1] for name in vars(k) if name[:2] != "__"}
-        theirs = {name for k in type(self).__mro__ if k.__module__.partition(".")[0] != _ROOT for name in vars(k)}
+        theirs = {name for k in of.__mro__ if k.__module__.partition(".")[0] != _ROOT for name in vars(k)}
         hidden = ours - theirs - names_in(path) - {*OWN.get(path, ()), *FORMS.get(path, ())}
-        return sorted({name for name in usual(self) if name not in hidden and not _is_absent(self, name)})
+        return sorted({name for name in names if name not in hidden and not _is_absent(of, name)})
 
-    kind.__dir__ = __dir__
+    kind.__dir__ = lambda self: shown(usual(self), type(self))
+    if type(kind) is not type:  # what `dir` says of a class is up to the class's own type
+        type(kind).__dir__ = lambda of: shown(type.__dir__(of), of)
 
 
-def _is_absent(thing, name):
-    found = (vars(kind)[name] for kind in type(thing).__mro__ if name in vars(kind))
+def _is_absent(kind, name):
+    found = (vars(k)[name] for k in kind.__mro__ if name in vars(k))
     return isinstance(next(found, None), Absent)
 
 

@@ -198,13 +198,15 @@ def test_completion_shows_no_module_s_own_business(path):
         assert not isinstance(value, ModuleType) or value.__name__.startswith("weft."), name
 
 
-def test_what_completion_shows_of_a_tensor_is_there():
-    shown = dir(weft.ones(1))
+@pytest.mark.parametrize("of", [weft.ones(1), weft.Tensor, weft.nn.Parameter], ids=["tensor", "class", "subclass"])
+def test_what_completion_shows_of_a_tensor_is_there(of):
+    shown = dir(of)
     assert {"sum", "backward", "shape", "add_", "__len__"} <= set(shown)
     for private in ("array", "apply_op", "lend", "bump_version", "share_storage", "weak"):
         assert private not in shown
     assert [name for name in shown if name[0] != "_" and not hasattr(weft.Tensor, name)] == []
-    assert "mine" in dir(type("Mine", (weft.Tensor,), {"mine": 1})(weft.ones(1)._data))
+    mine = type("Mine", (weft.Tensor,), {"mine": 1})
+    assert "mine" in dir(mine) and "mine" in dir(mine(weft.ones(1)._data)) and "lend" not in dir(mine)
 
 
 def test_help_reads_well():

@@ -106,7 +106,11 @@ def register_reader(call):
     _readers.append(weakref.ref(call))
 
 
-class Tensor:
+class TensorType(type):
+    """The type of tensors' classes, which decides what `dir` shows of them (public.py in the frontend)."""
+
+
+class Tensor(metaclass=TensorType):
     """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`.
 
     Called with an array it wraps it as it is, which is what all code here does. The frontend attaches what it does for
