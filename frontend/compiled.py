@@ -11,6 +11,7 @@ from time import perf_counter
 
 from .explain import breaks, explain
 from .nn.parameter import Parameter
+from .read_cost import seconds_of_a_read
 from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
@@ -201,7 +202,9 @@ class CompiledFunction:
         """
         if args or kwargs:
             self(*args, **kwargs)
-        return explain(self._name, self._recordings, verbose, self._sizes)
+        return explain(
+            self._name, self._recordings, verbose, self._sizes, functools.partial(seconds_of_a_read, compile)
+        )
 
     @property
     def breaks(self):

@@ -4,7 +4,7 @@ then what was compiled."""
 from typing import NamedTuple
 
 from .notebooks import Text
-from .runtime.programs.advice import advice_for
+from .runtime.programs.advice import advice_for, is_read
 from .runtime.replay.native import native_code_is_used
 
 # Of why calls are not replayed: what other breaks say already.
@@ -22,7 +22,7 @@ class Break(_Break):
     that are replayed as they are known to go do not count.
 
     microseconds: what it costs each time, where that was measured: what runs outside the programs, and calls that are
-    followed step by step. Else None."""
+    followed step by step. Else None: `explain` measures what a read costs."""
 
     microseconds = None
 
@@ -60,8 +60,8 @@ def _break(key, count, costs):
     return found
 
 
-def explain(name, recordings, verbose=False, sizes=None):
-    lines = _head(name, recordings.values())
+def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambda: None):
+    lines = _head(name, recordings.values(), seconds_of_a_read)
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording, verbose)
     if recordings.reasons:
@@ -76,14 +76,14 @@ def explain(name, recordings, verbose=False, sizes=None):
     return Text("\n".join(lines))
 
 
-def _head(name, recordings):
-    found = breaks(recordings)
+def _head(name, recordings, seconds_of_a_read):
+    found, is_replayed = breaks(recordings), all(r.replays for r in recordings)
     if found:
         # A program ends at a break and another begins; calls like that can be replayed too.
-        head = f"{'yes, in parts' if all(r.replays for r in recordings) else 'no'}: {len(found)} break(s)"
+        head = f"{'yes, in parts' if is_replayed else 'no'}: {len(found)} break(s)"
     elif not recordings:
         head = "not called yet"
-    elif all(r.replays for r in recordings):
+    elif is_replayed:
         head = "yes"
     else:
         head = "not yet, that takes three calls that are alike"
@@ -92,6 +92,11 @@ def _head(name, recordings):
         lines.append(f"  {b.line}: {b.reason} [{b.count}x]")
         if b.microseconds is not None:
             lines.append(f"    costs: {b.microseconds:.3g} us each time")
+        elif is_replayed and is_read(b.reason) and (seconds := seconds_of_a_read()) is not None:
+            lines.append(
+                f"    costs: about {1e6 * seconds:.2g} us each time, as measured in a small function; what is before "
+                "and after it cannot be one kernel"
+            )
         if b.advice:
             lines.append(f"    instead: {b.advice}")
     return lines

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -54,12 +55,27 @@ def test_a_break_names_the_line_and_what_to_write_instead():
     (found,) = f.breaks
     assert found.reason == "a value was read before the call ended" and found.count > 0
     assert found.line == f"{__file__}:{condition.__code__.co_firstlineno + 2}"
-    assert f.explain().splitlines()[:3] == [
+    lines = f.explain().splitlines()
+    assert lines[:2] + lines[3:4] == [
         "condition: fast path: yes, in parts: 1 break(s)",
         f"  {found.line}: {found.reason} [{found.count}x]",
         f"    instead: {found.advice}",
     ]
+    assert re.fullmatch(r"    costs: about [\d.e-]+ us each time, as measured in a small function; .*", lines[2])
     assert "weft.where" in found.advice
+
+
+def test_what_a_read_costs_is_not_measured_inside_a_call():
+    read = called(condition)
+    said = []
+
+    def outer(x):
+        said.append(read.explain())
+        return x * 2
+
+    for _ in range(4):
+        assert weft.compile(outer)(weft.ones(3)).tolist() == [2.0] * 3
+    assert all("weft.where" in text and "costs" not in text for text in said) and len(said) == 4
 
 
 def test_breaks_of_all_signatures_are_counted_together():

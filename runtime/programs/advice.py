@@ -32,3 +32,7 @@ _ADVICE = [
 def advice_for(reason):
     """None if there is nothing to say."""
     return next((advice for part, advice in _ADVICE if part in reason), None)
+
+
+def is_read(reason):
+    return reason == _READ
