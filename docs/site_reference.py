@@ -3,6 +3,7 @@
 conf.py calls `write_pages` before Sphinx reads its sources.
 """
 
+import importlib
 import inspect
 import re
 
@@ -12,6 +13,8 @@ from weft import public, reference
 # What comes first on the page, in the order that a reader looks for it; all else follows by name.
 FIRST = ["", "Tensor", "nn", "nn.functional", "nn.Module", "optim", "optim.Optimizer", "optim.lr_scheduler", "autograd"]
 TITLES = {"": "weft: functions", "Tensor": "weft.Tensor"}
+# Modules whose names stand in no list of weft's manual: all that is public in them, with the methods of classes.
+WHOLE = ["distributed", "multiprocessing", "safetensors", "sklearn", "visualize"]
 
 
 def write_pages(folder):
@@ -20,6 +23,8 @@ def write_pages(folder):
     paths = [*FIRST, *sorted(path for path in reference.entries_by_path() if path not in FIRST)]
     for path in paths:
         (folder / f"{file_name(path)}.md").write_text(page(path), encoding="utf-8")
+    for path in WHOLE:
+        (folder / f"{file_name(path)}.md").write_text(page_of_whole(path), encoding="utf-8")
     lines = [
         "# Reference",
         "",
@@ -27,7 +32,7 @@ def write_pages(folder):
         "",
         "```{toctree}",
     ]
-    lines += [":maxdepth: 2", "", *map(file_name, paths), "```"]
+    lines += [":maxdepth: 2", "", *map(file_name, [*paths, *WHOLE]), "```"]
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -49,6 +54,26 @@ def page(path):
                 f"weft.{path}.{name}" if path else f"weft.{name}", _found(home, name), isinstance(home, type)
             )
     return "\n".join(lines) + "\n"
+
+
+def page_of_whole(path):
+    """Every name of a module, and every method of its classes."""
+    home = importlib.import_module(f"weft.{path}")
+    lines = [f"# weft.{path}", "", escaped((inspect.getdoc(home) or "").split("\n\n")[0]), ""]
+    for name, value in documented(home, path):
+        lines += described(f"weft.{path}.{name}", value, "." in name)
+    return "\n".join(lines) + "\n"
+
+
+def documented(home, path):
+    """(name, value) of all that a module's page says something about: functions, classes, and what classes have."""
+    for name in public.public_names(path):
+        value = getattr(home, name)
+        if callable(value):
+            yield name, value
+        if isinstance(value, type):
+            inner = (n for n in vars(value) if n[0] != "_" and callable(getattr(value, n)))
+            yield from ((f"{name}.{n}", getattr(value, n)) for n in inner)
 
 
 def _found(home, name):

@@ -9,6 +9,7 @@ def get_all_sharing_strategies():
 
 
 def get_sharing_strategy():
+    """ "file_system": how tensors travel between processes."""
     return "file_system"
 
 

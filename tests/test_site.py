@@ -3,7 +3,9 @@
 `make docs` builds it, and fails on a warning or on a program of the gallery that fails.
 """
 
+import importlib
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
@@ -68,6 +70,15 @@ def test_pages_of_the_reference_have_every_name_once():
     assert sorted(directives) == sorted(n for entry in reference.entries_by_path()["linalg"] for n in entry.names)
     assert set(directives) == set(public.public_names("linalg"))
     assert ":::{py:function} weft.linalg.inv(" in text and "```pycon\n>>> weft.linalg.inv(" in text
+
+
+@pytest.mark.parametrize("path", module_of("site_reference").WHOLE)
+def test_every_name_of_a_whole_module_is_documented(path):
+    if path == "sklearn":
+        pytest.importorskip("sklearn")
+    home = importlib.import_module(f"weft.{path}")
+    found = dict(module_of("site_reference").documented(home, path))
+    assert found and [name for name, value in found.items() if not inspect.getdoc(value)] == []
 
 
 def test_text_of_docstrings_means_nothing_to_markdown():

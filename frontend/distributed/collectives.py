@@ -33,9 +33,11 @@ class Work:
         return self._work.has_ended
 
     def is_success(self):
+        """Whether it has ended, and without an error."""
         return self._work.has_ended and self._work.error is None
 
     def result(self):
+        """PyTorch's name for what weft writes into the tensor that was given: NotImplementedError."""
         raise NotImplementedError("Work.result: the result is in the tensor that was given; call wait() first")
 
 

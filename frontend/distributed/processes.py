@@ -30,6 +30,7 @@ def set_debug_level(level):
 
 
 def get_debug_level():
+    """The DebugLevel that `set_debug_level` has set; OFF at first."""
     return _levels[0]
 
 
@@ -50,6 +51,7 @@ is_nccl_available = is_gloo_available = is_ucc_available = is_xccl_available = i
 
 
 def is_backend_available(backend):
+    """Whether groups can be made with a backend: "mpi" alone, where mpi4py is installed."""
     return backend == "mpi" and is_available()
 
 

@@ -207,6 +207,7 @@ class ModuleClassifier(ClassifierMixin, _ModuleEstimator):
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def predict_log_proba(self, X):
+        """The logarithms of `predict_proba`, computed without overflow: (n_samples, n_classes), float64."""
         outputs = self._outputs(X).astype(np.float64)
         shifted = outputs - outputs.max(1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
