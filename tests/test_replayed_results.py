@@ -279,7 +279,7 @@ def test_a_view_and_its_base_in_turn(compile):
 
 def test_results_leave_no_garbage():
     f, w, x = weft.compile(lambda x, w: (results(x, w), (x * w).detach(), (x + w).t())), leaf(4, 4), weft.randn(4, 4)
-    for _ in range(8):
+    for _ in range(20):
         f(x, w)[0].backward()
     gc.collect()
     gc.disable()

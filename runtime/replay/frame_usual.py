@@ -113,6 +113,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         # Of an ended call whose leaves are arguments there is one per call.
         leaves = any(key is not None and key[2] for key in self.argument_keys)
         self._ends_differ = self.ended is not None and leaves
+        self.goes_on = self.outside is not None and any(key is not None and not key[3] for key in self.argument_keys)
+        self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
@@ -127,7 +129,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         return (
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
-            ("a result requires gradients", self.outside),
+            ("a result requires gradients, which go on to the history of an argument", self.goes_on),
             ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
             (
                 "a leaf is made in the call, or a value of it has hooks or is made by a Function",

@@ -366,7 +366,7 @@ class NativeReplay:
         words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
-        words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for else 0, id(ends[6])
+        words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
         shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED
@@ -403,6 +403,11 @@ class NativeReplay:
         words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
         program_words.fill(words, segment.program, segment.live)
         return id(words)
+
+    def make_ends_with(self, end):
+        """From now on the functions of this object make what stands for the call, and open it."""
+        self.held.append(end)
+        self.words[native_text.MAKE_END : native_text.MAKE_END + 2] = list(map(id, end.functions))
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
     def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):

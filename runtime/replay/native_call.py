@@ -85,8 +85,11 @@ def _end(f, result):
         # Those that get their number in the call are none, if it has ended before.
         with b.when(b.cmp("ne", view, none)):
             f.assign(none, view, layout.base)
-    ended, has_more = b.alloca(PTR), b.cmp("ne", f.word(t.BEGIN_END), NULL)
+    ended = b.alloca(PTR)
     b.store(f.word(t.ENDED), ended)
+    is_made = _make_end(f, ended, result)
+    has_more = b.and_(b.cmp("ne", f.word(t.BEGIN_END), NULL), b.not_(is_made))
+    is_new = b.or_(has_more, is_made)
     with b.when(has_more):
         _set_frame(f, f.word(t.FRAME))
         f.store(b.i64(1), f.words, 8 * t.WORKING)
@@ -94,34 +97,60 @@ def _end(f, result):
         _fail_if_null(f, b.load(ended, PTR), result)
     done = b.call(PTR, "weft_run", [b.arguments[0], ended, b.i64(1)])
     with b.when(b.cmp("eq", done, NULL)):
-        _let_go_of_end(f, ended, has_more)
+        _let_go_of_end(f, ended, is_new)
         f.python("Py_DecRef", [result], "void")
         _keep_error(f, t.CLOSE_FAILED)
     f.python("Py_DecRef", [done], "void")
     is_done = b.cmp("eq", done, f.word(t.TRUE))
     with b.when(b.not_(is_done)):
         f.store(b.i64(0), f.words, 8 * t.WORKING)
-        _let_go_of_end(f, ended, has_more)
+        _let_go_of_end(f, ended, is_new)
         _python_end(f, t.CLOSE_UNUSUAL, NULL, 0, result)
     with b.when(is_done):
         f.count(f.word(t.PROGRAM_CALLS), 0)
         ready = b.call(PTR, "weft_views_ready", [f.words])
         in_python = b.or_(has_more, b.cmp("eq", ready, NULL))
         with b.when(in_python):
-            _finish_in_python(f, ended, has_more, result)
+            _finish_in_python(f, ended, is_new, result)
         with b.when(b.not_(in_python)):
+            with b.when(is_made):
+                _open_end(f, ended, result)
             native_views.give(f, ended, tensors)
             native_segments.clean(f, tensors)
             native_changes.clean(f, tensors)
             native_inputs.clean(f, tensors)
+            _let_go_of_end(f, ended, is_made)
         _let_go(f, tensors)
 
 
-def _finish_in_python(f, ended, has_more, result):
+def _make_end(f, ended, result):
+    """Whether native code has made what stands for the call in its results (finished_calls.py)."""
+    b, place = f.b, f.b.alloca(PTR)
+    b.store(NULL, place)
+    at_end = b.cmp("eq", f.word(t.K, I64), f.word(t.N_ENTRIES, I64))
+    with b.when(b.and_(b.cmp("ne", f.word(t.MAKE_END), NULL), at_end)):
+        made = f.without_collecting(lambda: f.call(t.MAKE_END))
+        _fail_if_null(f, made, result)
+        is_none = b.cmp("eq", made, f.word(t.NONE))
+        with b.when(is_none):
+            f.python("Py_DecRef", [made], "void")
+        with b.when(b.not_(is_none)):
+            for pointer in (ended, place):
+                b.store(made, pointer)
+    return b.cmp("ne", b.load(place, PTR), NULL)
+
+
+def _open_end(f, ended, result):
+    answer = f.without_collecting(lambda: f.call(t.OPEN_END, ended, 1))
+    _fail_if_null(f, answer, result)
+    f.python("Py_DecRef", [answer], "void")
+
+
+def _finish_in_python(f, ended, is_new, result):
     _set_frame(f, f.word(t.FRAME))
     f.store(f.b.i64(1), f.words, 8 * t.WORKING)
     answer = f.call(t.FINISH_END, ended, 1)
-    _let_go_of_end(f, ended, has_more)
+    _let_go_of_end(f, ended, is_new)
     _fail_if_null(f, answer, result)
     f.python("Py_DecRef", [answer], "void")
     _set_frame(f, f.word(t.NONE))

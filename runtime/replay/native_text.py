@@ -107,7 +107,10 @@ SLOW = 88  # and more: per method the Python method that does the same
 BEGIN_END, FINISH_END = 106, 107
 # Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones.
 FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
-API = 112
+# The native functions that make what stands for the call, and that open it when the program has run; null if Python
+# does. The first gives None where it leaves that to Python.
+MAKE_END, OPEN_END = 111, 112
+API = 114
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
@@ -202,14 +205,18 @@ class Function:
 
     def new(self, name, operands):
         """Make an object with a function of CPython; nothing else runs in between."""
-        if not COLLECTS_AT_ONCE:
-            made = self.python(name, operands)
-        else:
-            collects = self.python("PyGC_Disable", [], I32)
-            made = self.python(name, operands)
-            with self.b.when(self.b.cmp("ne", collects, self.b.const(0, I32))):
-                self.python("PyGC_Enable", [], I32)
+        made = self.without_collecting(lambda: self.python(name, operands))
         self.return_null_if(self.b.cmp("eq", made, NULL))
+        return made
+
+    def without_collecting(self, make):
+        """What make() writes, in which objects are made."""
+        if not COLLECTS_AT_ONCE:
+            return make()
+        collects = self.python("PyGC_Disable", [], I32)
+        made = make()
+        with self.b.when(self.b.cmp("ne", collects, self.b.const(0, I32))):
+            self.python("PyGC_Enable", [], I32)
         return made
 
     def new_pending(self, record, first):

@@ -147,6 +147,9 @@ class OutsideBackward:
         return lambda call, cotangents: array
 
 
+NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
+
+
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
     somebody has asked for more than one backward() of all results. late: a weak reference to its node before that.
@@ -163,22 +166,24 @@ class ReplayedCall:
         """Of a call whose program is about to run, and whose values are these tensors."""
         self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
         self.late = None
-        self.inputs = [tensors[vid] for vid in outside.inside]
-        self.arrays = [tensor._data for tensor in self.inputs]
-        self.kept = [_storage(tensors[vid]) for vid in outside.kept]
+        self.inputs = tuple([tensors[vid] for vid in outside.inside])
+        self.arrays = tuple([tensor._data for tensor in self.inputs])
+        self.kept = tuple([_storage(tensors[vid]) for vid in outside.kept])
         # Their history may be another one when a backward comes.
-        self.edges = {k: edge_of(self.inputs[place]) for k, place in outside.inner if self.inputs[place].has_history}
+        edges = {k: edge_of(self.inputs[place]) for k, place in outside.inner if self.inputs[place].has_history}
+        self.edges = edges or NO_EDGES
 
     def open(self, numbers, outputs):
         """The program has run on these numbers and given these arrays."""
-        self.numbers, self.outputs = list(numbers), list(outputs)
+        self.numbers, self.outputs = tuple(numbers), tuple(outputs)
         self.versions = self._versions()
         self.sequence = next_sequence()
         register_reader(self)
 
     def _versions(self):
         watched, inputs = self.outside.watched, self.inputs
-        return [t._version for t in watched], [t._version for t in inputs], [s.version for s in self.kept]
+        of_tensors = [tuple([t._version for t in tensors]) for tensors in (watched, inputs)]
+        return *of_tensors, tuple([s.version for s in self.kept])
 
     # --- one backward of all results --------------------------------------------------------------------------------
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
@@ -293,7 +298,7 @@ class ReplayedCall:
         """The Frame that a recorded call would have left. The node becomes what that call's would be."""
         outside = self.outside
         frame = Frame(outside.recording)
-        frame.step, frame.last_program, frame.numbers = outside.step, outside.program, self.numbers
+        frame.step, frame.last_program, frame.numbers = outside.step, outside.program, list(self.numbers)
         for name, value in outside.constant.items():
             setattr(frame, name, value)
         watched, inside, kept = self.versions
@@ -308,7 +313,7 @@ class ReplayedCall:
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
-        frame.saved, frame.closed = self.outputs[outside.n_live :], True
+        frame.saved, frame.closed = list(self.outputs[outside.n_live :]), True
         frame.tensors = _stand_ins(frame, outside.kept, self.kept)
         hooks = node.hooks, node.pre_hooks, node.retained
         CallNode.__init__(node, frame, outside.needed)

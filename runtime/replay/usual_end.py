@@ -10,7 +10,10 @@ from ..record.frame_run import close, close_after_error
 from ..state.modes import state
 from ..state.references import PICKED, counts_of_picked
 from ..state.tensor import pending_tensor
+from . import finished_calls
 from .usual_calls import EndedCall, ReplayedCall
+
+_ENDED_BEFORE_NATIVE = 2
 
 
 def picker(numbers):
@@ -102,8 +105,19 @@ class Ending:
         if self.entries[self.position.value].op is not None:
             return None  # the function has returned before, and what comes in later is not there
         if self.outside is not None:
+            self._count_ended()
             return ReplayedCall(self.outside, self.tensors)
         return EndedCall(self) if self._ends_differ else self.ended
+
+    def _count_ended(self):
+        """The first calls are ended in Python: most functions are not called often."""
+        self.n_ended += 1
+        if self.n_ended == _ENDED_BEFORE_NATIVE and self._native is not None and not self.goes_on:
+            self._native.make_ends_with(finished_calls.NativeEnd(self, self._open_made))
+
+    def _open_made(self, ended):
+        ended.open(self.numbers, self.outputs)
+        self.outputs.clear()
 
     # How native code ends a call that is not like the one before.
     @staticmethod

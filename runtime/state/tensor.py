@@ -95,15 +95,15 @@ def _drop_dead(sharers):
     _dropping.release()
 
 
-# Weak references to finished calls that will read memory.
-_readers = []
+# Weak references to finished calls that will read memory. One list for ever: native code appends to it too.
+readers = []
 
 
 def register_reader(call):
     """call.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
-    if len(_readers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
-        _readers[:] = [reference for reference in _readers if reference() is not None]
-    _readers.append(weakref.ref(call))
+    if len(readers) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+        readers[:] = [reference for reference in readers if reference() is not None]
+    readers.append(weakref.ref(call))
 
 
 class TensorType(type):
@@ -248,7 +248,7 @@ class Tensor(metaclass=TensorType):
     def tell_readers(self):
         """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
         if self._storage is not None and self._storage.changes is not None:
-            for reader in [reference() for reference in _readers]:
+            for reader in [reference() for reference in readers]:
                 if reader is not None:
                     reader.before_silent_change(self)
 
