@@ -189,14 +189,14 @@ def _note_thread():
 
 def taken(name):
     """How many calls of ops, or nodes, native code has done so far: "calls_taken" or "nodes_taken"."""
-    return ctypes.c_int64.from_address(_words_address() + offset_of(Words, name)).value if _held else 0
+    return ctypes.c_int64.from_address(words_address() + offset_of(Words, name)).value if _held else 0
 
 
 def _put_word(offset, value):
-    ctypes.c_int64.from_address(_words_address() + offset).value = value
+    ctypes.c_int64.from_address(words_address() + offset).value = value
 
 
-def _words_address():
+def words_address():
     return _held[0].struct_address("weft.runtime.eager.eager_call:WORDS")
 
 
@@ -210,7 +210,7 @@ class _Native:
         shown = view_of(plan, layouts) if plan.shows == "operand" else None
         self.program, facts = program_of(plan, layouts), {}
         if self.program is not None:
-            facts = facts_of(self.program, plan.meta, _words_address() + offset_of(Words, "numbers"))
+            facts = facts_of(self.program, plan.meta, words_address() + offset_of(Words, "numbers"))
         elif shown is None:
             self.builder, (steps, fixed) = steps_of(plan, layouts)
         shape = np.array(plan.meta.shape, np.int64)

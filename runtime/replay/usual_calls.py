@@ -102,6 +102,7 @@ class OutsideBackward:
         self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
         self.gradients = None  # the GradientProgram of these calls
         self._plans = {}
+        self.native, self.n_done = None, 0  # what does it natively; how often it was done in Python
 
     def _check_leaves(self, frame, expected):
         known = {id(tensor) for tensor in expected.values()}
@@ -131,20 +132,35 @@ class OutsideBackward:
         return found
 
     def _source(self, kind, k):
-        """A function of (call, cotangents) that gives an input's array."""
+        """Where an input of a backward's program is: (COTANGENT, OUTPUT or ARRAY of the call, its place there), or
+        (KNOWN, the array)."""
         if kind == "cotangent":
-            return lambda call, cotangents: cotangents[k]
+            return COTANGENT, k
         if kind == "saved":
-            return lambda call, cotangents: call.outputs[self.n_live + k]
+            return OUTPUT, self.n_live + k
         k = self.constant["same"].get(k, k)
         if k in self.needed.live:
-            place = self.needed.live.index(k)
-            return lambda call, cotangents: call.outputs[place]
-        if k in self.places:
-            place = self.places[k]
-            return lambda call, cotangents: call.arrays[place]
-        array = self.expectation.known[k]
-        return lambda call, cotangents: array
+            return OUTPUT, self.needed.live.index(k)
+        return (ARRAY, self.places[k]) if k in self.places else (KNOWN, self.expectation.known[k])
+
+    def count_done(self):
+        """A program has been run from all results; after some times native code does it."""
+        self.n_done += 1
+        if self.n_done == _DONE_BEFORE_NATIVE and _native_backward is not None:
+            self.native = _native_backward(
+                self, *self.plan(self.needed.differentiable), ReplayedCall.backward_in_python
+            )
+
+
+COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
+_DONE_BEFORE_NATIVE = 2
+_native_backward = None
+
+
+def set_native_backward(function):
+    """What gives the native twin of the backward passes of a function's calls (finished_backward.py)."""
+    global _native_backward
+    _native_backward = function
 
 
 NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
@@ -188,6 +204,12 @@ class ReplayedCall:
     # --- one backward of all results --------------------------------------------------------------------------------
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
         """Whether backward() of these results has been done, by the program alone."""
+        native = self.outside.native
+        if native is not None:
+            return native.backward(self, outputs, cotangents, retain_graph, create_graph, inputs)
+        return self.backward_in_python(outputs, cotangents, retain_graph, create_graph, inputs)
+
+    def backward_in_python(self, outputs, cotangents, retain_graph, create_graph, inputs):
         if inputs is not None or create_graph:
             return False
         leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
@@ -195,7 +217,7 @@ class ReplayedCall:
         if gradients is None:
             return False
         for leaf, gradient in zip(leaves, gradients):
-            _accumulate(leaf, gradient)
+            accumulate(leaf, gradient)
         return True
 
     def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
@@ -204,7 +226,11 @@ class ReplayedCall:
         places = {id(leaf): k for k, leaf in enumerate(leaves)}
         if len(inputs) != len(leaves) or {id(x) for x in inputs} != places.keys():
             return None
-        gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
+        native, gradients = self.outside.native, None
+        if native is not None and not create_graph:
+            gradients = native.gradients(self, outputs, cotangents, retain_graph)
+        if gradients is None:
+            gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
         return None if gradients is None else [gradients[places[id(x)]] for x in inputs]
 
     def _gradients(self, outputs, cotangents, leaves, retain_graph, create_graph):
@@ -234,7 +260,10 @@ class ReplayedCall:
         if plan is None:
             return None
         program, sources = plan
-        found = program.call([source(self, arrays) for source in sources], self.numbers, self.outside.expectation)
+        kept = arrays, self.outputs, self.arrays
+        read = [place if kind == KNOWN else kept[kind][place] for kind, place in sources]
+        found = program.call(read, self.numbers, self.outside.expectation)
+        self.outside.count_done()
         return list(map(Tensor, found))
 
     def free(self):
@@ -245,7 +274,15 @@ class ReplayedCall:
         """The same in the middle of a backward pass that arrives at the call's node."""
         if self.freed or state.frame is not None or watching or any(c is None for c in cotangents):
             return None
-        if self._versions() != self.versions or node.meets_relatives() or create_graph and not retain_graph:
+        if node.meets_relatives() or create_graph and not retain_graph:
+            return None
+        native = self.outside.native
+        if native is not None and not create_graph:
+            arrays = [_contiguous(c) for c in cotangents]
+            found = native.cotangents(self, arrays)
+            if found is not None:
+                return found
+        if self._versions() != self.versions:
             return None
         if create_graph:
             return None if are_watched(node.edges) else gradients_again(self, list(cotangents))
@@ -424,7 +461,7 @@ def _has_no_hooks(leaf):
     if leaf.has_history:
         return False
     accumulator = leaf._accumulator and leaf._accumulator()
-    return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks)
+    return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
 
 
 def _cotangent(result, cotangent):
@@ -449,7 +486,7 @@ def _ones(shape, dtype):
     return np.ones(shape, dtype)
 
 
-def _accumulate(leaf, gradient):
+def accumulate(leaf, gradient):
     """leaf.grad += gradient, as the engine does it."""
     if leaf._grad is None:
         leaf._grad = gradient

@@ -10,10 +10,11 @@ from ..record.frame_run import close, close_after_error
 from ..state.modes import state
 from ..state.references import PICKED, counts_of_picked
 from ..state.tensor import pending_tensor
-from . import finished_calls
-from .usual_calls import EndedCall, ReplayedCall
+from . import finished_backward, finished_calls
+from .usual_calls import EndedCall, ReplayedCall, set_native_backward
 
 _ENDED_BEFORE_NATIVE = 2
+set_native_backward(finished_backward.take_over)
 
 
 def picker(numbers):
