@@ -31,12 +31,12 @@ from . import samples
 from .arithmetic import add, mul, sub
 from .comparison import cast, eq, le, where
 from .contraction import check_dtypes, matmul, swap_last
-from .kinds import composite, require_floating
+from .kinds import composite, require_floating, routine
 from .reduction import amax, sum_
 from .samples import Sample
 from .source import arange, full
 from .statistics import softmax
-from .table import Meta, Op, OpError, register
+from .table import Meta, OpError
 from .view import cat, expand, reshape, slice_
 
 # 8 MB of float32, which stay in a large cache.
@@ -200,19 +200,6 @@ def _gradient_routine(masked):
     )
 
 
-def _routine(name, infer, kernel, samples):
-    return register(
-        Op(
-            name,
-            "routine",
-            lambda operands, attributes, default_float: infer(operands, attributes),
-            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
-            kernel=kernel,
-            samples=samples,
-        )
-    )
-
-
 def _of_rows(operands, attributes):
     q, k, v = operands[:3]
     return Meta((*q.shape[:2], v.shape[2]), q.dtype)
@@ -245,18 +232,18 @@ def _routine_gradient_samples():
     return [Sample(tuple(operands), {"causal": True, "parts": part, "chunks": chunks}) for part, chunks in cases]
 
 
-attention_rows = _routine(
-    "attention_rows", _of_rows, _rows_routine(False), lambda: [Sample(tuple(_operands()), {"causal": True})]
+attention_rows = routine(
+    "attention_rows", _of_rows, _rows_routine(False), samples=lambda: [Sample(tuple(_operands()), {"causal": True})]
 )
-masked_attention_rows = _routine("masked_attention_rows", _of_rows, _rows_routine(True), _routine_samples)
-attention_cotangents = _routine(
-    "attention_cotangents", _of_gradient, _gradient_routine(False), _routine_gradient_samples
+masked_attention_rows = routine("masked_attention_rows", _of_rows, _rows_routine(True), samples=_routine_samples)
+attention_cotangents = routine(
+    "attention_cotangents", _of_gradient, _gradient_routine(False), samples=_routine_gradient_samples
 )
-masked_attention_cotangents = _routine(
+masked_attention_cotangents = routine(
     "masked_attention_cotangents",
     _of_gradient,
     _gradient_routine(True),
-    lambda: [
+    samples=lambda: [
         Sample(
             (*_operands((2, 5, 2), (2, 5, 2)), samples.numbers(8, (1, 5, 6))),
             {"causal": False, "parts": 1, "chunks": 1, "repeat": 2},

@@ -122,6 +122,29 @@ def library(name, infer, evaluate, **facts):
     )
 
 
+def routine(name, infer, kernel, compute_dtype=None, **facts):
+    """An op computed by a routine of weft's own; `kernel` is one of kernels/library.py, or has its interface.
+
+    `infer` is (operands, attributes) -> Meta. `compute_dtype`, unless given, leaves operands the types they have, and
+    says that the result is of the first one's.
+    """
+    return register(
+        Op(
+            name,
+            "routine",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            compute_dtype=compute_dtype or _as_given,
+            kernel=kernel,
+            **facts,
+        )
+    )
+
+
+def _as_given(operands, default_float):
+    """any; the result has the type of the first operand."""
+    return tuple(x.dtype for x in operands), operands[0].dtype
+
+
 def like_first(operands, attributes):
     """The shape rule of a result like the first operand."""
     return Meta(operands[0].shape, operands[0].dtype)

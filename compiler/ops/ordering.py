@@ -16,12 +16,12 @@ from . import samples
 from .arithmetic import div, maximum, sub
 from .comparison import cast, eq, logical_and, logical_or, lt, ne, where
 from .indexing import gather, scatter_add
-from .kinds import alias, composite, library
+from .kinds import alias, composite, library, routine
 from .pointwise import bitwise_right_shift
 from .reduction import sum_
 from .samples import Sample
 from .source import zeros_like
-from .table import Meta, Op, OpError, register
+from .table import Meta, OpError
 from .view import along_rows, reshape, slice_
 
 _CASES = (((5,), 0), ((2, 5), 1), ((5, 2), 0), ((2, 4, 3), 1))
@@ -48,35 +48,24 @@ def _cost_ns(shape):
     return 8.0 * prod(shape)
 
 
-def _rows(name, infer, kernel, compute_dtype=_with_keys, **facts):
-    """Positions found in every row by a routine."""
-    return register(
-        Op(
-            name,
-            "routine",
-            lambda operands, attributes, default_float: infer(operands, attributes),
-            compute_dtype=compute_dtype,
-            vjp=(None,),
-            kernel=kernel,
-            **facts,
-        )
-    )
-
-
-sort_rows = _rows(
+sort_rows = routine(
     "sort_rows",
     _positions_like,
     Routine("argsort", emit_argsort, lambda shape, a: (shape[-1], a["descending"]), argsort_scratch, _cost_ns),
+    compute_dtype=_with_keys,
+    vjp=(None,),
     samples=lambda: [Sample((samples.integers(d, (3, 5), 0, 4),), {"descending": d}) for d in (False, True)],
     oracle=lambda torch, x, descending: torch.sort(x, descending=descending, stable=True).indices,
 )
 # The first k of those positions, for k that is small beside the length of a row.
-top_rows = _rows(
+top_rows = routine(
     "top_rows",
     lambda operands, attributes: Meta((*operands[0].shape[:-1], attributes["k"]), dtypes.int64),
     Routine(
         "top", emit_top, lambda shape, a: (shape[-1], a["descending"], a["k"]), top_scratch, lambda s: 0.5 * prod(s)
     ),
+    compute_dtype=_with_keys,
+    vjp=(None,),
     samples=lambda: [Sample((samples.integers(d, (3, 90), 0, 9),), {"descending": d, "k": 4}) for d in (False, True)],
     oracle=lambda torch, x, descending, k: torch.sort(x, descending=descending, stable=True).indices[:, :k],
 )
@@ -249,11 +238,12 @@ def _halvings(shape, attributes):
 
 _LONGEST = 48
 # Positions of values in sorted rows of n elements.
-search_rows = _rows(
+search_rows = routine(
     "search_rows",
     _positions_like,
     Routine("search", emit_search, _halvings, lambda element, shape, a: 0, lambda s: 10.0 * prod(s)),
     compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), dtypes.int64),
+    vjp=(None,),
     samples=lambda: [
         Sample((samples.integers(r, (2, 6), -2, 9), np.arange(14).reshape(2, 7)), {"right": r, "n": 7})
         for r in (False, True)

@@ -16,7 +16,7 @@ from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add, mul, sub
 from .comparison import eq, where
-from .kinds import composite, library, like_first, require_floating
+from .kinds import composite, library, like_first, require_floating, routine
 from .reduction import shift
 from .samples import Sample
 from .spelling import flip
@@ -128,17 +128,13 @@ def _scan(name, infer, evaluate, step, row_step, n_operands=1, **facts):
             oracle=facts["oracle"],
         )
     )
-    rows = register(
-        Op(
-            f"{name}_rows",
-            "routine",
-            lambda operands, attributes, default_float: infer(operands, attributes),
-            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
-            vjp=tuple(_of_rows(rule) for rule in facts["vjp"]),
-            kernel=Routine(name, emit_running(name, n_operands, row_step), _length, no_scratch, _cost_ns),
-            samples=lambda: [Sample(tuple(samples.numbers(k, (5, 4)) for k in range(n_operands)))],
-            oracle=lambda torch, *operands: _torch_rows(torch, facts["oracle"], operands),
-        )
+    rows = routine(
+        f"{name}_rows",
+        infer,
+        Routine(name, emit_running(name, n_operands, row_step), _length, no_scratch, _cost_ns),
+        vjp=tuple(_of_rows(rule) for rule in facts["vjp"]),
+        samples=lambda: [Sample(tuple(samples.numbers(k, (5, 4)) for k in range(n_operands)))],
+        oracle=lambda torch, *operands: _torch_rows(torch, facts["oracle"], operands),
     )
 
     def decompose(*operands, axis):
@@ -291,23 +287,19 @@ def _log_of_sum(b, running, x):
     return b.add(larger, log1p.lower(b, exp.lower(b, distance)))
 
 
-_log_sum_rows = register(
-    Op(
-        "logcumsumexp_rows",
-        "routine",
-        lambda operands, attributes, default_float: like_first(operands, attributes),
-        compute_dtype=lambda operands, default_float: ((operands[0].dtype,), operands[0].dtype),
-        vjp=(lambda g, out, x: _logcumsumexp_vjp(g, out, x, len(x.shape) - 1),),
-        kernel=Routine(
-            "logcumsumexp",
-            emit_running("logcumsumexp", 1, _log_of_sum),
-            _length,
-            no_scratch,
-            lambda shape: 15.0 * math.prod(shape),
-        ),
-        samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
-        oracle=lambda torch, x: torch.logcumsumexp(x, 1),
-    )
+_log_sum_rows = routine(
+    "logcumsumexp_rows",
+    like_first,
+    Routine(
+        "logcumsumexp",
+        emit_running("logcumsumexp", 1, _log_of_sum),
+        _length,
+        no_scratch,
+        lambda shape: 15.0 * math.prod(shape),
+    ),
+    vjp=(lambda g, out, x: _logcumsumexp_vjp(g, out, x, len(x.shape) - 1),),
+    samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
+    oracle=lambda torch, x: torch.logcumsumexp(x, 1),
 )
 logcumsumexp = composite(
     "logcumsumexp",
@@ -347,17 +339,14 @@ def _position_scan(name, accumulate, reaches, smallest, oracle):
     by_numpy = library(
         f"{name}_by_numpy", infer, _positions(accumulate, reaches), samples=_axis_samples(), vjp=(None,), oracle=oracle
     )
-    rows = register(
-        Op(
-            f"{name}_rows",
-            "routine",
-            lambda operands, attributes, default_float: infer(operands, attributes),
-            compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
-            vjp=(None,),
-            kernel=Routine(name, emit_extremes(name, smallest), _length, no_scratch, _cost_ns),
-            samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
-            oracle=lambda torch, x: oracle(torch, x, 1),
-        )
+    rows = routine(
+        f"{name}_rows",
+        infer,
+        Routine(name, emit_extremes(name, smallest), _length, no_scratch, _cost_ns),
+        compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
+        vjp=(None,),
+        samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],
+        oracle=lambda torch, x: oracle(torch, x, 1),
     )
 
     def decompose(x, axis):

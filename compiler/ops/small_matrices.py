@@ -19,9 +19,9 @@ from ..emit.factorizations import (
 from ..kernels.library import UnitRoutine
 from ..loopnest import SIZES
 from . import samples
-from .kinds import elementwise
+from .kinds import elementwise, routine
 from .samples import Sample
-from .table import Meta, Op, register
+from .table import Meta
 from .view import reshape, slice_
 
 # Up to here they take no longer than LAPACK on one thread; beyond, its threads and its packed blocks pay.
@@ -75,7 +75,7 @@ succeeded = elementwise(
 
 
 # --- routines ---------------------------------------------------------------------------------------------------------
-def _routine(name, infer, emit, sizes, n_flops, n_scratch=scratch_elements, **facts):
+def _by_matrices(name, infer, emit, sizes, n_flops, n_scratch=scratch_elements, **facts):
     """An entry whose units of work are matrices. `infer`, `sizes` and `n_flops` are functions of the shapes of its
     operands and their attributes; `n_flops` gives those of one matrix, `n_scratch` the elements of scratch memory."""
 
@@ -90,16 +90,12 @@ def _routine(name, infer, emit, sizes, n_flops, n_scratch=scratch_elements, **fa
         scratch,
         lambda shapes, attributes: prod(shapes[0][:-2]) * n_flops(shapes, attributes),
     )
-    return register(
-        Op(
-            name,
-            "routine",
-            lambda operands, attributes, default_float: Meta(infer(*(x.shape for x in operands)), operands[0].dtype),
-            compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), operands[0].dtype),
-            vjp=(None,) * 2,
-            kernel=kernel,
-            **facts,
-        )
+    return routine(
+        name,
+        lambda operands, attributes: Meta(infer(*(x.shape for x in operands)), operands[0].dtype),
+        kernel,
+        vjp=(None,) * 2,
+        **facts,
     )
 
 
@@ -115,7 +111,7 @@ def _matrix(k, shape, positive=False):
 _SQUARE, _PAIRS = ((3, 3), (2, 2, 2), (9, 9)), (((3, 3), (3, 2)), ((2, 2, 2), (2, 2, 3)), ((11, 11), (11, 9)))
 
 # L of x = L L^T; NaN everywhere where x is not positive definite.
-cholesky_rows = _routine(
+cholesky_rows = _by_matrices(
     "cholesky_rows",
     lambda x: x,
     emit_cholesky,
@@ -125,7 +121,7 @@ cholesky_rows = _routine(
     oracle=lambda torch, x: torch.linalg.cholesky(x.detach()),
 )
 # X with T X = y.
-triangular_rows = _routine(
+triangular_rows = _by_matrices(
     "triangular_rows",
     lambda t, y: y,
     emit_triangular,
@@ -149,7 +145,7 @@ def _with_status(a, y):
 
 
 # X with A X = y, its rows one after the other, and last 1, or 0 if A is singular.
-solve_rows = _routine(
+solve_rows = _by_matrices(
     "solve_rows",
     _with_status,
     emit_solve,
@@ -161,7 +157,7 @@ solve_rows = _routine(
     ),
 )
 # The diagonal of U and the sign of the permutation, of A = P L U.
-pivots = _routine(
+pivots = _by_matrices(
     "pivots_rows",
     lambda a: (*a[:-2], a[-1] + 1),
     emit_pivots,
@@ -178,7 +174,7 @@ def _torch_pivots(torch, a):
 
 
 # det(A) A^-T, right for singular matrices too.
-cofactor_rows = _routine(
+cofactor_rows = _by_matrices(
     "cofactors_rows",
     lambda a: a,
     emit_cofactors,
