@@ -9,6 +9,7 @@ import warnings
 from contextlib import contextmanager
 from time import perf_counter
 
+from .dynamic import openings
 from .explain import breaks, explain
 from .nn.parameter import Parameter
 from .read_cost import seconds_of_a_read
@@ -47,9 +48,10 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
 
     fullgraph: whatever cannot be compiled is a RuntimeError that names the line, at that line, and nothing runs
     eagerly. dynamic: the first shapes are compiled for what they are; from the second ones on, numbers that differ are
-    known at run time where that is possible, so that one program serves all batch sizes. `False` compiles every shape
-    for itself; results are the same. Of PyTorch's other options `disable` leaves the function as it is, and those that
-    choose among ways that weft does not have change nothing.
+    known at run time where that is possible, so that one program serves all batch sizes. With `True` the first
+    dimension of the arguments is from the first call on, as one is that `weft._dynamo.mark_dynamic` marks; `explain`
+    says where it cannot be. `False` compiles every shape for itself; results are the same. Of PyTorch's other options
+    `disable` leaves the function as it is, and those that choose among ways that weft does not have change nothing.
     """
     if function is None:
         return (
@@ -73,7 +75,6 @@ class CompiledFunction:
         self._name = name if name.isidentifier() else "function"
         self._recordings = Recordings()
         self._warned = set()  # what has been said of them
-        # dynamic=True is like None: the first call does not tell which of its sizes will change.
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes()
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
@@ -166,16 +167,18 @@ class CompiledFunction:
             if not self._fullgraph and not self._recordings.takes(signature):
                 self._warn_once(eager_from_now)
                 return None
-            recording = self._new_recording(signature)
+            recording = self._new_recording(signature, tensors)
             if len(self._recordings) > WARNED_AT <= self._recordings.n_alone():
                 self._warn_once(anew_often)
         return recording
 
-    def _new_recording(self, signature):
+    def _new_recording(self, signature, tensors):
         last, reason = self._recordings.last_signature(), None
         if last is not None:
             reason = _difference(last, signature, self._parameters())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
+        if self._sizes is not None:
+            recording.openings = openings(self._dynamic, tensors, signature, last)
         self._recordings.add(recording, reason)
         for found in _listening:
             if self not in found:

@@ -73,6 +73,8 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
         lines.append(f"{recordings.n_eager} call(s) with signatures that seldom come ran eagerly")
     for refusal in sizes.refusals if sizes is not None else ():
         lines.append(f"compiled for every size anew: {refusal}")
+    for reason in sizes.not_open if sizes is not None else ():
+        lines.append(f"not known at run time, though marked or dynamic=True: {reason}")
     return Text("\n".join(lines))
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import ModuleType
 
+from . import dynamic
 from .runtime.code.threads import get_num_threads
 from .runtime.state.device import CPU, require_cpu
 
@@ -105,18 +106,14 @@ def _reset():
     """Nothing to reset: a compiled function holds its own programs."""
 
 
-def _mark(tensor, dim=None, **options):
-    """Nothing to mark: which sizes differ from call to call is seen when they do (runtime/programs/sizes.py)."""
-
-
 compiling = ModuleType(
     "weft._dynamo", "PyTorch's names for its compiler's settings. They can be set, and change nothing."
 )
 compiling.__dict__.update(
     reset=_reset,
-    mark_dynamic=_mark,
-    maybe_mark_dynamic=_mark,
-    mark_static=_mark,
+    mark_dynamic=dynamic.mark_dynamic,
+    maybe_mark_dynamic=dynamic.maybe_mark_dynamic,
+    mark_static=dynamic.mark_static,
     suppress_errors=False,
     cache_size_limit=8,
     recompile_limit=8,

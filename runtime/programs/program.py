@@ -258,7 +258,8 @@ def _load_forward(frame, needed):
     with progress.shown(frame.recording.name, frame.step.depth):
         if sizes is None:
             return load_program(stretch.text(needed), lambda: _build(stretch, needed))
-        return sizes.load(stretch, lambda s: s.text(needed), lambda s: _build(s, needed), bool(needed.differentiable))
+        describe, build, openings = (lambda s: s.text(needed)), partial(_build, needed=needed), frame.recording.openings
+        return sizes.load(stretch, describe, build, bool(needed.differentiable), openings)
 
 
 def load_backward(frame, describe, build):
@@ -268,7 +269,8 @@ def load_backward(frame, describe, build):
     if sizes is None:
         return load_program(describe(stretch), lambda: build(stretch, None))
     if "n" in meta:
-        return sizes.load_backward(stretch, describe, partial(build, split=meta["split"]), str(meta["split"]))
+        split = meta["split"]
+        return sizes.load_backward(stretch, describe, partial(build, split=split), str(split), frame.recording.openings)
     return sizes.load_exact(stretch, describe, partial(build, split=None))
 
 

@@ -267,6 +267,7 @@ class Recording:
     n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
+    openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
     costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
     followed: float = inf  # seconds that a call took that was followed step by step, the least so far
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot

@@ -9,6 +9,9 @@ a few others.
     float32(204, 8) ... shape (1632,)      another one
     float32(⟦1*n⟧, 8) ... shape (⟦8*n⟧,)   both, and many more: a Family
 
+Where a dimension is said to change, or has changed in the arguments since another call, one stretch is enough: what of
+it depends on n is supposed (opening.py).
+
 That two samples agree proves nothing about a third. Nothing has to be proved: every call is recorded with its own
 shapes, and a program is used only if the Family's text for its n is the text of that recording, character for
 character.
@@ -21,12 +24,12 @@ import traceback
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
 from ...compiler.ops import OWN
 from ..code import jit
 from .description import Stretch
+from .opening import Affine, supposed
 from .program import linked, load_code, load_program
 from .recording import ValueMeta
 
@@ -34,6 +37,8 @@ _MAX_SAMPLES = 4
 _MAX_FAMILIES = 4
 _MAX_PROGRAMS = 8
 _MAX_FORMS = 64
+# So many stretches are supposed to change with their arguments before one has: each step of a loop has another stretch.
+_MAX_IN_VAIN = 2
 _NUMBER = re.compile(r"-?\d+")
 _MARKED = re.compile("⟦([^⟧]*)⟧")
 
@@ -44,25 +49,62 @@ class Sizes:
     def __init__(self):
         self.forms = {}
         self.has_backward_refused = False
+        self.supposed = []  # Families of one stretch whose arguments had changed
+        self.not_open = {}  # why what was said to change is not known at run time
 
-    def load(self, stretch, describe, build, is_differentiated):
-        """The program of a stretch, which describe(stretch) names and build(stretch) makes."""
+    def load(self, stretch, describe, build, is_differentiated, openings=()):
+        """The program of a stretch, which describe(stretch) names and build(stretch) makes. `openings`: what of it may
+        be supposed to change (opening.py), the likeliest first."""
         if is_differentiated and self.has_backward_refused:
             return self.load_exact(stretch, describe, build)
-        return self.load_open(stretch, describe, build) or load_program(describe(stretch), lambda: build(stretch))
+        found = self.load_open(stretch, describe, build, openings=openings)
+        return found or load_program(describe(stretch), lambda: build(stretch))
 
-    def load_backward(self, stretch, describe, build, version):
+    def load_backward(self, stretch, describe, build, version, openings=()):
         """The same of what reads what a program for several sizes has saved; None if nothing can."""
-        found = self.load_open(stretch, describe, build, version)
+        found = self.load_open(stretch, describe, build, version, openings)
         # From now on forwards are compiled for their own sizes.
         self.has_backward_refused |= found is None
         return found
 
-    def load_open(self, stretch, describe, build, version=""):
+    def load_open(self, stretch, describe, build, version="", openings=()):
         """That of several sizes, or None. `version`: what else it depends on."""
         with jit.compiling:
             text = describe(stretch)
-            return self._form(text).program(stretch, text, describe, build, version)
+            form = self._form(text)
+            n = form.adopt(stretch, text, describe)
+            for opening in openings if n is None and not form.is_closed else ():
+                family = self._suppose(form, stretch, text, describe, opening)
+                if family is not None:
+                    found = family.program(opening.n, stretch, build, version)
+                    if family.refusal is None:
+                        return found
+                    form.families.remove(family)
+                    form.is_closed = True
+                    self._note(opening, family.refusal)
+            return form.program(text, stretch, build, version)
+
+    def _suppose(self, form, stretch, text, describe, opening):
+        """A Family of a stretch alone; None if it is of no use."""
+        if not opening.is_said and sum(len(family.served) < 2 for family in self.supposed) >= _MAX_IN_VAIN:
+            return None
+        if opening.n < LEAST:
+            return self._note(opening, f"sizes below {LEAST} are compiled for themselves")
+        try:
+            parts = supposed(stretch, opening)
+            family = Family(parts, describe(_opened(stretch, parts, Scope(opening.n))))
+        except Exception as error:  # whatever a rule does that only ints can do
+            return self._note(opening, _reason(error))
+        if filled(family.text, opening.n) != text:
+            return self._note(opening, "what was recorded says more than shapes do")
+        form.families.append(family)
+        if not opening.is_said:
+            self.supposed.append(family)
+        return family
+
+    def _note(self, opening, reason):
+        if opening.is_said:
+            self.not_open[reason] = None
 
     def load_exact(self, stretch, describe, build):
         """That of these sizes alone."""
@@ -99,16 +141,21 @@ class _Form:
 
     def __init__(self):
         self.samples, self.families = [], []
+        self.is_closed = False  # whether no program can be for several sizes, as far as one stretch tells
 
-    def program(self, stretch, text, describe, build, version):
+    def adopt(self, stretch, text, describe):
+        """The n of a stretch that belongs to a Family, perhaps since now; None of another, which is kept as sample."""
+        _, n = self.family_of(text)
+        if n is None:
+            _, n = self.new_family((stretch, text), describe)
+        if n is None:
+            self.remember(stretch, text)
+        return n
+
+    def program(self, text, stretch, build, version):
         """A program for several sizes, or None."""
         family, n = self.family_of(text)
-        if family is None:
-            family, n = self.new_family((stretch, text), describe)
-        if family is None:
-            self.remember(stretch, text)
-            return None
-        return family.program(n, stretch, build, version)
+        return family and family.program(n, stretch, build, version)
 
     def family_of(self, text):
         """(a Family that has this text, its n), or (None, None)."""
@@ -137,6 +184,7 @@ class Family:
         self.parts, self.text = parts, text
         self.programs = {}  # version -> the (meta, machine code) of several ranges of n
         self.exact, self.refusal = set(), None
+        self.served = set()  # which n, the first few
         first = _MARKED.search(text)
         self.start, polynomial = first.start(), first[1]
         self.constant = evaluate(polynomial, 0)
@@ -154,6 +202,8 @@ class Family:
         """The program for this n; None if one for n alone has to do."""
         if n < LEAST or n in self.exact or self.refusal is not None:
             return None
+        if len(self.served) < 2:
+            self.served.add(n)
         programs, began = self.programs.setdefault(version, []), time.perf_counter()
         known = next((p for p in programs if hold(p[0]["guards"], n)), None)
         while known is None and len(programs) < _MAX_PROGRAMS:
@@ -214,13 +264,6 @@ class _Unlike(Exception):
     """Two stretches differ in more than numbers, or not as one n would have it."""
 
 
-class _Affine(NamedTuple):
-    """Stands for factor * n + constant."""
-
-    factor: int
-    constant: int
-
-
 class _OpenStretch(Stretch):
     """A stretch with extents in place of numbers."""
 
@@ -261,7 +304,7 @@ def _affine(x, y, a, b):
     factor, rest = divmod(b - a, y - x)
     if rest:
         raise _Unlike
-    return _Affine(factor, b - factor * y)
+    return Affine(factor, b - factor * y)
 
 
 def _parts(stretch):
@@ -304,7 +347,7 @@ def _opened(stretch, parts, scope):
 
 
 def _in_scope(thing, scope):
-    if isinstance(thing, _Affine):
+    if isinstance(thing, Affine):
         return scope.affine(thing.factor, thing.constant)
     if isinstance(thing, dict):
         return {k: _in_scope(x, scope) for k, x in thing.items()}
