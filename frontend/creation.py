@@ -14,6 +14,7 @@ from .runtime.state.modes import state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply
 
+_WHOLE = {int}
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
 
 
@@ -31,6 +32,9 @@ def plain(number):
 def _shape(sizes, size=None):
     """zeros(2, 3), zeros((2, 3)), zeros([2, 3]) and zeros(size=(2, 3)) alike."""
     size = sizes if size is None else (size,)
+    given = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
+    if {*map(type, given)} == _WHOLE and min(given) >= 0:
+        return given
     if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
         size = tuple(size[0])
     shape = tuple(map(int, size))
@@ -258,13 +262,13 @@ def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement
 def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("zeros_like", placement)
-    return full_like(input, 0, dtype=dtype, requires_grad=requires_grad)
+    return _filled(input.shape, 0, dtype or input.dtype, requires_grad)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("ones_like", placement)
-    return full_like(input, 1, dtype=dtype, requires_grad=requires_grad)
+    return _filled(input.shape, 1, dtype or input.dtype, requires_grad)
 
 
 empty_like = zeros_like

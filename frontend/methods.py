@@ -17,7 +17,7 @@ from .indexing import getitem, setitem
 from .notebooks import tensor_html
 from .numpy_words import understanding
 from .printing import tensor_repr
-from .runtime.eager.gate import apply_inplace, check_fits
+from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.record.frame_views import layout_of
 from .runtime.state import random
@@ -122,6 +122,10 @@ def _fill_(self, value):
     return apply_inplace(source.full, self, (plain(value),), {"shape": self.shape, "dtype": self.dtype})
 
 
+def _zero_(self):
+    return self if cleared_at_once([self]) else _fill_(self, 0)
+
+
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
@@ -165,7 +169,7 @@ def _addcmul_(self, tensor1, tensor2, *, value=1):
 def _attach_inplace():
     Tensor.add_, Tensor.sub_, Tensor.div_ = _add_, _sub_, _div_
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
-    Tensor.zero_ = lambda self: _fill_(self, 0)
+    Tensor.zero_ = _zero_
     Tensor.square_ = lambda self: _pow_(self, 2)
     Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
     Tensor.pow_ = _pow_

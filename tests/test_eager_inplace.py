@@ -169,3 +169,118 @@ def test_arrays_of_the_user_show_changes():
         x.mul_(2.0)
         shown *= 2
         assert array.tobytes() == shown.tobytes() == x.numpy().tobytes()
+
+
+def test_zeros_are_written_natively_over_whatever_was_there():
+    kept = weft.ones(2, 3)
+    makes = {
+        "floats": lambda: weft.full((2, 3), -0.0),
+        "not a number": lambda: weft.full((2, 3), float("nan")).double(),
+        "integers": lambda: weft.ones(3).long(),
+        "a column": lambda: weft.ones(3, 2)[:, 1],
+        "a part": lambda: weft.ones(4, 2)[1:3],
+        "half": lambda: weft.ones(3).bfloat16(),
+        "nothing": lambda: weft.ones(0, 3),
+        "a number": lambda: weft.tensor(3.0),
+    }
+    for name, make in makes.items():
+        x = make()
+        version = x._version
+        assert x.zero_() is x and x._version == version + 1, name
+        assert x.float().numpy().tobytes() == np.zeros(x.shape, np.float32).tobytes(), name
+        if x._base is not None:
+            assert x._base.sum().item() == x._base.numel() - x.numel()
+    assert kept.tolist() == [[1.0] * 3] * 2
+
+
+def test_zeros_written_over_what_was_saved_are_noticed():
+    x = weft.ones(3, requires_grad=True)
+    y = weft.ones(3)
+    out = (x * y).sum()
+    y.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+    with pytest.raises(RuntimeError, match="a leaf Variable"):
+        x.zero_()
+    with weft.no_grad():
+        assert x.zero_().tolist() == [0.0] * 3
+
+
+def test_gradients_are_set_to_zero_in_one_call():
+    model = weft.nn.Sequential(weft.nn.Linear(3, 4), weft.nn.Linear(4, 2))
+    model(weft.ones(2, 3)).sum().backward()
+    grads = [p.grad for p in model.parameters()]
+    versions = [g._version for g in grads]
+    model.zero_grad(set_to_none=False)  # before native code knows of any plan it may be Python's
+    before = eager_native.taken("calls_taken")
+    model.zero_grad(set_to_none=False)
+    assert eager_native.taken("calls_taken") - before in (0, len(grads))
+    assert all(p.grad is g and not g.numpy().any() for p, g in zip(model.parameters(), grads))
+    assert [g._version for g in grads] == [version + 2 for version in versions]
+    # Of several one may be another's business: none is forgotten.
+    grads[1].requires_grad_()
+    for g in grads:
+        g.data.fill_(5.0)
+    model[0].weight.grad = weft.ones(4, 3).t().contiguous().t()
+    model.zero_grad(set_to_none=False)
+    assert all(not p.grad.detach().numpy().any() for p in model.parameters())
+
+
+def clipped(change, shapes=((3, 4), (5,), (), (2, 3, 2)), dtype=weft.float32):
+    params = [weft.zeros(shape, dtype=dtype).requires_grad_() for shape in shapes]
+    for k, p in enumerate(params):
+        p.grad = weft.tensor(numbers(*p.shape, seed=k)).to(dtype)
+    grads = [p.grad for p in params]
+    out = change(params)
+    assert all(p.grad is g and g._version == 1 for p, g in zip(params, grads))
+    return [g.double().numpy().tobytes() for g in grads] + ([] if out is None else [out.double().numpy().tobytes()])
+
+
+CLIPPED = {
+    "norm": lambda params: weft.nn.utils.clip_grad_norm_((p for p in params), 0.5),
+    "norm not reached": lambda params: weft.nn.utils.clip_grad_norm_(params, 1e6),
+    "largest": lambda params: weft.nn.utils.clip_grad_norm_(iter(params), 0.5, norm_type=float("inf")),
+    "given norm": lambda params: weft.nn.utils.clip_grads_with_norm_(params, 0.5, weft.tensor(2.0)),
+    "value": lambda params: weft.nn.utils.clip_grad_value_((p for p in params), 0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", (weft.float32, weft.float64, weft.bfloat16), ids=str)
+@pytest.mark.parametrize("name", CLIPPED)
+def test_clipping_has_the_same_bits_in_every_call(name, dtype):
+    first = clipped(CLIPPED[name], dtype=dtype)
+    for _ in range(TIMES):
+        assert clipped(CLIPPED[name], dtype=dtype) == first
+
+
+def test_clipping_takes_a_gradient_given_twice_twice():
+    p, q = weft.zeros(2, requires_grad=True), weft.zeros(2, requires_grad=True)
+    shared = weft.tensor([8.0, 0.0])
+    for _ in range(TIMES):
+        shared.copy_(weft.tensor([8.0, 0.0]))
+        p.grad = q.grad = shared
+        weft.nn.utils.clip_grads_with_norm_([p, q], 1.0, weft.tensor(4.0 - 1e-6))
+        assert shared.tolist() == [0.5, 0.0]
+
+
+def test_clipping_refuses_memory_that_is_several_elements():
+    p = weft.zeros(3, requires_grad=True)
+    for _ in range(TIMES):
+        p.grad = weft.ones(1).expand(3)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            weft.nn.utils.clip_grad_norm_([p], 0.5)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            weft.nn.utils.clip_grad_value_([p], 0.5)
+
+
+def test_shapes_asked_of_a_tensor_and_written_by_hand_have_one_plan():
+    x = weft.ones(2, 5)
+    for _ in range(TIMES):
+        weft.full(x.shape, 2), weft.full((2, 5), 2), x.reshape((5, 2)), x.reshape(weft.ones(5, 2).shape)
+    before = eager_native.taken("calls_taken")
+    weft.full(x.shape, 2), weft.full((2, 5), 2), x.reshape((5, 2))
+    assert eager_native.taken("calls_taken") - before == (3 if IS_NATIVE else 0)
+    shape = weft.ones(5, 2).shape
+    before = eager_native.taken("calls_taken")
+    assert x.reshape(shape).shape == (5, 2)
+    assert eager_native.taken("calls_taken") - before == (1 if IS_NATIVE else 0)

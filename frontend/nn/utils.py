@@ -14,7 +14,8 @@ from ..creation import zeros
 from ..iterables import tensors_of
 from ..public import of_module
 from ..reducing import norm
-from ..runtime.state.modes import no_grad
+from ..runtime.eager.update import update
+from ..runtime.state.modes import no_grad, state, watching
 from ..runtime.state.tensor import Tensor
 from ..shaping import cat
 from .weight_norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
@@ -27,6 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _WIDE = (float32, float64)
+_ALL_AXES = [tuple(range(ndim)) for ndim in range(5)]
 
 
 @no_grad
@@ -55,8 +57,8 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     tensors, order = tensors_of("get_total_norm", "tensors", tensors), float(norm_type)
     if not tensors:
         return zeros(())
-    norms = [view.reshape(_norm(t, order), shape=(1,)) for t in tensors]
-    total = _norm(view.cat(*norms, axis=0), order)
+    norms = [_norm(t, order) for t in tensors]
+    total = _norm(view.stack(*norms, axis=0), order)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
@@ -69,7 +71,8 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 def _norm(x, order):
     """norm(x, order), without the questions that gradients of these types need not be asked one by one."""
     if order == 2.0 and x.dtype in _WIDE:
-        return statistics.norm(x, axes=tuple(range(x.ndim)), keepdim=False)
+        ndim = x.ndim
+        return statistics.norm(x, axes=_ALL_AXES[ndim] if ndim < 5 else tuple(range(ndim)), keepdim=False)
     return norm(x, order)
 
 
@@ -83,7 +86,11 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 def clip_grad_value_(parameters, clip_value, foreach=None):
     """Cut every element of every gradient to [-clip_value, clip_value]."""
     bound = float(clip_value)
-    for grad in _gradients(tensors_of("clip_grad_value_", "parameters", parameters)):
+    grads = _gradients(tensors_of("clip_grad_value_", "parameters", parameters))
+    if _are_updated(grads):
+        update(_clamped, [(grad,) for grad in grads], (-bound, bound))
+        return
+    for grad in grads:
         grad.clamp_(-bound, bound)
 
 
@@ -95,9 +102,26 @@ def _scale(grads, max_norm, total):
     if not grads:
         return
     factor = arithmetic.clamp_max(float(max_norm) / (total + 1e-6), 1.0)
+    # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
+    if _are_updated(grads):
+        update(_scaled, [(grad, factor) for grad in grads])
+        return
     for grad in grads:
-        # Multiplying by 1 keeps the bits, and no branch has to wait for the norm.
         grad.mul_(factor)
+
+
+def _are_updated(grads):
+    """Whether they change as parameters do in a step of an optimizer, all in one call. What is recorded, or watched, or
+    of another type goes one by one."""
+    return state.frame is None and not watching and all(grad.dtype in _WIDE for grad in grads)
+
+
+def _scaled(grad, factor):
+    return arithmetic.mul(grad, factor), None
+
+
+def _clamped(grad, low, high):
+    return (arithmetic.clamp(grad, low, high),)
 
 
 def parameters_to_vector(parameters):

@@ -6,7 +6,7 @@ Everything else departs to Python, which can do all of it. The sources are of th
 """
 
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
-from ...compiler.translate.language import SLOT, address_of, cast, keep, load_at, local_array, native, require
+from ...compiler.translate.language import METHOD, SLOT, address_of, cast, keep, load_at, local_array, native, require
 from ..code.native_kinds import TensorObject, as_double, compare, has_error
 from ..state.modes import watching
 from ..state.size import Size
@@ -46,25 +46,51 @@ call_op = None  # the Python function that calls an op, set by eager_native.py b
 def call(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> Object:
     if load_at(I64, WORDS.replaying, 0) != 0:
         return WORDS.replay(op, operands, attributes)
-    require(thread_number(thread_state()) == WORDS.thread)
+    return called(WORDS, op, operands, attributes)
+
+
+def not_called(*_):
+    """Everything else is Python's business."""
+    return None
+
+
+@native(form=METHOD, slow="slow_apply", name="weft_eager_apply")
+def apply(words: Words, op: Object, operands: Object, attributes: Object) -> Object:
+    """The same for who has no tensor to ask: the result, or None."""
+    require(type(operands) is tuple and type(attributes) is dict)
+    require(load_at(I64, words.replaying, 0) == 0)
+    return called(words, op, cast(Tuple, operands), given(cast(Dict, attributes)))
+
+
+@native()
+def given(attributes: Dict) -> Maybe(Dict):
+    """As a call without keywords has them."""
+    if len(attributes) == 0:
+        return None
+    return attributes
+
+
+@native(inline=True)
+def called(words: Words, op: Object, operands: Tuple, attributes: Maybe(Dict)) -> TensorObject:
+    require(thread_number(thread_state()) == words.thread)
     # Nobody is to be shown the nodes.
     require(len(cast(List, watching)) == 0)
-    modes = WORDS.modes
+    modes = words.modes
     require(modes.get("frame", None) is None)
-    default_dtype = keep(modes.get("default_dtype", WORDS.default_dtype))
-    routine = routine_for(WORDS, op, default_dtype, operands, attributes)
+    default_dtype = keep(modes.get("default_dtype", words.default_dtype))
+    routine = routine_for(words, op, default_dtype, operands, attributes)
     required = 0
-    if routine.is_floating and modes.get("grad_enabled", WORDS.grad_enabled) is not False:
+    if routine.is_floating and modes.get("grad_enabled", words.grad_enabled) is not False:
         required = which_require(operands)
     row = cast(NodeRow, routine.nodes[row_of(required, len(operands))])
     require(row.is_known)
     if routine.is_view:
-        out = new_view(WORDS, routine.view, cast(TensorObject, operands[0]))
+        out = new_view(words, routine.view, cast(TensorObject, operands[0]))
     else:
-        out = computed(WORDS, routine, operands)
+        out = computed(words, routine, operands)
     if row.makes_node:
-        record(WORDS, routine, row, operands, out)
-    WORDS.calls_taken += 1
+        record(words, routine, row, operands, out)
+    words.calls_taken += 1
     return out
 
 
@@ -114,7 +140,7 @@ def hash_with_value(h: I64, x: Object) -> I64:
     if type(x) is int:
         return (h * 31 + (hash_of_integer(x) & HASH_MASK)) & HASH_MASK
     found = h
-    if type(x) is tuple or type(x) is Size:
+    if is_tuple(x):
         for item in cast(Tuple, x):
             found = hash_with_value(found, item)
     return found
@@ -203,13 +229,19 @@ def are_alike(x: Object, y: Object) -> Bool:
     """Equal and of one kind: 2 is not 2.0, and 0.0 not -0.0."""
     if x is y:
         return True
+    # A shape written by hand and one asked of a tensor have one plan.
+    if is_tuple(x) and is_tuple(y):
+        return are_alike_in_order(cast(Tuple, x), cast(Tuple, y))
     if type(x) is not type(y):
         return False
-    if type(x) is tuple or type(x) is Size:
-        return are_alike_in_order(cast(Tuple, x), cast(Tuple, y))
     if type(x) is float:
         return as_double(x) == as_double(y) and as_double(x) != 0.0
     return (type(x) is int or type(x) is str) and compare(x, y, 2) == 1
+
+
+@native(inline=True)
+def is_tuple(x: Object) -> Bool:
+    return type(x) is tuple or type(x) is Size
 
 
 @native()

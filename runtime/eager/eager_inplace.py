@@ -4,14 +4,23 @@ subset (docs/native.md).
 The new value is computed by the op's Routine, as if the op had been called, and then moved into the target's memory.
 """
 
-from ...compiler.translate.kinds import I64, Bool, Dict, List, Maybe, Object
+from ...compiler.translate.kinds import I64, Bool, List, Object
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.modes import watching
-from .eager_call import is_contiguous, is_tensor, new_values, routine_for, which_require
+from .eager_call import given, is_contiguous, is_tensor, new_values, routine_for, which_require
 from .eager_nodes import new_storage
-from .eager_updates import require_plain
-from .eager_words import ArrayObject, Routine, StorageObject, Words, move_memory, thread_number, thread_state
+from .eager_updates import raise_version, require_plain
+from .eager_words import (
+    ArrayObject,
+    Routine,
+    StorageObject,
+    Words,
+    move_memory,
+    set_memory,
+    thread_number,
+    thread_state,
+)
 
 
 def not_changed(*_):
@@ -22,11 +31,9 @@ def not_changed(*_):
 @native(form=METHOD, slow="slow_inplace", name="weft_eager_inplace")
 def change(words: Words, op: Object, target: Object, operands: Object, attributes: Object) -> Object:
     """Whether the target's memory has become op(*operands)."""
-    require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
-    require(len(cast(List, watching)) == 0)
+    require_undisturbed(words)
     require(is_tensor(target) and type(operands) is tuple and type(attributes) is dict)
     modes = words.modes
-    require(modes.get("frame", None) is None)
     default_dtype = keep(modes.get("default_dtype", words.default_dtype))
     if modes.get("grad_enabled", words.grad_enabled) is not False:
         require(cast(TensorObject, target)._requires_grad is False and which_require(operands) == 0)
@@ -46,11 +53,11 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
 
 
 @native()
-def given(attributes: Dict) -> Maybe(Dict):
-    """As a call without keywords has them."""
-    if len(attributes) == 0:
-        return None
-    return attributes
+def require_undisturbed(words: Words):
+    """No call is recorded or replayed, nobody watches, and the modes are those of this thread."""
+    require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
+    require(len(cast(List, watching)) == 0)
+    require(words.modes.get("frame", None) is None)
 
 
 @native()
@@ -70,3 +77,50 @@ def is_result_of(routine: Routine, array: ArrayObject) -> Bool:
     for d in range(routine.ndim):
         same = same and load_at(I64, array.shape, d) == load_at(I64, routine.shape, d)
     return same
+
+
+# --- zeros ------------------------------------------------------------------------------------------------------------
+@native(form=METHOD, slow="slow_zero", name="weft_eager_zero")
+def clear(words: Words, targets: Object) -> Object:
+    """Whether all elements of all targets, a list of tensors, have become 0."""
+    require_undisturbed(words)
+    require(type(targets) is list)
+    for x in cast(List, targets):
+        require(is_tensor(x))
+        give_storage(words, cast(TensorObject, x))
+    # Making a storage may have run code that changed the list, or what is in it.
+    require_clearable(words, cast(List, targets))
+    # Before the change, because making a number may fail.
+    for x in cast(List, targets):
+        raise_version(cast(TensorObject, x))
+    for x in cast(List, targets):
+        array = cast(ArrayObject, cast(TensorObject, x)._data)
+        set_memory(array.data, 0, n_bytes_of(words, array))
+    words.calls_taken += len(cast(List, targets))
+    return True
+
+
+@native()
+def require_clearable(words: Words, targets: List):
+    recorded = words.modes.get("grad_enabled", words.grad_enabled) is not False
+    for x in targets:
+        require(is_tensor(x))
+        target = cast(TensorObject, x)
+        require(target._data is not None and target._storage is not None)
+        require(not recorded or target._requires_grad is False)
+        require(is_contiguous(cast(ArrayObject, target._data)))
+        require(n_bytes_of(words, cast(ArrayObject, target._data)) > 0)
+        require_plain(target)
+
+
+@native()
+def n_bytes_of(words: Words, array: ArrayObject) -> I64:
+    """0 of types that are not floats of 32 or 64 bits."""
+    found = 0
+    if array.dtype is words.float32:
+        found = 4
+    elif array.dtype is words.float64:
+        found = 8
+    for d in range(array.ndim):
+        found = found * load_at(I64, array.shape, d)
+    return found

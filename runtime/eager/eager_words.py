@@ -231,6 +231,8 @@ class Words(Struct):
     slow_sweep: Object
     slow_update: Object
     slow_inplace: Object
+    slow_apply: Object
+    slow_zero: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64
@@ -284,6 +286,7 @@ weak_target = External(
 )
 new_weak_reference = External("PyWeakref_NewRef", (Object, Address), Object, fails="null", quiet=True)
 move_memory = External("memmove", (I64, I64, I64), I64, quiet=True)
+set_memory = External("memset", (I64, I32, I64), I64, quiet=True)
 thread_state = External("PyThreadState_Get", (), Address, quiet=True)
 thread_number = External("PyThreadState_GetID", (Address,), I64, quiet=True)
 

@@ -146,13 +146,24 @@ def _never(*_):
     return False
 
 
-_change_natively = _never
+_change_natively = _clear_natively = _never
+
+
+def cleared_at_once(tensors):
+    """Whether native code has set all elements of a list of tensors to 0; if not, nothing has happened."""
+    return _clear_natively(tensors)
 
 
 def set_native_change(function):
     """function(op, target, operands, attributes) changes the target if native code can do that, and says so."""
     global _change_natively
     _change_natively = function
+
+
+def set_native_clear(function):
+    """function(list of tensors) sets all elements to 0 if native code can do that for all of them, and says so."""
+    global _clear_natively
+    _clear_natively = function
 
 
 def inplace_eagerly(op, target, operands, attributes):

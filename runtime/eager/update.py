@@ -7,7 +7,7 @@ from ..programs.array_program import rule_program
 from ..state.modes import state
 from ..state.tensor import dtype_of
 from . import plan
-from .gate import check_fits, check_writable
+from .gate import check_fits, check_writable, cleared_at_once
 from .plan import add_attributes
 
 
@@ -21,14 +21,16 @@ def update(rule, rows, numbers=(), **flags):
     """
     if not rows:
         return
+    frame = state.frame
+    # Native code knows no complex types, so nobody need look for them.
+    if frame is None and _updated_at_once(rule, rows, tuple(numbers), flags):
+        return
     if any(x.dtype.is_complex for row in rows for x in row):
         raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
-    frame = state.frame
     if frame is not None:
         frame.update(rule, rows, tuple(numbers), flags)
         return
-    if not _updated_at_once(rule, rows, tuple(numbers), flags):
-        _learn_rows(rule, rows, tuple(numbers), flags)
+    _learn_rows(rule, rows, tuple(numbers), flags)
 
 
 def update_again(rule, params, states, names, numbers, **flags):
@@ -83,12 +85,16 @@ def drop_gradients(tensors):
 def zero_gradients(tensors):
     """Fill .grad of leaves that have one with 0. It stays the tensor it is, unless it has a history."""
     for t in tensors:
-        if t.grad.requires_grad:
-            if t.grad.is_leaf:
-                t.grad.requires_grad = False
+        grad = t.grad
+        if grad.requires_grad:
+            if grad.is_leaf:
+                grad.requires_grad = False
             else:
-                t.grad = t.grad.detach()
-        t.grad.zero_()
+                t.grad = grad.detach()
+    grads = [t.grad for t in tensors]
+    if not cleared_at_once(grads):
+        for grad in grads:
+            grad.zero_()
 
 
 def update_eagerly(rule, row, numbers, flags):

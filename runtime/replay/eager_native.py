@@ -48,7 +48,7 @@ from ..eager.eager_words import (
 )
 from ..state.modes import state
 from ..state.size import Size
-from ..state.tensor import Storage
+from ..state.tensor import Storage, set_native_apply
 from . import native, native_text
 from .eager_programs import facts_of, program_of
 
@@ -56,7 +56,14 @@ CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
 _MOST_LAYOUTS = 8  # of the operands of one plan
 _RETIRED = 256
-_FUNCTIONS = [eager_call.call, eager_inplace.change, eager_backward.sweep, eager_updates.update]
+_FUNCTIONS = [
+    eager_call.call,
+    eager_call.apply,
+    eager_inplace.change,
+    eager_inplace.clear,
+    eager_backward.sweep,
+    eager_updates.update,
+]
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
 _update = None  # the builtin that updates a row
@@ -116,7 +123,9 @@ def _install():
     engine.set_native_sweep(_builtin("sweep", code.address("weft_eager_sweep"), words))
     global _update
     _update = _builtin("update", code.address("weft_eager_update"), words)
+    set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
+    gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native._new_wrapper(Op, native._wrapper_base(), code.address("weft_eager_call"))
     return code
 
@@ -131,6 +140,8 @@ def _first_words(address, replaying):
         slow_sweep=engine.sweep_in_python,
         slow_update=eager_updates.not_updated,
         slow_inplace=eager_inplace.not_changed,
+        slow_apply=eager_call.not_called,
+        slow_zero=eager_inplace.not_changed,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,

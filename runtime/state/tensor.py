@@ -426,7 +426,9 @@ def _apply(op, operands, attributes):
     frame = state.frame
     if frame is not None:
         return frame.apply(op, operands, attributes)
-    return _eager(op, operands, attributes)
+    # Calling an op asks native code by itself; who comes here had no tensor to call it on.
+    out = _native(op, operands, attributes)
+    return _eager(op, operands, attributes) if out is None else out
 
 
 def set_eager(function):
@@ -435,7 +437,17 @@ def set_eager(function):
     _eager = function
 
 
-_eager = None
+def set_native_apply(function):
+    """function(op, operands, attributes) gives the result if native code knows the op for such operands, else None."""
+    global _native
+    _native = function
+
+
+def _unknown(*_):
+    return None
+
+
+_eager, _native = None, _unknown
 
 
 def pending_tensor(frame, vid, meta):
