@@ -45,6 +45,27 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=()):
     return str(module)
 
 
+def source_text(op, elements, attributes, target=WIDEST):
+    """`void @weft_kernel(ptr table, i64 n)`: n elements made from their positions and from numbers.
+
+    The table holds the addresses of the numbers, which are of these elements (i64 or f64), then of the result."""
+    module = Module(target)
+    lanes = min(_lanes(e, target) for e in (element_of(attributes["dtype"]), "i64"))
+    b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
+    table, n = b.arguments
+    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
+    numbers = [b.splat(b.load(p, Type(e)), lanes) for p, e in zip(pointers, elements)]
+
+    def body(j, mask):
+        positions = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
+        _store(b, op.lower(b, positions, *numbers, **attributes), pointers[-1], j, mask)
+        return []
+
+    reduce_row(b, n, lanes, [], body)
+    b.finish()
+    return str(module)
+
+
 def rule_text(given, steps, written, target=WIDEST):
     """`void @weft_kernel(ptr table, i64 n)`: elementwise ops on n contiguous elements, one after the other.
 

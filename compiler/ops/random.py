@@ -4,6 +4,8 @@ So a draw does not depend on threads, fusion or the order of evaluation. The fun
 (Steele, Lea, Flood, OOPSLA 2014) over key + k * golden ratio, with the key mixed from seed and call the same way.
 """
 
+import functools
+
 import numpy as np
 
 from .. import dtypes
@@ -27,9 +29,14 @@ def _mix(z):
     return z ^ (z >> 31)
 
 
+@functools.lru_cache(maxsize=64)
+def _mixed_seed(seed):
+    return _mix((seed + _GOLDEN) & _MASK)
+
+
 def call_key(seed, call):
     """The 64-bit key of one random call, as a signed integer (an int64 operand)."""
-    key = _mix((_mix((seed + _GOLDEN) & _MASK) + call * _GOLDEN) & _MASK)
+    key = _mix((_mixed_seed(seed) + call * _GOLDEN) & _MASK)
     return key - (1 << 64) if key >= 1 << 63 else key
 
 
@@ -66,6 +73,7 @@ uniform = register(
         shaped,
         _evaluate_uniform,
         kernel=Source(),
+        traits=frozenset(["positions"]),
         lower=_lower_uniform,
         samples=lambda: [
             Sample((call_key(1, k),), {"shape": s, "dtype": d})

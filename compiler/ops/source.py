@@ -92,6 +92,7 @@ arange = register(
         "source",
         shaped,
         kernel=Source(),
+        traits=frozenset(["positions"]),
         evaluate=_evaluate_arange,
         lower=_lower_arange,
         samples=lambda: [

@@ -9,7 +9,7 @@ import ctypes
 import numpy as np
 
 from ...compiler import eager_kernels
-from ...compiler.dtypes import element_of, from_numpy
+from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.emit.builder import Module
 from ...compiler.emit.gemm import emit_gemm, scratch_bytes
 from ...compiler.emit.gemv import emit_gemv
@@ -102,6 +102,42 @@ def run_elementwise(op, dtypes, attributes, arrays, out):
     """op on contiguous arrays of out's shape, into out."""
     table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))
     elementwise(op, dtypes, attributes)(ctypes.addressof(table), out.size)
+    return out
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+_ELEMENTS_OF_NUMBERS = {int: "i64", float: "f64"}
+
+
+def has_source_kernel(op, numbers, dtype):
+    """Whether there is a kernel for a source of numbers of these classes. Of what has to lose something on the way to
+    an integer NumPy's way is its own."""
+    floats = float in numbers
+    return (
+        "positions" in op.traits
+        and all(kind in _ELEMENTS_OF_NUMBERS for kind in numbers)
+        and (dtype is float32 or dtype is float64 or dtype is int64 and not floats)
+    )
+
+
+def source_address(op, numbers, dtype):
+    """The address of the kernel of a source (eager_kernels.py: source_text), the classes of whose numbers are given."""
+    elements = [_ELEMENTS_OF_NUMBERS[kind] for kind in numbers]
+    attributes = {"shape": (), "dtype": dtype}
+    text = lambda: eager_kernels.source_text(op, elements, attributes, jit.kernel_target())  # noqa: E731
+    return library(f"eager source {op.name} {elements} {dtype.name}", text).address("weft_kernel")
+
+
+def run_source(op, numbers, dtype, out):
+    """out, of that type, = the op of these numbers."""
+    kinds = tuple(map(type, numbers))
+    key = "source", op.name, kinds, dtype.name
+    function = _functions.get(key)
+    if function is None:
+        function = _functions[key] = ctypes.PYFUNCTYPE(None, _POINTER, _SIZE)(source_address(op, kinds, dtype))
+    given = [ctypes.c_int64(x) if type(x) is int else ctypes.c_double(x) for x in numbers]
+    table = (ctypes.c_size_t * (len(given) + 1))(*map(ctypes.addressof, given), address_of(out))
+    function(ctypes.addressof(table), out.size)
     return out
 
 

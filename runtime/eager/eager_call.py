@@ -7,7 +7,7 @@ Everything else departs to Python, which can do all of it. The sources are of th
 
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
 from ...compiler.translate.language import METHOD, SLOT, address_of, cast, keep, load_at, local_array, native, require
-from ..code.native_kinds import TensorObject, as_double, compare, has_error
+from ..code.native_kinds import TensorObject, as_double, as_long, compare, has_error
 from ..state.modes import watching
 from ..state.size import Size
 from ..state.tensor import Tensor
@@ -322,7 +322,10 @@ def unheld(kept: List) -> Object:
 def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObject):
     n = len(operands)
     for i in range(n):
-        if routine.operands[i].is_number:
+        if routine.operands[i].is_whole:
+            put_whole(words, i, operands[i])
+            words.slots[i] = words.wholes_at + 8 * i
+        elif routine.operands[i].is_number:
             put_number(words, i, operands[i])
             words.slots[i] = words.numbers_at + 8 * i
         else:
@@ -338,6 +341,14 @@ def put_number(words: Words, i: I64, x: Object):
     if type(x) is not float:
         require(value <= LARGEST_EXACT and value >= -LARGEST_EXACT and has_error() is None)
     words.numbers[i] = value
+
+
+@native(inline=True)
+def put_whole(words: Words, i: I64, x: Object):
+    value = as_long(x)
+    # There are larger ones.
+    require(value != -1 or has_error() is None)
+    words.wholes[i] = value
 
 
 @native()

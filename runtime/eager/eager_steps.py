@@ -79,6 +79,7 @@ class Builder:
                 self.values[k] = _lying(self.values[k], strides)
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
+        self.takes_wholes = False  # whether integers among the operands are given as such
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
         self.unplaced = {}  # slot of what a step makes -> bytes, until it is known which are results
@@ -196,6 +197,16 @@ class Builder:
             self._product(operands, out)
         else:
             self._move(op, attributes, operands, out)
+
+    def source(self, op, kinds, meta, into):
+        """An op of numbers, of which the integers are given as such."""
+        if 0 in meta.shape or prod(meta.shape) > MOST_ELEMENTS:
+            raise NoSteps("no elements, or many, which need not keep the interpreter's lock")
+        self.takes_wholes = True
+        self.values[into] = out = self.new_value(meta.shape, meta.dtype)
+        address = kernels.source_address(op, kinds, meta.dtype)
+        places = [Place(slot=k) for k in (*range(len(kinds)), out.slot)]
+        self.append_step(kind=ELEMENTWISE, elementwise=address, places=places, rounds=1, size=prod(meta.shape))
 
     def _source(self, op, attributes, numbers, meta):
         """What is the same in all calls; of one number everywhere a single element."""
@@ -399,7 +410,9 @@ def _spread(x, shape):
 def steps_of(plan, layouts):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
     builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
-    if plan.program is None:
+    if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
+        builder.source(plan.op, plan.kinds, plan.meta, into)
+    elif plan.program is None:
         types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
         builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)
     else:

@@ -73,10 +73,12 @@ StorageObject = ObjectKind(
 
 
 class Operand(Struct):
-    """kind: the type of a tensor's elements, or the class of a number. strides: of a tensor that is not row-major."""
+    """kind: the type of a tensor's elements, or the class of a number. is_whole: of a number that kernels are given as
+    an integer of 64 bits. strides: of a tensor that is not row-major."""
 
     kind: Object
     is_number: Bool
+    is_whole: Bool
     is_row_major: Bool
     shape: Rows(I64)
     strides: Rows(I64)
@@ -254,6 +256,8 @@ class Words(Struct):
     add_float64: Function((Address, I64))
     numbers: Inline(F64, MOST_GIVEN)
     numbers_at: I64
+    wholes: Inline(I64, MOST_GIVEN)
+    wholes_at: I64
     slots: Inline(I64, MOST_SLOTS)
     table: Inline(I64, MOST_TABLE)
     turns: Inline(I64, MOST_LOOPS)

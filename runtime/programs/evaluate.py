@@ -58,7 +58,7 @@ def evaluate(op, operands, attributes, operand_types, meta):
     if op.kind == "routine":
         return _routine(op, operands, attributes, operand_types, meta)
     if op.kind == "source":
-        return np.asarray(op.evaluate(*operands, **attributes))
+        return _source(op, operands, attributes)
     arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
     return contiguous(op.evaluate(*arrays, **attributes))
 
@@ -111,6 +111,13 @@ def on_types(op, operand_types):
     """The NumPy function that computes the op on operands of such types; None where a kernel does."""
     has_own = op.on_complex is not None and op.on_complex is not True and any(d.is_complex for d in operand_types)
     return op.on_complex if has_own else op.evaluate
+
+
+def _source(op, numbers, attributes):
+    shape, dtype = attributes["shape"], attributes["dtype"]
+    if 0 in shape or not kernels.has_source_kernel(op, [type(x) for x in numbers], dtype):
+        return np.asarray(op.evaluate(*numbers, **attributes))
+    return kernels.run_source(op, numbers, dtype, np.empty(shape, dtype.numpy))
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):

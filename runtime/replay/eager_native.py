@@ -159,6 +159,7 @@ def _first_words(address, replaying):
         add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
+        wholes_at=address + offset_of(Words, "wholes"),
         plans=[_nothing().address] * N_PLANS,
     )
 
@@ -229,7 +230,7 @@ class _Native:
         routine = Routine(
             op=plan.op,
             default_dtype=plan.default_dtype,
-            operands=[_operand(*one) for one in zip(plan.metas, plan.kinds, layouts)],
+            operands=[_operand(*one, self.builder) for one in zip(plan.metas, plan.kinds, layouts)],
             attributes=[Attribute(name=name, value=value) for name, value in plan.attributes.items()],
             node_attributes=plan.attributes,
             steps=steps,
@@ -260,9 +261,9 @@ class _Native:
         ctypes.c_int64.from_address(place).value = row.address
 
 
-def _operand(meta, kind, strides=None):
+def _operand(meta, kind, strides=None, builder=None):
     if meta.weak:
-        return Operand(kind=kind, is_number=True)
+        return Operand(kind=kind, is_number=True, is_whole=kind is int and builder is not None and builder.takes_wholes)
     return Operand(kind=meta.dtype.numpy, shape=meta.shape, strides=strides or (), is_row_major=strides is None)
 
 

@@ -8,7 +8,7 @@ from ...compiler import dtypes
 from ...compiler.ops.arithmetic import floor, mul
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.complex_numbers import complex_
-from ...compiler.ops.random import call_key, normal_from
+from ...compiler.ops.random import box_muller, call_key
 from ...compiler.ops.random import uniform as uniform_op
 from .device import CPU, require_cpu
 from .tensor import Tensor, _apply
@@ -104,9 +104,7 @@ def normal(shape, dtype, generator=None):
         return complex_(*parts)
     if dtype.is_half:
         return cast(normal(shape, dtype.wide, generator), dtype=dtype)
-    if dtype.is_half:
-        return cast(normal(shape, dtype.wide, generator), dtype=dtype)
-    return normal_from(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
+    return box_muller(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
 
 
 def permutation(n, generator=None):
