@@ -14,7 +14,7 @@ from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, shape_of
+from .runtime.state.tensor import Tensor, _apply, shape_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
@@ -312,7 +312,7 @@ def _as_value(x, value):
     if category == 1 and (kind is float or kind is int):
         _require_fits(value, x.dtype)
     if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
-        return x.apply_op(source.full, (value,), {"shape": (), "dtype": x.dtype})
+        return _apply(source.full, (value,), {"shape": (), "dtype": x.dtype})
     return x.new_tensor(value)
 
 

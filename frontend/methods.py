@@ -119,7 +119,7 @@ def _copy_(self, source_tensor):
 
 
 def _fill_(self, value):
-    return apply_inplace(source.full, self, (plain(value),), {"shape": self.shape, "dtype": self.dtype})
+    return apply_inplace(source.full, self, (plain(value),), {"shape": shape_of(self), "dtype": self.dtype})
 
 
 def _zero_(self):

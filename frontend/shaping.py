@@ -105,14 +105,19 @@ def unsqueeze(input, dim=None, *, axis=None):
 
 
 def flatten(input, start_dim=0, end_dim=-1):
-    if input.ndim == 0:
-        return reshape(input, 1)
-    first, last = (normalize_axis("flatten", d, input.ndim) for d in (start_dim, end_dim))
+    target = _flattened(tuple(shape_of(input)), start_dim, end_dim)
+    return input if target is None else view.reshape(input, shape=target)
+
+
+@functools.lru_cache(4096, typed=True)
+def _flattened(shape, start_dim, end_dim):
+    """The shape of what is flattened; None if that changes nothing."""
+    if not shape:
+        return (1,)
+    first, last = (normalize_axis("flatten", d, len(shape)) for d in (start_dim, end_dim))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if first == last:
-        return input
-    return reshape(input, *input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :])
+    return None if first == last else (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
 def ravel(input):

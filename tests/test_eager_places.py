@@ -119,3 +119,22 @@ def test_repeated_places_are_added_in_order():
     for _ in range(TIMES + 2):
         assert weft.zeros(2).scatter_add(0, index, values).tolist() == [3.0, float(expected)]
         assert weft.zeros(2).index_add(0, index, values).tolist() == [3.0, float(expected)]
+
+
+def test_rows_at_positions_counted_from_either_end():
+    x = weft.tensor(np.arange(12.0, dtype=np.float32).reshape(4, 3))
+    for _ in range(4 * TIMES):
+        for places in ([0, 3, 1], [-1, 2, -4], [3, 3, 0]):
+            assert x[weft.tensor(places)].tolist() == x.numpy()[places].tolist()
+        for places in ([0, 4, 1], [0, -5, 1]):
+            with pytest.raises(IndexError, match=f"index {places[1]} is out of bounds"):
+                x[weft.tensor(places)]
+
+
+def test_rows_at_positions_are_native():
+    x, places = weft.ones(4, 3), weft.tensor([0, 2])
+    for _ in range(4 * TIMES):
+        x[places]
+    assert native_calls(lambda: x[places]) == (2 if IS_NATIVE else 0)
+    found = x[places]
+    assert places.tolist() == [0, 2] and found.add_(1.0).tolist() == [[2.0] * 3] * 2 and x.sum().item() == 12.0

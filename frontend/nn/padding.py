@@ -57,7 +57,8 @@ def _constant(input, amounts, value):
             )
         shape.append(size + before + after)
         kept = max(size + min(before, 0) + min(after, 0), 0)
-        input = narrow(input, axis, max(-before, 0) if kept else 0, kept)
+        if kept != size:
+            input = narrow(input, axis, max(-before, 0) if kept else 0, kept)
         spec.append((max(before, 0) if kept else 0, 1, kept))
     if shape == list(input.shape):
         return input.clone()

@@ -1,5 +1,6 @@
 """Pooling as functions and layers, of one to three dimensions: the ops are in compiler/ops/pooling.py."""
 
+import functools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
 from ..functions import div, pow
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, shape_of
 from ..shaping import reshape
 from .windows import _area_weights, _weighted, constant
 
@@ -25,13 +26,11 @@ def _numbers(name, what, value, rank):
     return numbers
 
 
-def _check_input(name, input, rank):
-    if input.ndim not in (rank + 1, rank + 2):
-        raise OpError(f"{name}: Expected {rank + 1}D or {rank + 2}D input (got {input.ndim}D: {list(input.shape)})")
-    if 0 in input.shape[-rank - 1 :]:
-        raise OpError(
-            f"{name}: Expected input's non-batch dimensions to have positive length, but got {list(input.shape)}"
-        )
+def _check_input(name, shape, rank):
+    if len(shape) not in (rank + 1, rank + 2):
+        raise OpError(f"{name}: Expected {rank + 1}D or {rank + 2}D input (got {len(shape)}D: {list(shape)})")
+    if 0 in shape[-rank - 1 :]:
+        raise OpError(f"{name}: Expected input's non-batch dimensions to have positive length, but got {list(shape)}")
 
 
 def _count(n, kernel, stride, padding, dilation, ceil_mode):
@@ -47,8 +46,8 @@ class _Windows:
     """kernel_size, stride, padding and dilation of a call, checked, one per dimension; `padding` has what ceil_mode
     adds behind, in `sides`."""
 
-    def __init__(self, name, input, kernel_size, stride, padding, dilation, ceil_mode, rank):
-        _check_input(name, input, rank)
+    def __init__(self, name, shape, kernel_size, stride, padding, dilation, ceil_mode, rank):
+        _check_input(name, shape, rank)
         self.kernel = _numbers(name, "kernel_size", kernel_size, rank)
         given = stride is not None and stride != () and stride != []
         self.stride = _numbers(name, "stride", stride, rank) if given else self.kernel
@@ -64,12 +63,12 @@ class _Windows:
                 f"{name}: pad should be at most half of effective kernel size, but got pad={self.padding}, "
                 f"kernel_size={self.kernel} and dilation={self.dilation}"
             )
-        sizes = input.shape[-rank:]
+        sizes = shape[-rank:]
         each = zip(sizes, self.kernel, self.stride, self.padding, self.dilation)
         self.counts = [_count(*numbers, ceil_mode) for numbers in each]
         if min(self.counts) < 1:
             raise OpError(
-                f"{name}: Given input size: {list(input.shape)}. Calculated output size: {self.counts}. Output size is "
+                f"{name}: Given input size: {list(shape)}. Calculated output size: {self.counts}. Output size is "
                 "too small"
             )
         reach = [
@@ -82,10 +81,21 @@ class _Windows:
         return {"kernel": self.kernel, "stride": self.stride, "padding": self.sides}
 
 
+_known_windows = functools.lru_cache(1024, typed=True)(_Windows)
+
+
+def _windows(name, input, *how):
+    """The _Windows of a call, remembered if what is given can be."""
+    try:
+        return _known_windows(name, tuple(shape_of(input)), *how)
+    except TypeError:
+        return _Windows(name, tuple(shape_of(input)), *how)
+
+
 # --- extremes ---------------------------------------------------------------------------------------------------------
 def _max_pool(rank, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
     name = f"max_pool{rank}d"
-    found = _Windows(name, input, kernel_size, stride, padding, dilation, ceil_mode, rank)
+    found = _windows(name, input, kernel_size, stride, padding, dilation, ceil_mode, rank)
     how = {**found.how, "dilation": found.dilation}
     values = ops.max_pool(input, **how)
     return (values, ops.max_pool_index(input, **how)) if return_indices else values
@@ -124,7 +134,7 @@ max_pool3d_with_indices = _with_indices(3, max_pool3d)
 # --- averages ---------------------------------------------------------------------------------------------------------
 def _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
     name = f"avg_pool{rank}d"
-    found = _Windows(name, input, kernel_size, stride, padding, 1, ceil_mode, rank)
+    found = _windows(name, input, kernel_size, stride, padding, 1, ceil_mode, rank)
     if divisor_override == 0:
         raise OpError(f"{name}: divisor must be not zero")
     total = ops.window_sum(input, **found.how)
@@ -190,7 +200,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 # --- adaptive: the size of the result is given ------------------------------------------------------------------------
 def _targets(name, input, output_size, rank):
-    _check_input(name, input, rank)
+    _check_input(name, input.shape, rank)
     given = [output_size] * rank if output_size is None or isinstance(output_size, int) else list(output_size)
     if len(given) != rank:
         raise OpError(f"{name}: output_size must be {rank} numbers or None: {output_size}")
@@ -306,7 +316,7 @@ def _fractional_max_pool(rank, input, kernel_size, output_size, output_ratio, re
     name = f"fractional_max_pool{rank}d"
     if (output_size is None) == (output_ratio is None):
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
-    _check_input(name, input, rank)
+    _check_input(name, input.shape, rank)
     kernel, sizes = _numbers(name, "kernel_size", kernel_size, rank), input.shape[-rank:]
     if output_size is None:
         ratios = (output_ratio,) * rank if isinstance(output_ratio, float) else tuple(output_ratio)
@@ -369,7 +379,7 @@ def fractional_max_pool3d(
 # --- undone -----------------------------------------------------------------------------------------------------------
 def _max_unpool(rank, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{rank}d"
-    _check_input(name, input, rank)
+    _check_input(name, input.shape, rank)
     if indices.shape != input.shape:
         raise OpError(
             f"{name}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "

@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bool_, float32, float64, int64
 from ...compiler.ops.comparison import cast
-from ...compiler.ops.indexing import in_range, one_hot_class
+from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
 from ...compiler.ops.reduction import amax, amin
 from ...compiler.ops.source import full
@@ -42,7 +42,8 @@ STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 WRITEABLE = 0x400  # NumPy's flag of arrays
 _TYPES = (float32, float64, bool_, int64)
-_CHECKS = {class_index: "classes", in_range: "size", one_hot_class: "count"}  # of integers from 0 on
+# Of integers from 0 on. What counts positions from the end is Python's business.
+_CHECKS = {class_index: "classes", in_range: "size", position: "size", one_hot_class: "count"}
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
 
