@@ -7,6 +7,7 @@ from .creation import full, tensor
 from .placement import check_placement, strided
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import is_inference as _is_inference
 from .shaping import sizes
 from .tensor_types import cast_method_names, type_named, type_of
 
@@ -117,7 +118,7 @@ def _no(self):
 
 _OTHER_DEVICES = str.split("cuda xpu mps meta ipu maia mtia vulkan hpu xla")
 _OTHER_LAYOUTS = str.split("sparse sparse_csr quantized mkldnn nested")
-_NEVER = str.split("pinned neg inference shared coalesced")
+_NEVER = str.split("pinned neg shared coalesced")
 _NOTHING_TO_DO = str.split("resolve_conj resolve_neg pin_memory share_memory_ to_dense")
 
 
@@ -140,7 +141,9 @@ def _attach_questions():
     Tensor.data_ptr = lambda self: self.array.ctypes.data
     Tensor.storage_offset = _storage_offset
     # In PyTorch a view of a view is a view of the first tensor too.
-    Tensor._is_view = lambda self: self._base is not None
+    # Of inference tensors nobody need know.
+    Tensor._is_view = lambda self: self._base is not None and not _is_inference(self)
+    Tensor.is_inference = _is_inference
 
 
 def attach():

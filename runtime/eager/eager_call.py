@@ -8,10 +8,10 @@ Everything else departs to Python, which can do all of it. The sources are of th
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
 from ...compiler.translate.language import METHOD, SLOT, address_of, cast, keep, load_at, local_array, native, require
 from ..code.native_kinds import TensorObject, as_double, as_long, compare, has_error
-from ..state.modes import watching
+from ..state.modes import inferring, watching
 from ..state.size import Size
-from ..state.tensor import Tensor
-from .eager_nodes import new_tensor, record
+from ..state.tensor import InferenceStorage, Tensor
+from .eager_nodes import new_inference_storage, new_tensor, record
 from .eager_views import new_view
 from .eager_words import (
     ELEMENTWISE,
@@ -84,10 +84,16 @@ def called(words: Words, op: Object, operands: Tuple, attributes: Maybe(Dict)) -
         required = which_require(operands)
     row = cast(NodeRow, routine.nodes[row_of(required, len(operands))])
     require(row.is_known)
+    infers = len(cast(List, inferring)) != 0 and modes.get("inference", None) is True
     if routine.is_view:
+        require(required == 0 or type(cast(TensorObject, operands[0])._storage) is not InferenceStorage)
+        # In inference mode a view may be more than what it is elsewhere (inference.py).
+        require(not infers or cast(TensorObject, operands[0])._requires_grad is False)
         out = new_view(words, routine.view, cast(TensorObject, operands[0]))
     else:
         out = computed(words, routine, operands)
+        if infers:
+            out._storage = new_inference_storage(words)
     if row.makes_node:
         record(words, routine, row, operands, out)
     words.calls_taken += 1

@@ -5,7 +5,7 @@ from weakref import ref
 from ...compiler.translate.kinds import Object, Tuple
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, call_with
-from ..state.tensor import Storage, Tensor
+from ..state.tensor import InferenceStorage, Storage, Tensor
 from .eager_words import (
     KEPT_AS_SHAPE,
     SAVED,
@@ -117,6 +117,7 @@ def new_saved(words: Words, x: TensorObject) -> Object:
         require(x._base is None)
         made.version = words.zero
     else:
+        require(type(storage) is Storage)
         made.version = cast(StorageObject, storage).version
     return made
 
@@ -150,7 +151,16 @@ def new_tensor(words: Words, array: Object) -> TensorObject:
 
 @native()
 def new_storage(words: Words) -> StorageObject:
-    made = cast(StorageObject, new_object(Storage, 0))
+    return empty_storage(words, cast(StorageObject, new_object(Storage, 0)))
+
+
+@native()
+def new_inference_storage(words: Words) -> StorageObject:
+    return empty_storage(words, cast(StorageObject, new_object(InferenceStorage, 0)))
+
+
+@native(inline=True)
+def empty_storage(words: Words, made: StorageObject) -> StorageObject:
     made.version = words.zero
     made.sharers = None
     made.changes = None

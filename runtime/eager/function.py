@@ -12,7 +12,7 @@ from ...compiler.autodiff import conform
 from ...compiler.ops.view import detach
 from ..state.modes import state, watching
 from ..state.tensor import Tensor, _apply, show, tensor_of
-from .node import BaseNode, Saved, _check_version, edge_of, named, show_watchers
+from .node import BaseNode, Saved, _check_version, edge_of, named, show_watchers, to_save
 from .rebase import check_rebase, rebase
 from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_history
 
@@ -98,7 +98,7 @@ def _kept(tensor, index):
         )
     # What a call in flight has not computed is there as it is: the call lets go of its nodes when it ends.
     is_alone = index is None or not tensor._requires_grad or (tensor._data is None and tensor._frame is not None)
-    return Saved(tensor) if is_alone else SavedOutput(tensor, index)
+    return Saved(to_save(tensor)) if is_alone else SavedOutput(tensor, index)
 
 
 class FunctionNode(BaseNode):

@@ -12,9 +12,10 @@ from ...compiler.ops.table import Meta, OpError
 from ...compiler.ops.view import data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
-from ..state.modes import state, watching
-from ..state.tensor import Tensor, _apply, answering_for, set_eager, show, tensor_of
+from ..state.modes import inferring, state, watching
+from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
 from .halves import in_float32
+from .inference import refuse_inferred, require_inference_mode, show_inferred
 from .node import Node, Saved, edge_of, record, show_watchers
 from .plan import add_attributes, find, is_view_op, plan_for, take_over
 from .rebase import check_rebase, rebase
@@ -52,6 +53,10 @@ def apply_eagerly(op, operands, attributes):
     if plan.shows is not None:
         if plan.shows == "operand":
             show(out, operands[0], arrays[0])
+            if inferring and state.inference:
+                show_inferred(op, out, operands[0])
+            elif is_inference(out):
+                requires = 0
         else:
             out._data = _own_memory(out._data, operands)
     if requires and plan.is_floating and state.grad_enabled:
@@ -77,7 +82,9 @@ def _apply_unplanned(op, operands, attributes):
         out.share_memory(operands[0])
     elif is_view_op(op):
         show(out, operands[0], arrays[0])
-    if state.grad_enabled:
+        if inferring and state.inference:
+            show_inferred(op, out, operands[0])
+    if state.grad_enabled and not (is_inference(out) and is_view_op(op)):
         _record(op, operands, attributes, out)
     return out
 
@@ -95,6 +102,8 @@ def _composite(op, operands, attributes):
         if any(out is x for x in operands):
             out = Tensor(out.array)
             show(out, operands[0], out._data)
+            if inferring and state.inference:
+                show_inferred(op, out, operands[0])
         elif out._base is not None and "view" not in op.extra:
             out = Tensor(_own_memory(out._data, operands))
     finally:
@@ -251,9 +260,12 @@ LEAF_IN_PLACE = (
 
 def _check_inplace(target, operands):
     if not state.grad_enabled:
+        require_inference_mode(target)
         return
     if target._requires_grad and target.is_leaf:
+        refuse_inferred(target)
         raise RuntimeError(LEAF_IN_PLACE)
+    require_inference_mode(target)
     if target._base is not None or target._storage is not None:
         check_rebase(target, any(map(_requires, operands)))
 

@@ -16,9 +16,19 @@ from ..programs import fused
 from ..programs.array_program import derivative, is_large
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
-from ..state.tensor import Storage, Tensor, _apply, answering_for, show, storage_of, tensor_of
+from ..state.tensor import (
+    InferenceStorage,
+    Storage,
+    Tensor,
+    _apply,
+    answering_for,
+    show,
+    storage_of,
+    tensor_of,
+)
 from . import plan as plan_module
 from .needs import needs
+from .saved import Saved, to_save
 
 _new = object.__new__
 _sequence = itertools.count()
@@ -58,6 +68,9 @@ class BaseNode:
     def inner_edge(self, index):
         """Where the gradient of an output arrives."""
         return (self, index)
+
+    def require_known(self):
+        """An error if this stands in the place of a history that nobody knows (inference.py)."""
 
     def name(self):
         return type(self).__name__
@@ -130,21 +143,6 @@ class AccumulateGrad(BaseNode):
         self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
 
 
-class Saved:
-    """A tensor kept for backward, with the version its memory had."""
-
-    __slots__ = ("tensor", "version")
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-        self.version = tensor._version
-
-    @property
-    def meta(self):
-        """(shape, type)"""
-        return self.tensor.shape, self.tensor.dtype
-
-
 @functools.cache
 def named(base, name):
     """The class of nodes called `name`, as `type(node).__name__` tells it too."""
@@ -184,7 +182,7 @@ class Node(BaseNode):
         self.released = False
         needed, needs_out = needs(op, operands, attributes, tuple(e is not None for e in edges))
         self.operands = tuple(
-            (Saved(x) if k in needed else Shape(x.shape, x.dtype)) if isinstance(x, Tensor) else x
+            (Saved(to_save(x)) if k in needed else Shape(x.shape, x.dtype)) if isinstance(x, Tensor) else x
             for k, x in enumerate(operands)
         )
         self.out = _saved_output(out) if needs_out else None
@@ -405,7 +403,7 @@ def show_watchers(node, out):
 def _saved(tensor):
     """Saved(tensor), written out: this runs for most operands."""
     saved, storage = _new(Saved), tensor._storage
-    saved.tensor = tensor
+    saved.tensor = tensor if storage.__class__ is not InferenceStorage else to_save(tensor)
     saved.version = tensor._version if storage is None else storage.version
     return saved
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...compiler.ops import indexing, spelling, view
 from ..state.tensor import Tensor
+from .inference import inferred_views, spoil, views_of
 from .node import BaseNode, edge_of
 
 
@@ -109,13 +110,6 @@ def is_apart(tensor):
     return getattr(tensor, "_is_apart", False)
 
 
-def _views_of(base):
-    """The living tensors that show a base's memory, with its version."""
-    storage = base._storage
-    sharers = () if storage is None else storage.living_sharers()
-    return [t for t in sharers if isinstance(t, Tensor) and t._base is base]
-
-
 def rebase(target, edge):
     """The target has been changed in place, and what it is now comes from `edge` (None: from nothing with gradients).
     Its base, and all views of that, get the history they have from now on.
@@ -124,18 +118,21 @@ def rebase(target, edge):
     """
     base = target._base
     if base is None or is_apart(target):
-        base, views = target, [t for t in _views_of(target) if t._requires_grad or not target._requires_grad]
+        base, views = target, [t for t in views_of(target) if t._requires_grad or not target._requires_grad]
+        inferred = inferred_views(base)
         _set(base, edge)
     else:
         before = edge_of(base)
         if before is None and edge is None:
             return
-        views = [t for t in _views_of(base) if t is target or t._requires_grad or not base._requires_grad]
+        views = [t for t in views_of(base) if t is target or t._requires_grad or not base._requires_grad]
+        inferred = inferred_views(base)
         _set(base, (CopySlices(Place(target.array, base.array), (before, edge)), 0))
     if base._requires_grad:
         for shown in views:
             if _is_tracked(shown):
                 _set(shown, (AsStridedBackward0(Place(shown.array, base.array), ((base._node, _index(base)),)), 0))
+        spoil(inferred)
 
 
 def _is_tracked(shown):
@@ -221,7 +218,7 @@ def _check_part(target):
 def _check_apart(target, base):
     """Of two views of memory without gradients, one of them detached, nothing says whether one is a view of the other:
     whether both have a history from now on is then unknown."""
-    views = [t for t in _views_of(base) if t is not target]
+    views = [t for t in views_of(base) if t is not target]
     if views and (is_apart(target) or len(views) > 1 or target is not base) and any(map(is_apart, (target, *views))):
         raise NotImplementedError(
             f"in-place change of a tensor of shape {target.shape} by something that requires gradients: its memory is "
@@ -231,7 +228,8 @@ def _check_apart(target, base):
 
 def require_order_for_views(base, array):
     """NotImplementedError where views with gradients would have to be found again in memory of another order."""
-    if not array.flags.c_contiguous and any(t._requires_grad and not is_apart(t) for t in _views_of(base)):
+    found = [t for t in views_of(base) if t._requires_grad and not is_apart(t)]
+    if not array.flags.c_contiguous and not all(t.is_leaf for t in found):
         raise NotImplementedError(
             f"in-place change of a tensor of shape {base.shape} whose elements do not lie in memory in their order, "
             "while views of it with gradients are alive; change a copy (x = x.clone()) instead"

@@ -5,8 +5,9 @@ compiled call in flight steps out: the tensor becomes one from outside.
 """
 
 from ..state.modes import state, step_out
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, is_inference
 from .gate import LEAF_IN_PLACE
+from .inference import inferred_views, refuse_inferred, require_inference_mode, spoil
 from .node import edge_of, keep_output
 from .rebase import _set, require_order_for_views
 from .saved_hooks import with_history, without_history
@@ -15,6 +16,9 @@ from .saved_hooks import with_history, without_history
 def reshape_in_place(name, target, view):
     """The target, which shows its memory as view(what it was) shows it."""
     recorded = state.grad_enabled and target._requires_grad
+    if recorded and target.is_leaf:
+        refuse_inferred(target)
+    require_inference_mode(target)
     if recorded and (target.is_leaf or target._base is not None and _is_leaf(target._base)):
         raise RuntimeError(LEAF_IN_PLACE if target.is_leaf else _VIEW_OF_LEAF)
     block = step_out(f"{name}: an in-place change of a shape")
@@ -27,6 +31,7 @@ def reshape_in_place(name, target, view):
         show_as(target, new._data)
         if recorded:
             _set(target, (new._node, 0))
+            spoil(inferred_views(target))
     finally:
         block.__exit__(None, None, None)
     return target
@@ -48,8 +53,9 @@ def show_as(target, array):
 
 def resize_in_place(target, shape, n_elements):
     """The target, of this shape: its elements in their order as far as they go, then zeros."""
-    if target._requires_grad:
+    if target._requires_grad and not is_inference(target):
         raise RuntimeError("cannot resize variables that require grad: use x = x.reshape(...) or a new tensor")
+    require_inference_mode(target)
     if tuple(target.shape) == shape:
         return target
     block = step_out("resize_: an in-place change of a shape")

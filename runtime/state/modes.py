@@ -10,7 +10,7 @@ from ...compiler import dtypes
 
 class _State(threading.local):
     grad_enabled = True
-    inference = False  # inside inference_mode, which only is_inference_mode_enabled() tells
+    inference = False  # inside inference_mode: new tensors are inference tensors (tensor.py)
     frame = None  # the compiled call being recorded or replayed in this thread
     hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
@@ -27,6 +27,7 @@ class _State(threading.local):
 
 state = _State()
 autocasting = {}  # an entry for every open block of mixed precision in any thread
+inferring = []  # an entry for every open block of inference_mode in any thread
 watching = []  # an entry for every block in any thread that has watchers: asking it costs less than asking a thread
 
 
@@ -148,7 +149,7 @@ class grad_mode:
 
     def __enter__(self):
         self.before.append(state.grad_enabled)
-        state.grad_enabled = self.enabled
+        state.grad_enabled = self.enabled and not (inferring and state.inference)
         return self
 
     def __exit__(self, *exception):
@@ -250,28 +251,34 @@ class enable_grad(_plain_mode):
 
 
 class inference_mode(grad_mode):
-    """no_grad under the name of PyTorch's faster form of it; `inference_mode(False)` changes nothing.
+    """Nothing is recorded for backward, now or later: what is computed in it are inference tensors, which cannot be
+    saved for backward, and are changed in place only in such a block. `inference_mode(False)` is a block without it.
 
-    What is computed in it are ordinary tensors: they may take part in autograd later.
+    >>> with inference_mode():
+    ...     y = weft.ones(2) * 2
+    >>> y.is_inference(), y.clone().is_inference()
+    (True, False)
     """
 
     def __new__(cls, mode=True):
         return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
 
     def __init__(self, mode=True):
-        super().__init__(False)
+        super().__init__(not mode)
         self.mode = mode
         self.outside = []
 
     def __enter__(self):
-        if not self.mode:
-            self.enabled = state.grad_enabled
         self.outside.append(state.inference)
         state.inference = self.mode
+        if self.mode:
+            inferring.append(self)
         return super().__enter__()
 
     def __exit__(self, *exception):
         super().__exit__(*exception)
+        if self.mode:
+            inferring.remove(self)
         state.inference = self.outside.pop()
 
     def __call__(self, function):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
-from .modes import state
+from .modes import inferring, state
 from .size import size_of
 
 _new, _ndarray = object.__new__, np.ndarray
@@ -84,6 +84,16 @@ class Storage:
         return True
 
 
+class InferenceStorage(Storage):
+    """The memory of inference tensors, which were made in inference_mode, and of all views of them."""
+
+    __slots__ = ()
+
+
+def is_inference(tensor):
+    return tensor._storage.__class__ is InferenceStorage
+
+
 def _drop_dead(sharers):
     """In place, because a storage for another version has the same list, and by one thread at a time, which has the
     lock: others may append meanwhile."""
@@ -147,7 +157,7 @@ class Tensor(metaclass=TensorType):
         self._grad = None
         self._node = None
         self._accumulator = None
-        self._storage = None
+        self._storage = InferenceStorage() if inferring and state.inference else None
         self._base = None
         self._meta = None
         return self
@@ -213,12 +223,16 @@ class Tensor(metaclass=TensorType):
 
     def share_memory(self, other):
         """Let self and `other`, which share memory, know each other, but with a version each."""
+        self._share_memory(other, storage_of(other).__class__)
+
+    def _share_memory(self, other, kind):
+        """The same, with a kind of storage."""
         version = self._version
         self.share_storage(other)
         theirs = self._storage
         if theirs.changes is None:
             theirs.changes = [0]
-        self._storage = own = Storage()
+        self._storage = own = kind()
         own.version, own.sharers, own.changes, own.exposed = version, theirs.sharers, theirs.changes, theirs.exposed
 
     def replace_memory(self, other):
@@ -229,7 +243,7 @@ class Tensor(metaclass=TensorType):
         self.tell_readers()
         old.changes[0] += 1
         self._data = other.array
-        self.share_memory(other)
+        self._share_memory(other, old.__class__)
 
     def watch(self):
         """Something that counts as a sharer as long as it lives: changes of the memory then happen one by one, also in
@@ -275,7 +289,7 @@ class Tensor(metaclass=TensorType):
         """A tensor on the memory of an array of the user's."""
         # A view object of our own: giving the caller's array another shape must not change the tensor's.
         tensor = cls(array.view())
-        tensor._storage = Storage()
+        tensor._storage = tensor._storage or Storage()
         tensor._storage.exposed = True
         return tensor
 
@@ -300,6 +314,11 @@ class Tensor(metaclass=TensorType):
             )
         if self._requires_grad is bool(value):
             return
+        if value and is_inference(self) and not state.inference:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed: it was made in "
+                "inference_mode; use a copy (x = x.clone()), or weft.no_grad() in its place"
+            )
         frame = state.frame
         if value and frame is not None and self._frame is frame and frame.make_leaf(self):
             return
@@ -331,6 +350,8 @@ class Tensor(metaclass=TensorType):
             answering = answering_for(self)
             if answering is not None:
                 return answering.node_of(self)
+        elif self._node is not None:
+            self._node.require_known()
         return self._node
 
     @property
@@ -476,7 +497,7 @@ def tensor_of(array):
     self._grad = None
     self._node = None
     self._accumulator = None
-    self._storage = None
+    self._storage = InferenceStorage() if inferring and state.inference else None
     self._base = None
     self._meta = None
     return self
