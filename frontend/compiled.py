@@ -9,10 +9,12 @@ import warnings
 from contextlib import contextmanager
 from time import perf_counter
 
+from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
 from .nn.parameter import Parameter
 from .read_cost import seconds_of_a_read
+from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
@@ -20,6 +22,7 @@ from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
 from .runtime.replay.frame_spans import remember_methods
 from .runtime.replay.frame_usual import NOT_STARTED
+from .runtime.replay.usual_arguments import arguments_of
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.replay.usual_turns import note_other
 from .runtime.state.modes import state, watching
@@ -79,10 +82,18 @@ class CompiledFunction:
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
         self._turns = None  # what tells which that is, if more than one has come after the last call's
+        self._contest = Contest()
+        # How many calls come before one that is timed, and whether they run eagerly.
+        self._n_left, self._eagerly = NEVER if fullgraph else self._contest.pause, False
 
     def __call__(self, *args, **kwargs):
         if watching and state.watchers:
             return self._call_watched(args, kwargs)
+        if self._n_left <= 0:
+            return self._timed(args, kwargs)
+        self._n_left -= 1
+        if self._eagerly and not captures:
+            return self._function(*args, **kwargs)
         usual, turns = self._next, self._turns
         if turns is not None:
             usual = turns.expected(args, kwargs) or usual
@@ -93,7 +104,7 @@ class CompiledFunction:
                 result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 if usual.departed.value:
-                    self._learn(usual.ended_by(), args, kwargs)
+                    self._learn(usual.ended_by(), usual.structure, usual.argument_types)
                 else:
                     if turns is not None:
                         turns.note(usual)
@@ -103,6 +114,24 @@ class CompiledFunction:
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
         return self._call(usual, args, kwargs)
+
+    def _timed(self, args, kwargs):
+        """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
+        self._n_left, contest = 1, self._contest
+        if captures or state.frame is not None:
+            return self(*args, **kwargs)
+        way = contest.way(self._next)
+        if way is None:
+            self._n_left = contest.pause
+            return self(*args, **kwargs)
+        self._eagerly = way is not REPLAYED
+        result, seconds = timed(self, args, kwargs)
+        if way is not REPLAYED and has_history(result):
+            self._n_left = contest.end(is_eager=False)
+        else:
+            self._n_left = contest.took(way, seconds)
+        self._eagerly = contest.is_eager
+        return result
 
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
@@ -129,7 +158,7 @@ class CompiledFunction:
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
-                self._learn(usual.ended_by(), args, kwargs)
+                self._learn(usual.ended_by(), usual.structure, usual.argument_types)
                 return result
         ways = ways_of(recording)
         if ways is None:
@@ -140,15 +169,17 @@ class CompiledFunction:
 
     def _follow(self, recording, tensors, args, kwargs):
         frame, began = Frame(recording), perf_counter()
+        structure, types = arguments_of(args, kwargs)
         result = run(frame, self._function, args, kwargs, tensors)
         recording.followed = min(recording.followed, perf_counter() - began)
-        self._learn(frame, args, kwargs)
+        self._learn(frame, structure, types)
         return result
 
-    def _learn(self, ended, args, kwargs):
-        """A call ended in this frame, which was not the expected one: what follows such calls, and what comes next."""
+    def _learn(self, ended, structure, types):
+        """A call with such arguments ended in this frame, which was not the expected one: what follows such calls, and
+        what comes next."""
         if isinstance(ended, Frame):
-            ended = usual_frame(ended, args, kwargs)
+            ended = usual_frame(ended, structure, types)
         if ended is None:
             self._next = self._previous = self._turns = None
             return
@@ -205,9 +236,8 @@ class CompiledFunction:
         """
         if args or kwargs:
             self(*args, **kwargs)
-        return explain(
-            self._name, self._recordings, verbose, self._sizes, functools.partial(seconds_of_a_read, compile)
-        )
+        seconds = functools.partial(seconds_of_a_read, compile)
+        return explain(self._name, self._recordings, verbose, self._sizes, self._contest, seconds)
 
     @property
     def breaks(self):

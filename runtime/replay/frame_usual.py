@@ -52,15 +52,15 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
     """
 
-    def __init__(self, frame, needed, entries, structure, arguments):
+    def __init__(self, frame, needed, entries, structure, types):
         super().__init__()
         self.recording, self.expectation = frame.recording, frame.confirmed
         self.modes = frame.recording.signature[2:]
         keys = iter([step.attributes for step in frame.start.path()])
-        self.structure = structure  # of the arguments (usual_arguments.py); these are their leaves
+        self.structure = structure  # of the arguments (usual_arguments.py); their leaves are of these types
         self.pick = None if structure is None else argument_picker(structure)
-        self.argument_types = list(map(type, arguments))
-        self.argument_keys = [next(keys) if isinstance(a, Tensor) else None for a in arguments]
+        self.argument_types = types
+        self.argument_keys = [next(keys) if issubclass(kind, Tensor) else None for kind in types]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
         self.entries = [*entries, End(entries)]
         read, numbers = {vid for entry in entries for vid in entry.operands}, count()

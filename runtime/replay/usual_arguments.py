@@ -75,8 +75,9 @@ class _Picker:
 
 
 def arguments_of(args, kwargs):
-    """(structure, leaves) of a call; the structure of one without keywords, containers and repetitions is None."""
+    """(structure, types of the leaves) of a call, before it begins: it may change containers. The structure of one
+    without keywords, containers and repetitions is None."""
     leaves = []
     structure = structure_of((args, kwargs), leaves)
     simple = not kwargs and len(leaves) == len(args) and all(x is y for x, y in zip(args, leaves))
-    return (None if simple else structure), leaves
+    return (None if simple else structure), list(map(type, leaves))

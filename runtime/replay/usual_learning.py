@@ -8,7 +8,6 @@ from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.expectation import Expectation, Met
 from ..state.tensor import Tensor
 from . import frame_usual
-from .usual_arguments import arguments_of
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
 _MAX_MEMORIES = 24
@@ -16,17 +15,17 @@ _MAX_REPLAYS = 8
 _UNLIKE_BEFORE_IT_IS_SAID = 8
 
 
-def usual_frame(frame, args, kwargs):
-    """After a call with these arguments that ended in a Frame: the UsualFrame for calls like it. None if there were too
-    few like it, or if anything happened that only a Frame can follow; the recording then knows why."""
+def usual_frame(frame, structure, types):
+    """After a call that ended in a Frame, whose arguments had this structure and leaves of these types: the UsualFrame
+    for calls like it. None if there were too few like it, or if anything happened that only a Frame can follow; the
+    recording then knows why."""
     recording = frame.recording
     if frame.needed is None:
         return None
     recording.not_replayed = _reason_against(frame)
     if recording.not_replayed is not None:
         return None
-    structure, leaves = arguments_of(args, kwargs)
-    kinds = [None if isinstance(x, Tensor) else type(x) for x in leaves]
+    kinds = [None if issubclass(kind, Tensor) else kind for kind in types]
     end = frame.step, frame.needed, frame.flushes, frame.eager_ops, structure, kinds
     stable = _stable(recording, end, frame.lasting)
     if stable is None:
@@ -44,7 +43,7 @@ def usual_frame(frame, args, kwargs):
     for replay in recording.replays:
         if replay.key == key:
             return replay
-    return _add(frame, key, stable, structure, leaves)
+    return _add(frame, key, stable, structure, types)
 
 
 def _stable(recording, end, lasting):
@@ -59,11 +58,11 @@ def _stable(recording, end, lasting):
     return [(vid, t) for vid, t in lasting if vid in best]
 
 
-def _add(frame, key, stable, structure, leaves):
+def _add(frame, key, stable, structure, types):
     """A new UsualFrame, in place of what cannot be of use any more."""
     recording = frame.recording
     frame.confirmed = Expectation(frame, frame.start, [(vid, t, 0) for vid, t in stable])
-    made, recording.not_replayed = _new_frame(frame, structure, leaves)
+    made, recording.not_replayed = _new_frame(frame, structure, types)
     if made is None:
         recording.refusals[frame.step] = key, recording.not_replayed
         return None
@@ -73,10 +72,10 @@ def _add(frame, key, stable, structure, leaves):
     return made
 
 
-def _new_frame(frame, structure, leaves):
+def _new_frame(frame, structure, types):
     """(a UsualFrame for calls like this one, None), or (None, why there can be none)."""
     try:
-        return frame_usual.UsualFrame(frame, frame.needed, entries_of(frame), structure, leaves), None
+        return frame_usual.UsualFrame(frame, frame.needed, entries_of(frame), structure, types), None
     except NotReplayed as error:
         return None, error.args
 

@@ -1,0 +1,120 @@
+"""Whether the calls of a compiled function are replayed, or run eagerly where that is quicker.
+
+Beginning and ending a replayed call takes about a microsecond, an eager op a fifth of one. So a function of a few small
+ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again. The
+results are the same bits; so a function that has been called some hundreds of times is timed, in blocks of calls that
+go the one way and the other, and takes the quicker one from then on.
+"""
+
+from time import perf_counter
+
+from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
+from .runtime.state.tensor import Tensor
+
+# So many calls come before the first trial, and so many times as many before each further one.
+AFTER, _LONGER = 500, 4
+NEVER = 2**60
+REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
+# The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of
+# times. Blocks, because calls may differ in turn.
+TRIAL = (*[REPLAYED] * 12, *[WARMING] * 24, *([EAGER] * 12 + [REPLAYED] * 12) * 2)
+# More steps than these are quicker replayed; one that goes backwards or updates is many ops.
+_FEW_STEPS = 16
+# Where a replayed call takes so many seconds, its beginning and end are nothing.
+_LONG = 100e-6
+# A trial ends where an eager call takes so much longer, or all of them took so many seconds.
+_CLEARLY, _SECONDS = 8, 0.1
+# A replay that is so little slower is kept. Of eager calls one in so many is timed, for others may come: if two of
+# them take so many times what they took in the trial, there is another one.
+_LITTLE, _LOOK, _SLOWER = 1.05, 16, 2.0
+
+
+class Contest:
+    """is_eager: whether calls run eagerly. pause: how many calls come before the next trial. seconds: what calls of the
+    last trial took, by way."""
+
+    __slots__ = ("is_eager", "pause", "seconds", "_n_tried", "_n_left", "_n_slow")
+
+    def __init__(self):
+        self.is_eager, self.pause, self.seconds = False, AFTER, {}
+        self._n_tried = self._n_left = self._n_slow = 0
+
+    def way(self, usual):
+        """How the next call, which is timed, is made; None: there is nothing to find out. usual: the UsualFrame that it
+        is expected to use."""
+        if self.is_eager:
+            return EAGER
+        if self._n_tried == 0:
+            if not may_be_quicker(usual):
+                return None
+            self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
+        return TRIAL[self._n_tried]
+
+    def took(self, way, seconds):
+        """A call that was timed took so long. Returns how many come before the next one that is."""
+        if self.is_eager:
+            return self._look(seconds)
+        self.seconds[way].append(seconds)
+        self._n_tried += 1
+        if self._is_lost(way, seconds):
+            return self.end(is_eager=False)
+        if self._n_tried < len(TRIAL):
+            return 0
+        return self.end(is_eager=self.typical(EAGER) * _LITTLE < self.typical(REPLAYED))
+
+    def _is_lost(self, way, seconds):
+        """Whether it is clear by now that calls are quicker replayed."""
+        if way is REPLAYED:
+            return self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > _LONG
+        if way is EAGER and seconds > _CLEARLY * self.typical(REPLAYED):
+            return True
+        return sum(self.seconds[way]) > _SECONDS
+
+    def end(self, is_eager):
+        """The trial is over. Returns how many calls come before the next one that is timed."""
+        self.is_eager, self._n_tried, self._n_slow = is_eager, 0, 0
+        self.pause = min(_LONGER * self.pause, NEVER)
+        self._n_left = self.pause
+        return _LOOK if is_eager else self.pause
+
+    def _look(self, seconds):
+        """One of the eager calls after the trial took so long."""
+        self._n_slow = self._n_slow + 1 if seconds > _SLOWER * self.typical(EAGER) else 0
+        self._n_left -= _LOOK
+        if self._n_left <= 0 or self._n_slow == 2:
+            self.is_eager = False
+            return 0
+        return _LOOK
+
+    def typical(self, way):
+        """What calls take: the mean of the lower three quarters, since others have waited for something."""
+        lower = sorted(self.seconds[way])[: max(1, len(self.seconds[way]) * 3 // 4)]
+        return sum(lower) / len(lower)
+
+    def described(self):
+        """What calls take either way."""
+        eager, replayed = (f"{1e6 * self.typical(way):.3g} us" for way in (EAGER, REPLAYED))
+        return f"{eager} against {replayed} replayed"
+
+
+def may_be_quicker(usual):
+    """Whether calls like this can be quicker in eager mode: of few ops, with no history for a backward outside."""
+    if usual is None or usual.outside is not None or len(usual.entries) > _FEW_STEPS:
+        return False
+    return not any(entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries)
+
+
+def has_history(result):
+    """Whether a result, or something in a container of results, requires gradients: its backward is still to come."""
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (list, tuple)):
+        return any(map(has_history, result))
+    return isinstance(result, Tensor) and result._requires_grad
+
+
+def timed(function, args, kwargs):
+    """(what a call gives, its seconds)."""
+    began = perf_counter()
+    result = function(*args, **kwargs)
+    return result, perf_counter() - began

@@ -1,0 +1,180 @@
+"""Calls that could be replayed run eagerly where that is quicker; nobody can tell but by the time it takes."""
+
+import pytest
+
+import weft
+from weft import contest as contest_module
+from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest, may_be_quicker
+
+AFTER = 100
+
+
+@pytest.fixture(autouse=True)
+def there_are_trials(monkeypatch, replayed_however_often):
+    monkeypatch.setattr(contest_module, "AFTER", AFTER)
+
+
+def contest_over(eager, replayed, n=None):
+    """A Contest after n timed calls that take so many seconds either way."""
+    contest, seconds = Contest(), {EAGER: eager, WARMING: eager, REPLAYED: replayed}
+    for _ in range(n or len(TRIAL)):
+        way = EAGER if contest.is_eager else TRIAL[contest._n_tried]
+        contest.seconds = contest.seconds or {EAGER: [], REPLAYED: [], WARMING: []}
+        contest.took(way, seconds[way])
+    return contest
+
+
+def decided(compiled, is_eager):
+    """As if this had been found out for the function."""
+    compiled._contest = contest_over(*((1e-6, 2e-6) if is_eager else (2e-6, 1e-6)))
+    assert compiled._contest.is_eager is is_eager
+    compiled._eagerly, compiled._n_left = is_eager, 10**9
+
+
+def test_the_quicker_way_is_taken():
+    assert contest_over(1e-6, 2e-6).is_eager
+    assert not contest_over(2e-6, 1e-6).is_eager
+
+
+def test_a_replay_that_is_hardly_slower_is_kept():
+    assert not contest_over(1.00e-6, 1.02e-6).is_eager
+
+
+def test_a_call_that_had_to_wait_decides_nothing():
+    contest = Contest()
+    contest.way(replayed_frame())
+    for k, way in enumerate(TRIAL):
+        contest.took(way, (1e-6 if way is EAGER else 2e-6) + (5e-6 if k % 12 == 5 else 0))
+    assert contest.is_eager
+
+
+def test_long_calls_and_lost_trials_are_not_tried_to_the_end():
+    assert contest_over(1e-6, 1.0, n=TRIAL.index(WARMING)).seconds[EAGER] == []
+    assert len(contest_over(30.0, 1e-6, n=TRIAL.index(WARMING) + 1).seconds[WARMING]) == 1
+    n = TRIAL.index(EAGER) + 1
+    assert contest_over(1e-4, 1e-6, n=n)._n_tried == 0
+
+
+def test_trials_become_ever_more_seldom():
+    pauses, contest = [], Contest()
+    for _ in range(3):
+        contest.way(replayed_frame())
+        pauses.append([contest.took(way, 1e-6 if way is REPLAYED else 2e-6) for way in TRIAL][-1])
+    assert pauses == [4 * AFTER, 16 * AFTER, 64 * AFTER]
+
+
+def test_eager_calls_that_take_longer_than_in_the_trial_are_tried_again():
+    contest = contest_over(1e-6, 2e-6)
+    assert contest.took(EAGER, 9e-6) and contest.took(EAGER, 1e-6) and contest.took(EAGER, 9e-6)
+    assert contest.is_eager
+    assert contest.took(EAGER, 9e-6) == 0 and not contest.is_eager
+
+
+def replayed_frame():
+    compiled = weft.compile(lambda x: x.exp() * 2)
+    for _ in range(5):
+        compiled(weft.ones(3))
+    return compiled._next
+
+
+def test_only_short_calls_without_a_history_are_asked():
+    w = weft.ones(3, requires_grad=True)
+
+    @weft.compile
+    def step(x):
+        loss = (x * w).sum()
+        loss.backward()
+        w.grad = None
+        return loss.detach()
+
+    many = weft.compile(lambda x: sum((x * k for k in range(20)), x))
+    history = weft.compile(lambda x: x * w)
+    for _ in range(6):
+        for function in (step, many, history):
+            function(weft.ones(3))
+    assert may_be_quicker(replayed_frame()) and not may_be_quicker(None)
+    assert not any(may_be_quicker(function._next) for function in (step, many, history))
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_the_bits_are_the_same_either_way(is_eager):
+    def flow(x, scale, *, parts):
+        y = weft.exp(x) * scale
+        parts["last"] = y.tanh() + parts["first"]
+        return parts["last"], y[1:]
+
+    compiled, x = weft.compile(flow), weft.randn(3)
+    for k in range(12):
+        one, other = {"first": x.sin()}, {"first": x.sin()}
+        got, expected = compiled(x, k, parts=one), flow(x, k, parts=other)
+        assert [y.tolist() for y in (*got, one["last"])] == [y.tolist() for y in (*expected, other["last"])]
+        if k == 5:
+            decided(compiled, is_eager)
+
+
+def test_explain_says_so():
+    compiled = weft.compile(lambda x: x + 1)
+    for _ in range(5):
+        compiled(weft.ones(2))
+    assert "run eagerly" not in compiled.explain()
+    decided(compiled, is_eager=True)
+    assert "calls run eagerly, which was quicker: 1 us against 2 us replayed" in compiled.explain()
+
+
+def test_calls_are_timed_after_a_while_and_decided_for_good():
+    compiled = weft.compile(lambda x: x + 1)
+    for k in range(AFTER + len(TRIAL)):
+        assert compiled(weft.full((2,), float(k))).tolist() == [k + 1.0] * 2
+    assert compiled._contest.seconds and compiled._n_left > 0
+
+
+def test_results_that_require_gradients_end_eager_calls():
+    compiled = weft.compile(lambda x: {"y": [x * 2]})
+    for _ in range(5):
+        compiled(weft.ones(2))
+    decided(compiled, is_eager=True)
+    compiled._n_left = 0
+    x = weft.ones(2, requires_grad=True)
+    compiled(x)["y"][0].sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    assert not compiled._contest.is_eager and not compiled._eagerly
+
+
+def test_an_error_is_no_measurement():
+    fails = []
+
+    def flow(x):
+        if fails:
+            raise KeyError("wrong")
+        return x + 1
+
+    compiled = weft.compile(flow)
+    for _ in range(5):
+        compiled(weft.ones(2))
+    compiled._n_left = 0
+    fails.append(True)
+    for _ in range(3):
+        with pytest.raises(KeyError, match="wrong"):
+            compiled(weft.ones(2))
+    assert compiled._contest._n_tried == 0
+    fails.clear()
+    assert compiled(weft.ones(2)).tolist() == [2, 2]
+    assert compiled._contest._n_tried == 1
+
+
+def test_in_a_compiled_call_nothing_is_timed():
+    inner = weft.compile(lambda x: x * 3)
+    for _ in range(5):
+        inner(weft.ones(2))
+    inner._n_left = 0
+    outer = weft.compile(lambda x: inner(x) + 1)
+    for _ in range(5):
+        assert outer(weft.ones(2)).tolist() == [4, 4]
+    assert inner._contest._n_tried == 0
+
+
+def test_who_wants_no_eager_calls_gets_none():
+    compiled = weft.compile(lambda x: x + 1, fullgraph=True)
+    for _ in range(AFTER + len(TRIAL)):
+        compiled(weft.ones(2))
+    assert not compiled._contest.seconds and compiled.recordings[0].calls == AFTER + len(TRIAL)
