@@ -1,131 +1,21 @@
 """Programs as C functions: one module that whoever links it calls without a runtime.
 
-    i32 @name(ptr array, ..., ptr scratch)          0, or 1 if a check failed
-
-A program (emit/program.py) is called on a table of words: its arena, run-time numbers, routines and arrays. An entry
-point makes that table on the stack, from its parameters and what is known now: the routines are in the same module, the
-numbers and the arrays that are constants are data of it. So nothing is global that changes, and a function may run in
-several threads at once, each with scratch memory of its own.
+It holds the entry points (export_entry.py), their programs, the routines that these call, and constants. All names but
+those of the entries and of what they begin with are its own.
 """
 
 import re
-from dataclasses import dataclass
-from hashlib import sha256
 
-from .emit.builder import F64, I32, I64, PTR, Builder, Module, Reg
+from .emit.builder import Module
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
-from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD
+from .export_entry import constant
 from .kernels.library import ROUTINES
 
-_SCRATCH_ALIGNMENT = 64
-_POINTER_WORDS = ARRAY_DATA_OFFSET // 8 + 1  # of what stands for an array in the table
+_FUNCTION = re.compile(r"^define [^@]*@([\w.]+)\(", re.MULTILINE)
+_EXTENT = re.compile(r"getelementptr \(i8, ptr @extents, i64 (\d+)\)")
 _NAMES = re.compile(r"@(?!llvm\.)([A-Za-z_][\w.]*)")  # of a program's text, but for LLVM's own
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """An array that the caller has at hand: which parameter it is."""
-
-    parameter: int
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """An array whose address is a field of the struct that a parameter points to."""
-
-    parameter: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """An array that is a constant of the module: its bytes."""
-
-    bytes: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """An array that nobody asks for: how many bytes of the scratch memory it takes."""
-
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A C function. `compiled`: its program; `arrays`: Given, Field, Data or Own for every input and output; `numbers`:
-    the run-time numbers, as the bytes of 64-bit words; `n_parameters`: but for the scratch memory; `of_numbers`: it
-    also gets the form `double name_scipy(int n, double *x, void *scratch)`, which gives NaN if a check failed."""
-
-    name: str
-    compiled: object
-    arrays: tuple
-    numbers: bytes
-    n_parameters: int
-    of_numbers: bool = False
-
-    @property
-    def scratch_bytes(self):
-        return self._own_start + sum(_aligned(a.n_bytes) for a in self.arrays if isinstance(a, Own))
-
-    @property
-    def _own_start(self):
-        return _aligned(self.compiled.plan.arena_bytes)
-
-    def emit(self, module):
-        names = [f"a{k}" for k in range(self.n_parameters)]
-        b = Builder(module, self.name, [(n, PTR) for n in (*names, "scratch")], result="i32")
-        *parameters, scratch = b.arguments
-        symbols = self.compiled.plan.symbols
-        first_array = FIRST_SYMBOL_WORD + len(symbols)
-        table = b.alloca(I64, first_array + len(self.arrays))
-        standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
-        numbers = _data(module, self.numbers)
-        words = [scratch, numbers, Reg("null", PTR), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
-        own = self._own_start
-        for k, array in enumerate(self.arrays):
-            if isinstance(array, Given):
-                pointer = parameters[array.parameter]
-            elif isinstance(array, Field):
-                pointer = b.load(b.offset(parameters[array.parameter], array.place, 8), PTR)
-            elif isinstance(array, Data):
-                pointer = _data(module, array.bytes)
-            else:
-                pointer = b.offset(scratch, own, 1)
-                own += _aligned(array.n_bytes)
-            at = b.offset(standing, k, 8 * _POINTER_WORDS)
-            b.store(pointer, b.offset(at, ARRAY_DATA_OFFSET, 1))
-            words.append(at)
-        for k, word in enumerate(words):
-            b.store(word, b.offset(table, k, 8))
-        failed = b.call(I64, f"{self.name}_weft_program", [table])
-        b.finish(b.convert(b.cmp("ne", failed, b.i64(0)), "i32"))
-        if self.of_numbers:
-            self.emit_of_numbers(module)
-
-    def emit_of_numbers(self, module):
-        b = Builder(module, f"{self.name}_scipy", [("n", I32), ("x", PTR), ("scratch", PTR)], result="double")
-        _, x, scratch = b.arguments
-        value = b.alloca(F64, 1)
-        failed = b.call(I32, self.name, [x, value, scratch])
-        number = b.load(value, F64)
-        b.finish(b.select(b.cmp("ne", failed, b.const(0, I32)), b.const(float("nan"), F64), number))
-
-
-def _data(module, content):
-    """Bytes that functions of the module share."""
-    return constant(module, f"data_{sha256(content).hexdigest()[:16]}", content, "internal ")
-
-
-def constant(module, name, content, linkage=""):
-    """Bytes that are there when the code is; their address."""
-    text = "".join(f"\\{byte:02X}" for byte in content or b"\0")
-    module.globals[name] = (
-        f'@{name} = {linkage}constant [{len(content) or 1} x i8] c"{text}", align {_SCRATCH_ALIGNMENT}'
-    )
-    return Reg(f"@{name}", PTR)
 
 
 def export_text(entries, initial, target):
@@ -135,8 +25,9 @@ def export_text(entries, initial, target):
         entry.emit(module)
     for name, content in initial.items():
         constant(module, name, content)
-    programs = [_renamed(e.compiled.text, e.name) for e in entries]
-    symbols = sorted({symbol for e in entries for symbol in e.compiled.plan.symbols})
+    named = [(name, body.compiled) for e in entries for name, body in zip(e.body_names, e.bodies)]
+    programs = [_renamed(_extents_given(c.text) if c.plan.extents else c.text, name) for name, c in named]
+    symbols = sorted({symbol for _, compiled in named for symbol in compiled.plan.symbols})
     return _joined([str(module), *programs, *_routines(symbols, target)])
 
 
@@ -160,6 +51,22 @@ def _routines(symbols, target):
     return texts
 
 
+def _extents_given(text):
+    """A program's text whose functions take the address of the extents as their first parameter, instead of finding
+    them in a global: calls that run at once may be of different sizes."""
+    functions = "|".join(map(re.escape, _FUNCTION.findall(text)))
+    text = re.sub(rf"@({functions})\((\))?", lambda f: f"@{f[1]}(ptr %extents" + (f[2] or ", "), text)
+    text = re.sub(r"^@extents = .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^define .*?^}$", lambda f: _with_addresses(f[0]), text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _with_addresses(function):
+    """The places of extents, as registers: what one finds from a parameter is no constant."""
+    used = sorted(set(map(int, _EXTENT.findall(function))))
+    lines = "".join(f"  %extents_{k} = getelementptr i8, ptr %extents, i64 {k}\n" for k in used)
+    return _EXTENT.sub(r"%extents_\1", function).replace("entry:\n", f"entry:\n{lines}", 1)
+
+
 def _renamed(text, name):
     return _hidden(_NAMES.sub(lambda found: f"@{name}_{found.group(1)}", text))
 
@@ -179,7 +86,3 @@ def _joined(texts):
             else:
                 lines.append(line)
     return "\n".join([*lines, *common, ""])
-
-
-def _aligned(n_bytes):
-    return -(-n_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT

@@ -314,7 +314,12 @@ def filled(thing, n):
 
 def hold(guards, n):
     """Whether guards, lists (polynomial, comparison, answer), hold for n."""
-    return n >= LEAST and all(_COMPARISONS[c](evaluate(text, n), 0) == answer for text, c, answer in guards)
+    return n >= LEAST and agree(guards, n)
+
+
+def agree(guards, n):
+    """The same, for any n."""
+    return all(_COMPARISONS[c](evaluate(text, n), 0) == answer for text, c, answer in guards)
 
 
 @lru_cache(maxsize=4096)

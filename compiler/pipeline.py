@@ -136,7 +136,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     elif team is None and len(steps) > len(whole):
         steps = whole
         memory, work, team = _shared(order, steps, target)
-    if (scope := scope_of(settled.inputs())) is not None:
+    if not for_itself and (scope := scope_of(settled.inputs())) is not None:
         note_large(work, scope, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))

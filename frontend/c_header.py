@@ -17,7 +17,7 @@ _PREFACE = """/* {name}: made by weft, needs no runtime. Link {name}.o with libc
    than their elements. Results must not overlap with arguments. `scratch` is memory of the function's own, as many
    bytes as {upper}_..._SCRATCH says, aligned to 64; its content does not matter before or after, and each thread needs
    its own. Functions return 0; or 1 if an index was out of range or a matrix could not be factorized, and then
-   nothing but results has been written. */
+   nothing but results has been written.{more} */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -27,6 +27,10 @@ _PREFACE = """/* {name}: made by weft, needs no runtime. Link {name}.o with libc
 extern "C" {{
 #endif
 """
+
+_OPEN = """
+   `{extent}` is an extent, known at run time. `..._scratch({extent})` says how many bytes of scratch memory it takes,
+   or -1 if it is not served; functions return 2 for those, and nothing has been written."""
 
 _END = """
 #ifdef __cplusplus
@@ -38,7 +42,9 @@ _END = """
 
 def text_of(name, functions, state):
     """The header. `state`: name of initial content -> array."""
-    parts = [_PREFACE.format(name=name, upper=name.upper())]
+    extent = functions[0].extent
+    more = _OPEN.format(extent=extent) if extent else ""
+    parts = [_PREFACE.format(name=name, upper=name.upper(), more=more)]
     for function in functions:
         for parameter in function.parameters:
             if parameter.role == "state":
@@ -70,7 +76,7 @@ def _struct(name, parameter):
 
 def _declaration(function):
     name, n_bytes = function.entry.name, function.entry.scratch_bytes
-    parameters, shapes = [], []
+    parameters, shapes = [f"int64_t {function.extent}"] if function.extent else [], []
     for p in function.parameters:
         if p.role == "state":
             parameters.append(f"const {name}_state *state")
@@ -78,12 +84,13 @@ def _declaration(function):
         const = "const " if p.role == "argument" else ""
         parameters.append(f"{const}{c_type(p.array)} *{p.name}")
         shapes.append(f"{p.name} {_shape(p.array)}")
+    scratch = f"#define {name.upper()}_SCRATCH {n_bytes}"
     return [
         f"/* {', '.join(shapes)} */",
-        f"#define {name.upper()}_SCRATCH {n_bytes}",
+        f"int64_t {name}_scratch(int64_t {function.extent});" if function.extent else scratch,
         f"int {name}({', '.join([*parameters, 'void *scratch'])});",
     ]
 
 
 def _shape(array):
-    return "".join(f"[{d}]" for d in array.shape) or "a number"
+    return "".join(f"[{d}]" for d in array.shape).replace("//", "/") or "a number"

@@ -22,7 +22,7 @@ class Exported:
     description: Path
 
 
-def export(function, example_args, path, *, gradients=False, hvp=False, target="native"):
+def export(function, example_args, path, *, gradients=False, hvp=False, target="native", dynamic_shapes=None):
     """Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.
 
     function: whatever weft.compile takes whole; it must not read values in the middle, nor draw random numbers.
@@ -32,6 +32,9 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     gradients: also `<name>_value_and_grad`, for all floating arguments; the function then returns one number, as does
     hvp: also `<name>_hvp`, the product of the Hessian with a vector for each floating argument.
     target: "native", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64" (for Linux).
+    dynamic_shapes: which axes have an extent that the caller tells, such as {"x": {0: "n"}, "y": {0: "n"}}; or a tuple
+    of such dicts, one for each argument. The extent is then the first parameter of the C functions. All have one name,
+    and examples of 2 or more. The function is also called with other extents, and must compute the same for all.
 
     Tensors that the function reads and were not given are data of the object. Those that it changes in place (the
     parameters of a training step, the buffers of its optimizer) are fields of `<name>_state`, and `<name>_initial_...`
@@ -48,7 +51,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     name = path.name
     if not name.isidentifier() or not name.isascii():
         raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
-    functions, state, code = _made(name, function, example_args, gradients, hvp, target)
+    functions, state, code = _made(name, function, example_args, gradients, hvp, target, dynamic_shapes)
     import json
 
     files = Exported(*[path.with_name(f"{name}.{ending}") for ending in ("o", "h", "json")])
@@ -59,7 +62,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     return files
 
 
-def aot(function, example_args, *, gradients=False, hvp=False):
+def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=None):
     """The same as `export`, kept in memory: native functions of NumPy arrays, and their addresses for other libraries.
 
     Returns a NativeFunctions, whose `value`, `value_and_grad` and `hvp` can be called. Arguments and errors are those
@@ -73,15 +76,15 @@ def aot(function, example_args, *, gradients=False, hvp=False):
     """
     name = getattr(function, "__name__", "")
     name = name if name.isidentifier() and name.isascii() else "function"
-    functions, _, code = _made(name, function, example_args, gradients, hvp, "native")
+    functions, _, code = _made(name, function, example_args, gradients, hvp, "native", dynamic_shapes)
     return loaded(code, _description(name, "native", functions))
 
 
-def _made(name, function, example_args, gradients, hvp, target):
+def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes):
     """(the Functions, name -> array of the state's content, object code)."""
     from .c_functions import functions_of, object_of  # not needed where nothing is exported
 
-    functions, state = functions_of(name, function, example_args, gradients, hvp, target)
+    functions, state = functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes)
     return functions, state, object_of(functions, state, target)
 
 
@@ -95,6 +98,7 @@ def _description(name, target, functions):
             {
                 "name": f.entry.name,
                 "scratch_bytes": f.entry.scratch_bytes,
+                **({"extent": f.extent} if f.extent else {}),
                 "parameters": [_of_parameter(p) for p in f.parameters],
             }
             for f in functions

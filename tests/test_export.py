@@ -53,6 +53,17 @@ def test_kernels_of_every_kind():
     assert same([np.asarray(r) for r in results], [r.numpy() for r in f(x, index, w)])
 
 
+def test_results_that_are_seen_in_another_shape():
+    native = weft.aot(lambda x: weft.cat([x, x]).reshape(-1), (np.ones((3, 2)),))
+    assert native(np.ones((3, 2))).shape == (12,)
+
+
+def test_numbers_made_outside_that_change_are_refused():
+    random = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="is not the same in every call"):
+        weft.aot(lambda x: x * weft.tensor(random.standard_normal(2)), (np.ones(2),))
+
+
 def test_a_convolution_with_gradients():
     weft.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 1))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...compiler.extent import evaluate
 from ..code import jit
 from ..code.kernels import address_of
 
@@ -22,7 +23,8 @@ class NativeFunction:
     Arrays that have the argument's type and lie without gaps are read where they are, others are converted. What the
     function changes must be such an array. Calls of one object must not overlap; `copy` makes another one.
 
-    address: of the C function, whose signature `declaration` gives. scratch_bytes: what its last parameter points to.
+    address: of the C function, whose signature `declaration` gives. scratch_bytes: what its last parameter points to;
+    None if that depends on an extent, which the arrays tell here.
     """
 
     def __init__(self, library, described, state):
@@ -30,11 +32,17 @@ class NativeFunction:
         self.name, self.scratch_bytes = described["name"], described["scratch_bytes"]
         self.address = library.address(self.name)
         parameters = described["parameters"]
-        self._function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * (len(parameters) + 1))(self.address)
+        self._extent = described.get("extent")
+        first = [ctypes.c_int64] if self._extent else []
+        pointers = [ctypes.c_void_p] * (len(parameters) + 1)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int, *first, *pointers)(self.address)
         self._arguments = [_Argument(p) for p in parameters if "argument" in p["role"]]
         self._results = [(tuple(p["shape"]), np.dtype(p["dtype"])) for p in parameters if p["role"] == "result"]
-        self._memory = np.empty(self.scratch_bytes + _ALIGNMENT, np.uint8)
-        self._scratch = -(-address_of(self._memory) // _ALIGNMENT) * _ALIGNMENT
+        self._first, self._own_results = [], self._results
+        if self._extent:
+            of_extent = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+            self._scratch_of = of_extent(library.address(f"{self.name}_scratch"))
+        self._reserve(self.scratch_bytes or 0)
         fields = [address_of(a) for a in state.values()]
         self._struct = (ctypes.c_size_t * len(fields))(*fields)
         self._last = [ctypes.addressof(self._struct)] if state else []
@@ -43,12 +51,31 @@ class NativeFunction:
         if len(arguments) != len(self._arguments):
             expected = ", ".join(str(a) for a in self._arguments)
             raise TypeError(f"{self.name} takes ({expected}), but {len(arguments)} arguments were given")
-        arrays = [wanted.array_of(x) for wanted, x in zip(self._arguments, arguments)]
-        results = [np.empty(shape, dtype) for shape, dtype in self._results]
-        if self._function(*map(address_of, arrays), *map(address_of, results), *self._last, self._scratch):
+        if self._extent:
+            self._set_extent(arguments)
+        arrays = [wanted.array_of(x, self._first) for wanted, x in zip(self._arguments, arguments)]
+        results = [np.empty(shape, dtype) for shape, dtype in self._own_results]
+        pointers = *map(address_of, arrays), *map(address_of, results), *self._last, self._scratch
+        if self._function(*self._first, *pointers):
             raise IndexError(f"{self.name}: an index is out of range; nothing was changed")
         given = [x.item() if x.ndim == 0 else x for x in results]
         return given[0] if len(given) == 1 else tuple(given)
+
+    def _set_extent(self, arguments):
+        """Be ready for arrays of this size."""
+        n = next(wanted.extent_of(x, self._extent) for wanted, x in zip(self._arguments, arguments) if wanted.is_open)
+        if [n] == self._first:
+            return
+        n_bytes = self._scratch_of(n)
+        if n_bytes < 0:
+            raise ValueError(f"{self.name}: {self._extent} is {n}, which it was not made for")
+        self._own_results = [(_filled(shape, n), dtype) for shape, dtype in self._results]
+        self._reserve(n_bytes)
+        self._first = [n]
+
+    def _reserve(self, n_bytes):
+        self._memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
+        self._scratch = -(-address_of(self._memory) // _ALIGNMENT) * _ALIGNMENT
 
     def copy(self):
         """Another object for the same function and state, with scratch memory of its own: one for each thread."""
@@ -56,9 +83,11 @@ class NativeFunction:
 
     @property
     def declaration(self):
-        """Its parameters in C: all pointers to elements, then the scratch memory, aligned to 64 bytes."""
+        """Its parameters in C: the extent if there is one, pointers to elements, then the scratch memory, aligned to 64
+        bytes."""
         names = [f"{p['name']} ({p['role']})" for p in self._described["parameters"]]
-        return f"int {self.name}({', '.join([*names, 'scratch'])})"
+        first = [f"{self._extent} (extent)"] if self._extent else []
+        return f"int {self.name}({', '.join([*first, *names, 'scratch'])})"
 
     @property
     def ctypes(self):
@@ -97,21 +126,33 @@ class _Argument:
     def __init__(self, described):
         self.name, self.shape = described["name"], tuple(described["shape"])
         self.dtype, self.changed = np.dtype(described["dtype"]), described["role"] == "changed argument"
+        self.is_open = any(isinstance(d, str) for d in self.shape)
 
-    def array_of(self, x):
+    def extent_of(self, x, name):
+        shape = np.shape(x)
+        if len(shape) != len(self.shape):
+            raise ValueError(f"{self} was expected, got an array of shape {shape}")
+        return shape[self.shape.index(name)]
+
+    def array_of(self, x, extent):
         is_ready = type(x) is np.ndarray and x.dtype == self.dtype and x.flags.c_contiguous
         if not is_ready:
             if self.changed:
                 raise TypeError(f"{self} is changed in place: it must be such an array, without gaps")
             x = np.ascontiguousarray(x, self.dtype).reshape(np.shape(x))
-        if x.shape != self.shape:
+        if x.shape != (_filled(self.shape, *extent) if self.is_open else self.shape):
             raise ValueError(f"{self} was expected, got an array of shape {x.shape}")
         if self.changed and not x.flags.writeable:
             raise ValueError(f"{self} is changed in place, but the array is read-only")
         return x
 
     def __str__(self):
-        return f"{self.name}: {self.dtype.name}{list(self.shape)}"
+        return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def _filled(shape, n):
+    """A shape with numbers in place of texts."""
+    return tuple([evaluate(d, n) if isinstance(d, str) else d for d in shape])
 
 
 class NativeFunctions:

@@ -198,6 +198,10 @@ class Family:
         n, rest = divmod(int(found[0]) - self.constant, self.factor)
         return n if not rest and filled(self.text, n) == text else None
 
+    def opened(self, stretch, scope):
+        """A stretch of the Family with extents of this scope."""
+        return _opened(stretch, self.parts, scope)
+
     def program(self, n, stretch, build, version):
         """The program for this n; None if one for n alone has to do."""
         if n < LEAST or n in self.exact or self.refusal is not None:
@@ -218,7 +222,7 @@ class Family:
     def _made(self, n, stretch, build, which):
         def build_open():
             scope = Scope(n)
-            meta, ir = build(_opened(stretch, self.parts, scope))
+            meta, ir = build(self.opened(stretch, scope))
             guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
             return _in_texts({**meta, "guards": guards}), ir
 
@@ -227,7 +231,7 @@ class Family:
         except Coincidence:
             self.exact.add(n)
         except Exception as error:  # whatever a pass does that only ints can do
-            self.refuse(n, _reason(error))
+            self.refuse(n, reason_of(error))
         return None
 
     def refuse(self, n, reason):
@@ -237,7 +241,7 @@ class Family:
             self.refusal = reason
 
 
-def _reason(error):
+def reason_of(error):
     """What an error says, and where it comes from."""
     places = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.endswith("extent.py")]
     said = str(error) if isinstance(error, Fixed) else f"{type(error).__name__}: {error}"
@@ -259,6 +263,11 @@ def _in_texts(thing):
     return str(thing) if is_open(thing) else thing
 
 
+def family_of_extents(first, second, describe, numbers):
+    """The Family of two stretches for which n is one and the other of these numbers, or None."""
+    return _family((first, describe(first)), (second, describe(second)), describe, numbers)
+
+
 # --- two samples ------------------------------------------------------------------------------------------------------
 class _Unlike(Exception):
     """Two stretches differ in more than numbers, or not as one n would have it."""
@@ -277,8 +286,8 @@ class _OpenStretch(Stretch):
         return self.makers[vid]
 
 
-def _family(first, second, describe):
-    """The Family of two (stretch, text), or None."""
+def _family(first, second, describe, numbers=None):
+    """The Family of two (stretch, text), or None. `numbers`: their n, if these are not to be found."""
     (old, old_text), (new, new_text) = first, second
     found = []
     try:
@@ -286,7 +295,7 @@ def _family(first, second, describe):
         # No shape is another one: numbers alone say which of several things an op does.
         if not found or any(map(_is_told_apart, old.steps, new.steps)):
             return None
-        x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
+        x, y = numbers or min(found, key=lambda pair: abs(pair[0] - pair[1]))
         parts = _merged(_parts(old), _parts(new), partial(_affine, x, y))
         family = Family(parts, describe(_opened(new, parts, Scope(y))))
     except _Unlike:

@@ -1,0 +1,145 @@
+"""Calls of a function that is exported: the program of one, and what each of its arrays is to a caller in C."""
+
+import inspect
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from .compiled import compile
+from .compiler.export_entry import Data, Field, Given, Own
+from .runtime.programs.capture import capturing
+from .runtime.state.tensor import Tensor
+from .utils._pytree import tree_flatten
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Of a C function. `role`: "argument", "changed argument", "result" or "state" (a struct with these `fields`)."""
+
+    name: str
+    role: str
+    array: object = None
+    fields: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which parameter is what: names of the state's fields and of results; how many arguments there are before them."""
+
+    state: tuple
+    results: tuple
+    n_arguments: int
+
+    def arrays(self, inputs, results, own_bytes):
+        """Given, Field, Data or Own for all arrays of a program. `results`: name -> Result; `own_bytes`: of outputs
+        that nobody asks for."""
+        last = self.n_arguments + len(self.results)
+        fields = {key: Field(last, k) for k, key in enumerate(self.state)}
+        found = {results[label].output: Given(self.n_arguments + k) for k, label in enumerate(self.results)}
+        outputs = [found.get(k, Own(n_bytes)) for k, n_bytes in enumerate(own_bytes)]
+        return (*[fields.get(a, a) if isinstance(a, str) else a for a in inputs], *outputs)
+
+
+class Result(NamedTuple):
+    """Which output of a program it is, and the array that its caller gets, which may have another shape."""
+
+    output: int
+    array: object
+
+
+def observed(program, tensors, name):
+    """(result, the Run, its graph) of a call that is recorded anew."""
+    program.call.__name__ = name
+    compiled = compile(program.call, fullgraph=True, dynamic=False)
+    with capturing() as capture:
+        result = compiled(*tensors)
+    if len(capture.runs) != 1:
+        what = "nothing that depends on tensors" if not capture.runs else f"{len(capture.runs)} programs in turn"
+        raise ValueError(f"export: a call of {name} must be one program, and this one computes {what}")
+    (run,) = capture.runs
+    return result, run, run.graph()[0]
+
+
+def inputs_of(run, tensors, names, of):
+    """(Parameters of the arguments, name -> array of what is changed, per input a Given, Data or a name of those)."""
+    places, outside = run.program.places, _names_outside(of)
+    given = {id(t._data): k for k, t in enumerate(tensors)}
+    arrays, changed, state = [], set(), {}
+    for k, array in enumerate(run.arrays):
+        at = given.get(id(array))
+        if at is not None:
+            arrays.append(Given(at))
+            changed |= {at} if places[k].is_written else set()
+        elif places[k].is_written:
+            key = outside.get(id(array), f"tensor{len(state)}")
+            state[key] = array
+            arrays.append(key)
+        else:
+            arrays.append(Data(_memory_of(array)))
+    roles = ["changed argument" if k in changed else "argument" for k in range(len(tensors))]
+    return [Parameter(*x) for x in zip(names, roles, [t._data for t in tensors])], state, arrays
+
+
+def _memory_of(array):
+    """From its first element to its last, whatever lies between them."""
+    if array.size == 0:
+        return b""
+    if min(array.strides, default=0) < 0:
+        raise ValueError(f"export: a tensor of shape {array.shape} lies backwards in memory; make it .contiguous()")
+    reach = 1 + sum((d - 1) * s for d, s in zip(array.shape, array.strides)) // array.itemsize
+    return as_strided(array, (reach,), (array.itemsize,)).tobytes()
+
+
+def results_of(result, run, labels):
+    """name -> Result."""
+    leaves = [x for x in tree_flatten(result)[0] if x is not None]
+    for x in leaves:
+        if not isinstance(x, Tensor):
+            raise ValueError(f"export: the function returns a {type(x).__name__}; results must be tensors")
+    if labels is None:
+        labels = ["result"] if len(leaves) == 1 else [f"result{k}" for k in range(len(leaves))]
+    return {label: Result(_output_of(x, run.outputs, label), x._data) for label, x in zip(labels, leaves)}
+
+
+def _output_of(x, outputs, label):
+    """Which output of the program is this result."""
+    array = x._data
+    for k, output in enumerate(outputs):
+        starts_there = array.ctypes.data == output.ctypes.data and array.size == output.size
+        if array is output or (starts_there and array.flags.c_contiguous and array.dtype == output.dtype):
+            return k
+    raise ValueError(
+        f"export: {label}, of shape {tuple(x.shape)}, is a view, an argument or a tensor that was there before; return "
+        "a new one, such as .clone() of it"
+    )
+
+
+def packed_numbers(run):
+    kinds = [(position, np.float64 if code == -3 else np.int64) for position, code in run.program.numbers]
+    return b"".join(kind(run.numbers[position]).tobytes() for position, kind in kinds)
+
+
+def _names_outside(function):
+    """id of array -> a name for it in C: of tensors, modules and optimizers that a function finds outside."""
+    found = {}
+    try:
+        outside = inspect.getclosurevars(inspect.unwrap(function))
+    except TypeError:
+        return found
+    for name, thing in [*outside.nonlocals.items(), *outside.globals.items()]:
+        for path, x in _tensors_of(name, thing):
+            found.setdefault(id(x._data), "".join(c if c.isalnum() and c.isascii() else "_" for c in path))
+    return found
+
+
+def _tensors_of(name, thing):
+    if isinstance(thing, Tensor):
+        yield name, thing
+    elif hasattr(thing, "named_parameters"):
+        for members in (thing.named_parameters(), thing.named_buffers()):
+            yield from ((f"{name}_{key}", x) for key, x in members)
+    elif hasattr(thing, "param_groups"):
+        for k, state in enumerate(thing.state.values()):
+            yield from ((f"{name}_{k}_{key}", x) for key, x in state.items() if isinstance(x, Tensor))
