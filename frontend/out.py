@@ -15,7 +15,8 @@ from .compiler.ops.comparison import cast
 from .compiler.ops.view import clone
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state
-from .runtime.state.tensor import Storage, Tensor, shape_of
+from .runtime.state.storage import Storage
+from .runtime.state.tensor import Tensor, shape_of
 
 
 def write(function, out, result):

@@ -6,7 +6,8 @@ from .compiler.dtypes import float32
 from .creation import ones
 from .runtime.state.modes import state
 
-_N_ROUNDS, _N_CALLS = 20, 50
+# Together fewer calls than those after which a function may run eagerly (contest.py).
+_N_ROUNDS, _N_CALLS = 9, 50
 _measured = []
 
 

@@ -10,7 +10,8 @@ from ...compiler.translate.language import METHOD, SLOT, address_of, cast, keep,
 from ..code.native_kinds import TensorObject, as_double, as_long, compare, has_error
 from ..state.modes import inferring, watching
 from ..state.size import Size
-from ..state.tensor import InferenceStorage, Tensor
+from ..state.storage import InferenceStorage
+from ..state.tensor import Tensor
 from .eager_nodes import new_inference_storage, new_tensor, record
 from .eager_views import new_view
 from .eager_words import (

@@ -5,7 +5,8 @@ from weakref import ref
 from ...compiler.translate.kinds import Object, Tuple
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, call_with
-from ..state.tensor import InferenceStorage, Storage, Tensor
+from ..state.storage import InferenceStorage, Storage
+from ..state.tensor import Tensor
 from .eager_words import (
     KEPT_AS_SHAPE,
     SAVED,

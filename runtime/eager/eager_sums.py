@@ -7,7 +7,8 @@ A sum is written over its first operand where nobody else holds that one, else i
 from ...compiler.translate.kinds import I64, Bool, List, Object
 from ...compiler.translate.language import address_of, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
-from ..state.tensor import Storage, Tensor
+from ..state.storage import Storage
+from ..state.tensor import Tensor
 from .eager_call import is_contiguous
 from .eager_nodes import new_storage, new_tensor
 from .eager_words import ArrayObject, CountedObject, StorageObject, Words

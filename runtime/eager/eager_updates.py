@@ -3,7 +3,7 @@
 from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
-from ..state.tensor import Storage
+from ..state.storage import Storage
 from .eager_call import fits, put_number, run_step
 from .eager_nodes import new_storage
 from .eager_words import ArrayObject, StorageObject, Update, Words, WordsObject

@@ -3,7 +3,7 @@
 from ...compiler.translate.kinds import List
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, new_list
-from ..state.tensor import _SHARERS_CHECKED, dropping
+from ..state.storage import SHARERS_CHECKED, dropping
 from .eager_nodes import new_storage, new_tensor
 from .eager_words import ArrayObject, StorageObject, View, Words, new_weak_reference, replace_part, weak_target
 
@@ -47,7 +47,7 @@ def shared_storage(words: Words, shown: TensorObject) -> StorageObject:
 @native()
 def append_sharer(words: Words, storage: StorageObject, tensor: TensorObject):
     sharers = cast(List, storage.sharers)
-    if len(sharers) & _SHARERS_CHECKED == _SHARERS_CHECKED and len(cast(List, dropping)) == 0:
+    if len(sharers) & SHARERS_CHECKED == SHARERS_CHECKED and len(cast(List, dropping)) == 0:
         drop_dead(words, sharers)
     reference = new_weak_reference(tensor, words.null)
     cast(List, storage.sharers).append(reference)

@@ -31,7 +31,7 @@ from ...compiler.translate.kinds import (
     Tuple,
 )
 from ...compiler.translate.language import External
-from ..state.tensor import Storage
+from ..state.storage import Storage
 from .node import AccumulateGrad, Node, Recording, Saved
 
 N_PLANS = 4096  # a power of 2

@@ -94,7 +94,7 @@ class Sizes:
             parts = supposed(stretch, opening)
             family = Family(parts, describe(_opened(stretch, parts, Scope(opening.n))))
         except Exception as error:  # whatever a rule does that only ints can do
-            return self._note(opening, _reason(error))
+            return self._note(opening, reason_of(error))
         if filled(family.text, opening.n) != text:
             return self._note(opening, "what was recorded says more than shapes do")
         form.families.append(family)

@@ -48,7 +48,8 @@ from ..eager.eager_words import (
 )
 from ..state.modes import state
 from ..state.size import Size
-from ..state.tensor import Storage, set_native_apply
+from ..state.storage import Storage
+from ..state.tensor import set_native_apply
 from . import native, native_text
 from .eager_programs import facts_of, program_of
 

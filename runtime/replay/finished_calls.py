@@ -24,7 +24,8 @@ from ..eager.eager_words import (
     set_tuple_item,
     weak_target,
 )
-from ..state.tensor import _SHARERS_CHECKED, Storage, readers
+from ..state.storage import SHARERS_CHECKED, Storage
+from ..state.tensor import readers
 from . import eager_native
 from . import native as objects
 from .usual_calls import NO_EDGES, ReplayedCall
@@ -143,7 +144,7 @@ def version_of(words: Words, tensor: TensorObject) -> Object:
 def register(words: Words, made: Object):
     """Among those who are told of changes that not all would see, without the dead from time to time."""
     known = words.readers
-    if len(known) & _SHARERS_CHECKED == _SHARERS_CHECKED:
+    if len(known) & SHARERS_CHECKED == SHARERS_CHECKED:
         living = []
         for reference in known:
             if weak_target(reference) is not None:

@@ -23,7 +23,8 @@ from ..code import kernels
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.modes import state
-from ..state.tensor import Storage, Tensor
+from ..state.storage import Storage
+from ..state.tensor import Tensor
 from . import (
     native_attributes,
     native_call,

@@ -35,7 +35,8 @@ from ..eager.eager_call import are_alike, unheld
 from ..eager.eager_words import ArrayObject, StorageObject, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching
-from ..state.tensor import Storage, Tensor
+from ..state.storage import Storage
+from ..state.tensor import Tensor
 from . import eager_native
 from . import native as objects
 

@@ -24,7 +24,8 @@ from ..record.closed_again import are_watched
 from ..record.frame import Frame
 from ..record.frame_changes import owner_of
 from ..state.modes import state, watching
-from ..state.tensor import Storage, Tensor, register_reader
+from ..state.storage import Storage
+from ..state.tensor import Tensor, register_reader
 from .usual_entries import NotReplayed
 from .usual_gradients import gradients_again
 

@@ -1,0 +1,63 @@
+"""What tensors that share memory share."""
+
+import threading
+import weakref
+
+SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
+_dropping = threading.Lock()
+dropping = []  # an entry while Python drops them: native code does not meanwhile
+
+
+class Storage:
+    """What tensors sharing memory share: a version, bumped by every in-place change, and who they are (`sharers`, weak
+    references, or None if nothing was ever shared). Arrays of the user that share it count among them.
+
+    x.data and x have a Storage each, with a version each. Both know all sharers, and `changes` is one list with the
+    number of in-place changes through either, since there are two. `exposed` is true if NumPy arrays of the user may
+    show the memory, and None if there are none (exposure.py).
+    """
+
+    __slots__ = ("version", "sharers", "changes", "exposed")
+
+    def __init__(self):
+        self.version = 0
+        self.sharers = None
+        self.changes = self.exposed = None
+
+    def shared_by(self, tensor):
+        # A plain list: making a WeakSet takes longer than many kernels. The dead go when it has grown for a while.
+        sharers = self.sharers
+        if sharers is None:
+            sharers = self.sharers = []
+        elif len(sharers) & SHARERS_CHECKED == SHARERS_CHECKED and _dropping.acquire(blocking=False):
+            _drop_dead(sharers)
+        sharers.append(weakref.ref(tensor))
+
+    def living_sharers(self):
+        """The tensors and lent arrays that share the memory and are alive."""
+        found = [reference() for reference in tuple(self.sharers or ())]
+        return [tensor for tensor in found if tensor is not None]
+
+    def only_shared_by(self, tensor):
+        """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
+        if any(t is not tensor for t in self.living_sharers()):
+            return False
+        self.sharers = None
+        return True
+
+
+class InferenceStorage(Storage):
+    """The memory of inference tensors, which were made in inference_mode, and of all views of them."""
+
+    __slots__ = ()
+
+
+def _drop_dead(sharers):
+    """In place, because a storage for another version has the same list, and by one thread at a time, which has the
+    lock: others may append meanwhile."""
+    dropping.append(True)
+    for k in range(len(sharers) - 1, -1, -1):
+        if sharers[k]() is None:
+            del sharers[k]
+    dropping.pop()
+    _dropping.release()
