@@ -24,7 +24,7 @@ from ..programs.recording import (
 )
 from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import state
-from ..state.references import is_base_held, is_held
+from ..state.references import is_base_held
 from ..state.tensor import Tensor
 from . import frame_autograd, frame_through
 from .frame_inputs import read_now
@@ -35,12 +35,15 @@ from .frame_views import group, read_by_any_backward, same_version
 def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
     depth = frame.step.depth
-    vid, base, shown = frame.identify(target), target, ()
+    vid, base, shown, numbers = frame.identify(target), target, (), ()
     reason = OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid)
     if reason is not None and reason is not OTHER_DEFAULT:
-        whole = frame_through.base_of(frame, target, vid, operands)
-        if whole is not None and alias_reason(frame, whole, frame.roots[vid], vid) is None:
-            base, shown, reason = whole, (target,), None
+        through = frame_through.changed_through(frame, target, vid, operands)
+        if through is not None:
+            whole, names = through
+            numbers = tuple([x._vid for x in names])
+            if alias_reason(frame, whole, frame.roots.get(vid, vid), numbers) is None:
+                base, shown, reason = whole, names, None
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
     if has_exposed(operands):
@@ -55,25 +58,26 @@ def apply_inplace(frame, op, target, operands, attributes):
             return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
         new = frame.apply(cast, (new,), {"dtype": target.dtype}, inside=True)
     part = new
-    if shown and new._frame is frame:
+    if base is not target and new._frame is frame:
         new = frame_through.put_back(frame, vid, base, new)
     if new._frame is not frame:
         return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, part)
-    shared = tuple(sorted(group(frame, vid).difference([vid] if shown else ())))
+    shared = tuple(sorted(group(frame, vid).difference(numbers)))
     frame.take(
         ASSIGN, (base, new, *shown), None, (),
-        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, base)),
+        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, base), vid),
     )  # fmt: skip
-    assign(frame, base, new._vid, new._meta, bool(shown) and frame_through.is_silent(frame, vid))
-    if shown:
-        frame_through.show_again(frame, target, vid, base)
+    assign(frame, base, new._vid, new._meta, base is not target and frame_through.is_silent(frame, vid))
+    for name, number in zip(shown, numbers):
+        frame_through.show_again(frame, name, number, base)
     frame.changing = False
     return target
 
 
 class InplaceDetail(NamedTuple):
     """What a recorded assignment came from: op(*operands) into the target, where in the path it began, the numbers of
-    values that shared the target's memory, and the number under which it came in from outside, if it did."""
+    values that shared the target's memory, the number under which it came in from outside, if it did, and that of what
+    the change was asked of, which may be another name of the target (frame_through.py)."""
 
     op: object
     operands: tuple
@@ -81,6 +85,7 @@ class InplaceDetail(NamedTuple):
     depth: int
     group: tuple
     origin: int | None
+    given: int
     metas: tuple = ()
 
 
@@ -177,15 +182,12 @@ def _seen_by(frame, target):
     return vids, same
 
 
-def alias_reason(frame, target, vid, shown=None):
-    """Why changing the target in place must run eagerly: other living tensors see its memory, besides that of the value
-    `shown`. Else None."""
+def alias_reason(frame, target, vid, shown=()):
+    """Why changing the target in place must run eagerly: other living tensors see its memory, besides those of the
+    values `shown`. Else None."""
     if frame.views:
-        externals, tensors = frame.externals, frame.tensors
         for other in group(frame, vid):
-            if other in (vid, shown) or tensors[other] is None:
-                continue
-            if other in externals or is_held(tensors, other):
+            if other != vid and other not in shown and frame_through.is_alive(frame, other):
                 return "in-place change of a tensor that has living views (or is one)"
         if frame.versioned:
             others = group(frame, vid) - same_version(frame, vid)

@@ -7,28 +7,75 @@ The tensor is what changes, as if it had been changed itself, and the other name
 """
 
 from ...compiler.ops import view
+from ...compiler.ops.parts import composed, cut, put_cut
 from ...compiler.ops.view import data, detach
 from ..programs.recording import ValueMeta
 from ..state.modes import state
+from ..state.references import is_held
 from ..state.tensor import Tensor, storage_of
 from . import frame_views
 from .frame_autograd import is_op
 
 
-def base_of(frame, target, vid, operands):
-    """The tensor that a pending view without gradients shows, or a part of; None of any other target, or if a backward
-    of the call would have to go on with what it finds there."""
-    if vid not in frame.roots or target._frame is not frame or target._data is not None or target._requires_grad:
+def changed_through(frame, target, vid, operands):
+    """What is changed where a change in place is asked of `target`: (the tensor, the pending views that show it again
+    afterwards, the target first if it is one of them). None if that cannot be said, or if a backward of the call would
+    have to go on with what it finds there."""
+    root = frame.roots.get(vid, vid)
+    base, group = frame.tensors[root] if root != vid else target, frame_views.group(frame, vid)
+    others = [v for v in group if v not in (root, vid) and is_alive(frame, v)]
+    names = others if root == vid else [vid, *others]
+    if not names or base is None or any(is_no_view(frame, v, root) for v in names):
         return None
-    if state.grad_enabled and any(isinstance(x, Tensor) and x._requires_grad for x in operands):
+    if others and (frame.versioned or any(is_whole(frame.step_of(v)) for v in others)):
         return None
-    step, root = frame.step_of(vid), frame.roots[vid]
-    if step.op not in _PUT_BACK or step.operands != (root,) or frame.tensors[root] is None:
+    if root != vid and frame.step_of(vid).op is data and not group.isdisjoint(frame_views.read_by_any_backward(frame)):
         return None
-    if step.op is data and not frame_views.group(frame, vid).isdisjoint(frame_views.read_by_any_backward(frame)):
-        return None
-    base = frame.tensors[root]
-    return None if base.has_history else base
+    shown = tuple([frame.tensors[v] for v in names])
+    flows = any(isinstance(x, Tensor) and x._requires_grad for x in (*shown, *(operands if state.grad_enabled else ())))
+    if flows or base.has_history or root == vid and base._requires_grad:
+        return (base, shown) if _may_get_history(frame, base, names) else None
+    return base, shown
+
+
+def is_alive(frame, vid):
+    return frame.tensors[vid] is not None and (vid in frame.externals or is_held(frame.tensors, vid))
+
+
+def is_no_view(frame, vid, root):
+    """Whether the tensor of a value cannot be shown again as a view of a changed root."""
+    tensor = frame.tensors[vid]
+    if vid in frame.externals or tensor._frame is not frame or tensor._data is not None:
+        return True
+    step = frame.step_of(vid)
+    return (step.op not in _PUT_BACK or step.operands != (root,)) and part_of(frame, vid, root) is None
+
+
+def part_of(frame, vid, root):
+    """(spec, axes) of `cut`, if slices and selects alone lead from a root to one of its views; else None."""
+    steps = []
+    while vid != root:
+        step = frame.step_of(vid)
+        if step.detail != "view":
+            return None
+        steps.append(step)
+        vid = step.operands[0]
+    return composed(frame.meta(root).shape, steps[::-1])
+
+
+def _may_get_history(frame, base, names):
+    """Whether a change of what gradients flow through can be told of its base and all names of that, as eager mode
+    allows it (rebase.py): not of a leaf, nor by a view that is detached. Only of what the call has made itself, which
+    nobody waits for."""
+    return (
+        base._frame is frame
+        and id(base) not in frame.homes
+        and not frame.hooked
+        and state.grad_enabled
+        and base._requires_grad is base.has_history
+        and all(frame.tensors[v]._requires_grad is base._requires_grad for v in names)
+        and all(part_of(frame, v, frame.roots[v]) is not None for v in names)
+    )
 
 
 def shows_whole(frame, view, tensor):
@@ -46,23 +93,16 @@ def is_whole(step):
 
 def put_back(frame, vid, base, new):
     """The value of the base in which what the view shows has become `new`."""
-    step = frame.step_of(vid)
-    for op, operands, attributes in _PUT_BACK[step.op](base, new, **step.attributes):
+    found, step = part_of(frame, vid, frame.roots[vid]), frame.step_of(vid)
+    if found is None:
+        steps = _PUT_BACK[step.op](base, new, **step.attributes)
+    else:
+        steps = [(put_cut, (base, None), dict(zip(("spec", "axes"), found)))]
+    for op, operands, attributes in steps:
         new = frame.apply(op, tuple(new if x is None else x for x in operands), attributes, True, True)
         # On the way nobody asks for a version, for which a view would keep what it shows alive.
         new._base = None
     return new
-
-
-def _put_slice(base, new, spec):
-    return [(view.slice_scatter, (base, None), {"spec": spec})]
-
-
-def _put_select(base, new, axis, index):
-    shape = tuple(base.shape)
-    spec = tuple([(index, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(shape)])
-    lengths = (*shape[:axis], 1, *shape[axis + 1 :])
-    return [(view.reshape, (None,), {"shape": lengths}), (view.slice_scatter, (base, None), {"spec": spec})]
 
 
 def _put_permuted(base, new, axes):
@@ -92,8 +132,6 @@ _COPIED = (view.clone, (None,), {})
 _PUT_BACK = {
     view.data: _put_whole,
     view.detach: _put_whole,
-    view.slice_: _put_slice,
-    view.select: _put_select,
     view.permute: _put_permuted,
     view.transpose: _put_transposed,
     view.t: _put_turned,
@@ -125,9 +163,14 @@ def note_silent_change(frame, vid):
 
 
 def show_again(frame, target, old, base):
-    """The target shows what its base holds now."""
-    meta, step = ValueMeta(target._meta.shape, target._meta.dtype), frame.step_of(old)
-    show(frame, target, old, frame.take(step.op, (base,), step.attributes, (meta,)))
+    """The target, which had this number, shows what its base holds now."""
+    step, root = frame.step_of(old), frame.roots[old]
+    op, attributes = step.op, step.attributes
+    flows = base.has_history and not is_whole(step)
+    if flows or step.operands != (root,):
+        op, attributes = cut, dict(zip(("spec", "axes"), part_of(frame, old, root)))
+    meta = ValueMeta(target._meta.shape, target._meta.dtype, flows, flows)
+    show(frame, target, old, frame.take(op, (base,), attributes, (meta,)))
 
 
 def show(frame, target, old, step):
@@ -136,6 +179,7 @@ def show(frame, target, old, step):
     frame.tensors[old] = None
     frame.tensors.append(target)
     target._vid, target._meta = step.first, step.metas[0]
+    target._node, target._requires_grad = None, target._meta.requires_grad
     frame_views.note(frame, target, step.operands[0])
     if step.op is data:
         target.bump_version()

@@ -117,6 +117,39 @@ def made_like(last, vid):
     return np.lib.stride_tricks.as_strided(np.empty(extent, dtype), shape, [s * dtype.itemsize for s in strides])
 
 
+def arrays_like(*tensors):
+    """Arrays that lie to each other as the values of pending tensors do, whatever is in them; None if they are no views
+    of one, or one of them is not pending."""
+    frame = state.frame
+    if frame is None or any(x._frame is not frame for x in tensors):
+        return None
+    last = frame.place()[0]
+    paths = [_views_up_to(last, x._vid) for x in tensors]
+    if len({root for root, _ in paths}) != 1:
+        return None
+    return _shown(made_like(last, paths[0][0]), [steps for _, steps in paths])
+
+
+def _views_up_to(last, vid):
+    """The number of the value that a value is a view of, or its own, and the steps that lead from there."""
+    steps, step = [], last.maker_of(vid)
+    while step.detail == "view":
+        steps.insert(0, step)
+        vid = step.operands[0]
+        step = last.maker_of(vid)
+    return vid, steps
+
+
+def _shown(array, paths):
+    found = []
+    for steps in paths:
+        shown = array
+        for step in steps:
+            shown = evaluate_view(step.op, shown, step.attributes)
+        found.append(shown)
+    return found
+
+
 def living_views(frame, target):
     """The views of a tensor made in this call that would be alive in eager mode: somebody holds them, or an autograd
     node has saved them that leads to something somebody holds."""

@@ -336,7 +336,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
             self.changing = True
             change.make(self, target)
             self.position.value += 1
-            if change.given != change.old:
+            for _ in change.shown:
                 self.entries[self.position.value].change.make(self, target)
                 self.position.value += 1
             self.changing = False

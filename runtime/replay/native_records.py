@@ -112,8 +112,8 @@ def _change(held, change):
     numbers, group = (change.old, change.new), np.array(change.group, np.int64)
     held += [change, numbers, group]
     target = 0 if change.target is None else id(change.target)
-    # Changes through another name of the target, and what is none to native code, Python compares.
-    op = 0 if change.op is None or change.given != change.old else id(change.op)
+    # Changes of what has other names, and what is none to native code, Python compares.
+    op = 0 if change.op is None or change.shown else id(change.op)
     row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]

@@ -75,7 +75,7 @@ def entries_of(frame):
             continue
         if step.op is leaf or step.op is connect:
             entry = _new_leaf(frame, step, fresh)
-        elif entries and entries[-1].change is not None and _shows_again(entries[-1].step, step):
+        elif entries and entries[-1].change is not None and _shows_again(entries[-1], step):
             entry = Entry(step, (), step.operands[0])
             entry.numbers, entry.change = (), Shown(frame, step, entries[-1].change)
         elif step.op is ASSIGN:
@@ -123,8 +123,8 @@ def _assignment(frame, step, fresh, entries, expected):
 
 
 def _shows_again(before, step):
-    """Whether the step is the second half of a change through another name."""
-    return before.op is ASSIGN and len(before.operands) > 2 and step.parent is before
+    """Whether the step is what follows a change of a tensor that has other names."""
+    return bool(before.change.shown) and step.parent is before.step
 
 
 def _new_leaf(frame, step, fresh):

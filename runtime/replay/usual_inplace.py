@@ -14,20 +14,24 @@ class Change:
     """The in-place part of an entry.
 
     old, new: the target's numbers before and after. given: the number of what the change is asked of, which may be
-    another name of the target (frame_through.py); is_silent: whether it does not count for who has saved that. steps:
-    all that were recorded for it. target: what is changed, if it is the same tensor in every call. is_made: whether the
-    call makes it. group: numbers of views, which nobody may hold.
+    another name of the target (frame_through.py); shown: the numbers of all its names, which show it again; is_silent:
+    whether it does not count for who has saved what is given. steps: all that were recorded for it. target: what is
+    changed, if it is the same tensor in every call. is_made: whether the call makes it. group: numbers of views, which
+    nobody may hold.
     """
 
     is_leaf = False
     __slots__ = (
-        "op", "old", "new", "given", "is_silent", "steps", "target", "is_made", "origin", "group", "meta", "old_meta",
+        "op", "old", "new", "given", "shown", "is_silent", "steps", "target", "is_made", "origin", "group", "meta",
+        "old_meta",
     )  # fmt: skip
 
     def __init__(self, frame, step, steps, expected):
         self.old, self.new, *shown = step.operands
-        self.given = shown[0] if shown else self.old
-        self.is_silent = bool(shown) and frame_through.is_silent(frame, self.given)
+        self.given, self.shown = step.detail.given, tuple(shown)
+        if not shown or self.given != shown[0]:
+            self.given = self.old
+        self.is_silent = self.given != self.old and frame_through.is_silent(frame, self.given)
         self.op, self.origin = step.detail.op, step.detail.origin
         self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
         self.group = tuple(v for v in step.detail.group if v != self.old)

@@ -14,7 +14,7 @@ class NewLeaf:
 
     __slots__ = ("old", "new", "step", "given", "group", "meta", "old_meta")
     op = target = origin = None
-    is_silent = False
+    is_silent, shown = False, ()
     is_made, is_leaf = True, True
 
     def __init__(self, frame, step):

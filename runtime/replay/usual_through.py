@@ -1,5 +1,5 @@
-"""In a usual call, the second half of a change through another name of a tensor (frame_through.py): the name, a tensor
-of the call, shows what the tensor holds now. It goes from one number to the next."""
+"""In a usual call, what follows a change of a tensor that has other names (frame_through.py): each, a tensor of the
+call, shows what the tensor holds now. It goes from one number to the next."""
 
 from ..record import frame_through
 from ..state.tensor import pending_tensor
@@ -19,22 +19,24 @@ class ShowsWhole:
 class Shown:
     """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""
 
-    __slots__ = ("old", "new", "given", "step", "meta", "old_meta", "is_silent")
+    __slots__ = ("old", "new", "given", "shown", "step", "meta", "old_meta", "is_silent")
     op = target = origin = None
     is_made, is_leaf, group = True, False, ()
 
     def __init__(self, frame, step, change):
-        self.old = self.given = change.given
-        self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[change.given]
+        self.old, *self.shown = change.shown
+        self.given = self.old
+        self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[self.old]
         self.is_silent = change.is_silent
 
     def homes(self):
         return {}
 
-    def make(self, call, tensor):
+    def make(self, call, _):
         tensors = call.tensors
+        tensor = tensors[self.old]
         tensors[self.old], tensors[self.new] = None, tensor
-        tensor._vid, tensor._meta = self.new, self.meta
+        tensor._vid, tensor._meta, tensor._requires_grad = self.new, self.meta, self.meta.requires_grad
         if self.is_silent:
             tensor.bump_version()
 
@@ -43,7 +45,7 @@ class Shown:
         tensors, meta = call.tensors, call.metas[self.old]
         tensor = tensors[self.old] = tensors[self.new]
         tensors[self.new] = None
-        tensor._vid, tensor._meta = self.old, meta
+        tensor._vid, tensor._meta, tensor._requires_grad = self.old, meta, meta.requires_grad
         if self.is_silent:
             tensor._storage.version -= 1
 
