@@ -390,3 +390,16 @@ def test_grads_as_values(compile):
         yield l, g
         l.backward()
         yield q.grad
+
+
+@twin
+def test_views_of_parts_of_one_call_are_not_changed_in_place(compile):
+    @compile
+    def f(x):
+        return (x * 2).unbind(0)
+
+    seen = []
+    for _ in range(6):
+        last = f(weft.randn(2, 3).requires_grad_())[-1]
+        seen += [error_of(last.add_, 1.0), error_of(last.unsqueeze(0).add_, 1.0), error_of(last[1:].mul_, 2.0)]
+    return seen

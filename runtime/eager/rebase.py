@@ -212,7 +212,7 @@ def _check_part(target):
                 "Function."
             )
         op = getattr(node, "op", None)
-        node = node.edges[0][0] if op is not None and (op.kind == "view" or "view" in op.extra) else None
+        node = node.next_functions[0][0] if op is not None and (op.kind == "view" or "view" in op.extra) else None
 
 
 def _check_apart(target, base):

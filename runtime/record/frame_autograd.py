@@ -262,6 +262,10 @@ class StepNode(BaseNode):
         self.frame, self.vid = frame, vid
 
     @property
+    def op(self):
+        return self.frame.step_of(self.vid).op
+
+    @property
     def next_functions(self):
         step = self.frame.step_of(self.vid)
         wanted = set(flows(self.frame, step))
