@@ -2,18 +2,6 @@
 
 ABSENT = {
     **dict.fromkeys(
-        str.split("""
-            special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
-            special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0
-            special.scaled_modified_bessel_k1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
-            special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
-            special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
-            special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
-            special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
-        """),
-        "functions without a derivative in PyTorch, which no program for autograd calls",
-    ),
-    **dict.fromkeys(
         str.split("linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve"), "NumPy has no such decomposition"
     ),
     "slice": "x[a:b] under an internal name",
@@ -40,7 +28,9 @@ KNOWN = {
         {"forward": _FORMATS, "backward": _FORMATS, "second": _FORMATS, "compiled": _FORMATS},
     ),
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
-    **dict.fromkeys(str.split("polygamma special.polygamma matrix_exp"), {"forward": _ROUNDED}),
+    **dict.fromkeys(
+        str.split("polygamma special.polygamma matrix_exp special.bessel_j0 special.bessel_y1"), {"forward": _ROUNDED}
+    ),
     **dict.fromkeys(
         str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__"),
         {"errors": "methods of Python that are called as functions take a number first"},
