@@ -23,7 +23,9 @@ DIMENSIONS = 4  # of a grid
 BLOCK_DEPTH = 1024  # terms of the sums that are done at once
 _ALIGNMENT = 64
 # Words of the head, of a grid, and of a group: sizes, then rows, columns and depth.
-HEAD, GRID, SIZES = 12, 2 + 3 * DIMENSIONS, 5
+HEAD, GRID, SIZES = 12, 2 + 3 * DIMENSIONS, 6
+# Of adjacent columns that are read in place: half a panel.
+PIECE_BYTES = PANEL_BYTES // 2
 GROUP = SIZES + 3 * GRID
 
 
@@ -47,12 +49,22 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """`in_place`: columns are not packed; those of the last dimension are adjacent, in b and in the result, and a unit
+    has two pieces of them, which begin where the dimension does."""
+
     rows: Grid
     columns: Grid
     depth: Grid
+    in_place: bool = False
 
     def panels(self, size):
-        return -(-self.columns.count // (PANEL_BYTES // size))
+        if not self.in_place:
+            return -(-self.columns.count // (PANEL_BYTES // size))
+        return -(-prod(d[0] for d in self.columns.dimensions[:-1]) * self.pieces(size) // 2)
+
+    def pieces(self, size):
+        """Of the last dimension; 0 if columns are packed."""
+        return -(-self.columns.dimensions[-1][0] * size // PIECE_BYTES) if self.in_place else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +111,6 @@ class Products:
         result = [len(self.groups), int(self.together), *areas]
         for g in self.groups:
             result += [g.rows.count, g.columns.count, g.depth.count, self.chunk, self.units_of(g, size)]
+            result.append(g.pieces(size))
             result += [*g.rows.words, *g.columns.words, *g.depth.words]
         return result

@@ -156,3 +156,30 @@ def test_one_program_serves_many_batch_sizes(monkeypatch):
         assert all(bits_equal(a, b) for a, b in zip(compiled(x, weight), step(x, weight)))
     default_cache.cache_clear()
     assert sum("n" not in p.meta for r in compiled.recordings for p in r.programs) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("channels", [1, 3, 6, 7, 15])
+def test_columns_read_in_place_have_the_bits_of_packed_ones(channels, dtype):
+    x = weft.tensor(numbers((2, 2, 6, 45), 0).astype(dtype))
+    weight = weft.tensor(numbers((channels, 2, 3, 3), 1).astype(dtype))
+    how = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    size = x.dtype.itemsize
+    out = direct_convolution(x, weight, **how)
+    in_place = [direct_convolution.kernel.products_of((x, weight), out.shape, how, size).groups[0].in_place]
+    for start in range(43):
+        # An image of one column: too few for pieces.
+        part = x[..., start : start + 3].contiguous()
+        narrow = direct_convolution(part, weight, **how)
+        in_place.append(
+            direct_convolution.kernel.products_of((part, weight), narrow.shape, how, size).groups[0].in_place
+        )
+        assert bits_equal(narrow[..., 0], out[..., start])
+    assert in_place == [True, *[False] * 43]
+
+
+def test_pieces_of_rows_are_counted_and_told():
+    group = Group(Grid(((6, 25, 784),)), Grid(((4, 1024, 4704), (28, 32, 28), (28, 1, 1))), Grid(((25, 1, 1),)), True)
+    products = Products((group,), 6, together=False)
+    assert (group.pieces(4), group.pieces(8)) == (2, 4)
+    assert (products.units(4), products.units(8)) == (4 * 28, 4 * 28 * 2)

@@ -8,6 +8,7 @@ For every unit, a panel of columns by a chunk of rows:
             for p in p0 ...                the micro-kernel: `height` broadcasts from where the rows lie
     write                                  the results to where they belong, run by run
 
+Where few rows would read it there is no panel (grid_in_place.py).
 Offsets of rows, columns and terms are written to tables first, so the inner loops know nothing of dimensions. Those of
 rows and terms are kept from unit to unit of a group.
 """
@@ -16,6 +17,7 @@ from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, SIZES
 from ..target import PANEL_BYTES
 from .builder import I1, I32, I64, PTR, Builder, Reg, Type
 from .gemm_pack import load_transposed, pack_lanes
+from .grid_in_place import call_strips, emit_pieces, emit_strips
 
 _GRID_PARAMETERS = [("grid", PTR), ("first", PTR), ("second", PTR)]
 # Positions of what the head tells of the scratch memory.
@@ -32,7 +34,9 @@ def emit_grid_product(module, element):
         "pack": _emit_move(module, f"{stem}_pack", element, packs=True),
         "write": _emit_move(module, f"{stem}_write", element, packs=False),
     }
+    tools["pieces"] = emit_pieces(module, f"{stem}_pieces", element, tools["columns"])
     strips = {h: _emit_strip(module, stem, element, h) for h in module.target.tile_heights}
+    strips_in_place = emit_strips(module, stem, element)
     parameters = [("a", PTR), ("b", PTR), ("out", PTR), ("words", PTR), ("first", I64), ("n", I64), ("scratch", PTR)]
     b = Builder(module, stem, parameters)
     words, first, n, scratch = b.arguments[3:]
@@ -42,7 +46,11 @@ def emit_grid_product(module, element):
         record = b.offset(words, b.add(b.mul(group, b.i64(GROUP)), b.i64(HEAD)), 8)
         with b.when(b.cmp("ne", group, state.values[0])):
             _expand_group(b, tools["expand"], record, areas)
-        _emit_unit(b, element, tools, strips, record, own, areas)
+        is_in_place = b.cmp("ne", _word(b, record, 5), b.i64(0))
+        with b.when(is_in_place):
+            _emit_unit_in_place(b, element, tools, strips_in_place, record, own, areas)
+        with b.when(b.not_(is_in_place)):
+            _emit_unit(b, element, tools, strips, record, own, areas)
         state.next([group])
     b.finish()
 
@@ -83,15 +91,36 @@ def _expand_group(b, expand, record, areas):
         b.store(last, b.offset(areas[k], n, 4))
 
 
+def _place(b, record, own, areas):
+    """(number of the unit's panel, how many rows it has, their offsets in a and in the result)."""
+    n_rows, chunk = _word(b, record, 0), _word(b, record, 3)
+    n_chunks = b.div(b.add(n_rows, b.sub(chunk, b.i64(1))), chunk)
+    i = b.mul(b.rem(own, n_chunks), chunk)
+    tables = [b.offset(areas[k], i, 4) for k in (_ROWS_A, _ROWS_OUT)]
+    return b.div(own, n_chunks), b.intrinsic("smin", b.sub(n_rows, i), chunk), *tables
+
+
+def _emit_unit_in_place(b, element, tools, strips, record, own, areas):
+    a, source, out = b.arguments[:3]
+    n_columns, n_depth, per_row = (_word(b, record, k) for k in (1, 2, 5))
+    panel, rows, rows_a, rows_out = _place(b, record, own, areas)
+    of_b, of_out, runs, results = (areas[k] for k in (_COLUMNS_B, _COLUMNS_OUT, _WRITES, _RESULTS))
+    b.call("void", tools["pieces"], [_grid_of(b, record, 1), panel, n_columns, per_row, of_b, of_out, runs])
+    terms = [areas[_TERMS_A], areas[_TERMS_B]]
+    call_strips(b, strips, element, [a, source, rows_a, *terms, of_b, runs, results, rows, n_depth])
+    n_runs = b.i64(PANEL_BYTES // b.module.target.vector_bytes)
+    # More columns than runs: those that are neighbours are moved together.
+    moved = [results, out, runs, n_runs, of_out, rows_out, rows, b.i64(PANEL_BYTES), b.i64(1)]
+    b.call("void", tools["write"], moved)
+
+
 def _emit_unit(b, element, tools, strips, record, own, areas):
     a, source, out = b.arguments[:3]
     size, width = Type(element).element_bytes, PANEL_BYTES // Type(element).element_bytes
-    n_rows, n_columns, n_depth, chunk = (_word(b, record, k) for k in range(4))
-    n_chunks = b.div(b.add(n_rows, b.sub(chunk, b.i64(1))), chunk)
-    j, i = b.mul(b.div(own, n_chunks), b.i64(width)), b.mul(b.rem(own, n_chunks), chunk)
+    n_columns, n_depth = _word(b, record, 1), _word(b, record, 2)
+    number, rows, rows_a, rows_out = _place(b, record, own, areas)
+    j = b.mul(number, b.i64(width))
     columns = b.intrinsic("smin", b.sub(n_columns, j), b.i64(width))
-    rows = b.intrinsic("smin", b.sub(n_rows, i), chunk)
-    rows_a, rows_out = b.offset(areas[_ROWS_A], i, 4), b.offset(areas[_ROWS_OUT], i, 4)
     tables = [areas[_COLUMNS_B], areas[_COLUMNS_OUT]]
     b.call("void", tools["columns"], [_grid_of(b, record, 1), j, columns, *tables])
     by_two = b.cmp("eq", b.sub(_index(b, tables[0], 1), _index(b, tables[0], 0)), b.i64(2))

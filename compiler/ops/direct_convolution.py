@@ -11,7 +11,7 @@ remains of the position after division by the stride. For the weight it is each 
 in row-major order of what the sum runs over. Where a group would be small, the caller pads the input itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -21,12 +21,16 @@ from ..extent import estimated, is_open
 from ..grids import BLOCK_DEPTH, DIMENSIONS, Grid, Group, Products
 from ..kernels.library import GridProduct
 from ..shapes import contiguous_strides
+from ..target import PANEL_BYTES
 from .samples import Sample
 from .table import TABLE, Meta, Op, register
 
 # Rows that are computed from one packed panel, and units that there are at least, if there are rows enough.
 _CHUNK, _LEAST_UNITS, _LEAST_CHUNK = 1024, 4, 64
 _MOST_GROUPS = 64  # of channels
+# Cycles: finding the columns of a panel and of two pieces, and packing a run of adjacent ones, a store that is masked
+# and seldom aligned. Shorter pieces than this leave most of a vector empty.
+_PANEL_SET_UP, _PIECES_SET_UP, _RUN, _LEAST_PIECE = 900, 300, 5, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +121,29 @@ def _of_positions(bands, source, target, weight, groups, by_output):
 
 
 def _chunked(groups, size, together=False):
+    groups = tuple(_read(g, size) for g in groups)
     rows = max((g.rows.count for g in groups), default=1)
     units = estimated(Products(groups, rows, together).units(size))
     n = max(-(-rows // _CHUNK), min(-(-_LEAST_UNITS // max(units, 1)), rows // _LEAST_CHUNK), 1)
     return Products(groups, -(-rows // n // 8) * 8 if n > 1 else rows, together)
+
+
+def _read(group, size):
+    """The group with its columns read in place, if they can be and few rows would read a packed panel."""
+    inner = group.columns.dimensions[-1]
+    if is_open(inner[0]) or inner[0] * size < _LEAST_PIECE or inner[1:] != (1, 1):
+        return group
+    other = replace(group, in_place=True)
+    return min((group, other), key=lambda g: _panel_cycles(g, size) * estimated(g.panels(size)))
+
+
+def _panel_cycles(g, size):
+    """A rough time for a panel or two pieces, measured on few rows: `cycles` is for many."""
+    rows, vectors = g.rows.count + g.rows.count % 2, 2
+    if g.in_place:
+        return _PIECES_SET_UP + g.depth.count * vectors * rows + 6 * g.rows.count
+    runs = 1 + (PANEL_BYTES // size - 1) / min(g.columns.dimensions[-1][0], 64 // size)
+    return _PANEL_SET_UP + g.depth.count * (_RUN * runs + vectors * rows) + 3 * runs * g.rows.count
 
 
 def _geometry(x, kernel, positions, how):
@@ -207,6 +230,9 @@ def cycles(products, size):
     """A rough time: multiply-adds of vectors, and runs of elements that are packed and written."""
     lanes, total = 64 // size, 0.0
     for g in products.groups:
+        if g.in_place:
+            total += g.panels(size) * _panel_cycles(g, size)
+            continue
         rows, n, depth = g.rows.count, g.columns.count, g.depth.count
         panels, vectors = g.panels(size), -(-n // lanes)
         read = _moved_cycles(g.columns, 1, g.depth, 2, size)
