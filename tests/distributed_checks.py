@@ -233,7 +233,42 @@ def check_derivatives(rank, size):
     first.sum().backward()
     whole = tree([of_rank(k, (4,)) for k in range(size)])
     assert x.grad.allclose(6 * size * size * whole)
-    raises(NotImplementedError, "ReduceOp.MAX has no derivative", with_gradients.all_reduce, x, Op.MAX)
+
+
+def of_all(rank, size, op, dtype=weft.float64):
+    """The leaves of all ranks, made one: what a single process would compute."""
+    pair = {Op.PRODUCT: weft.mul, Op.MAX: weft.maximum, Op.MIN: weft.minimum}[op]
+    leaves = [(of_rank(k, (size, 4)) / 10.0 ** (3 * k)).to(dtype).requires_grad_() for k in range(size)]
+    parts = [leaf.float() if dtype is weft.float16 else leaf for leaf in leaves]
+    while len(parts) > 1:
+        parts = [pair(a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) // 2 * 2 :]
+    return leaves, parts[0].to(dtype)
+
+
+def check_derivatives_of_products_and_extremes(rank, size):
+    weights = [float(k + 2) for k in range(size)]
+    for op, dtype in [(Op.PRODUCT, weft.float64), (Op.MAX, weft.float32), (Op.MIN, weft.float16)]:
+        leaves, whole = of_all(rank, size, op, dtype)
+        (expected,) = weft.autograd.grad(whole.sum() * sum(weights), [leaves[rank]])
+        x = leaves[rank].detach().requires_grad_()
+        result = with_gradients.all_reduce(x, op)
+        assert equal(result.detach(), whole.detach())
+        (found,) = weft.autograd.grad(result.sum() * weights[rank], [x])
+        assert found.allclose(expected) and found.dtype is dtype
+        # What only some ranks differentiate is the same exchange on all.
+        assert equal(with_gradients.all_reduce(x.detach(), op), whole.detach())
+        x = leaves[rank].detach().requires_grad_()
+        reduced = with_gradients.reduce(x, 1, op)
+        assert rank != 1 or equal(reduced.detach(), whole.detach())
+        (found,) = weft.autograd.grad(reduced.sum(), [x])
+        leaves, whole = of_all(rank, size, op, dtype)
+        assert found.allclose(weft.autograd.grad(whole.sum(), [leaves[rank]])[0])
+        leaves, whole = of_all(rank, size, op, dtype)
+        part = with_gradients.reduce_scatter(x[0], list(x.unbind(0)), op)
+        assert equal(part.detach(), whole[rank].detach())
+        (found,) = weft.autograd.grad(part.sum(), [x])
+        assert found.allclose(weft.autograd.grad(whole.sum(), [leaves[rank]])[0])
+    raises(TypeError, "BOR is not defined for float32", with_gradients.all_reduce, weft.ones(2), Op.BOR)
 
 
 def step(x, y):

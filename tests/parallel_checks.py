@@ -8,6 +8,7 @@ import weft
 import weft.distributed as dist
 from weft import nn
 from weft.nn.parallel import DistributedDataParallel
+from weft.runtime.programs.capture import capturing
 
 
 def model_of(seed, **options):
@@ -130,6 +131,32 @@ def check_whole_steps_compiled_have_the_bits_of_eager_mode(rank, size):
         text = str(step.explain())
         assert "DistributedDataParallel: processes exchange values between two programs" in text
         assert "calls are replayed" in text, text
+
+
+def check_exchanges_begin_while_the_backward_goes_on(rank, size):
+    """Programs of the backward run between the first exchange and the last."""
+    weft.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1e-3)
+
+    @weft.compile
+    def step(x):
+        model.zero_grad()
+        model(x).square().sum().backward()
+
+    group, begin, n_programs = model.process_group, model.process_group.begin, []
+    with capturing() as capture:
+
+        def noted(name, *arguments):
+            n_programs.append(len(capture.runs))
+            return begin(name, *arguments)
+
+        group.begin = noted
+        try:
+            step(weft.ones(2, 16))
+        finally:
+            del group.begin
+    assert n_programs == list(range(1, 9)), n_programs
 
 
 def check_losses_are_those_of_one_process(rank, size):

@@ -10,7 +10,7 @@ from weft import nn
 CHECKS = ["check_" + name for name in str.split("""
     parameters_are_those_of_rank_0 gradients_are_averages_with_equal_bits no_sync_adds_up unused_parameters
     buffers_are_those_of_rank_0 models_that_differ_are_errors whole_steps_compiled_have_the_bits_of_eager_mode
-    losses_are_those_of_one_process
+    exchanges_begin_while_the_backward_goes_on losses_are_those_of_one_process
 """)]  # fmt: skip
 
 

@@ -8,65 +8,75 @@ got it:
     gather             backward: scatter              scatter          backward: gather
     reduce (sum)       backward: broadcast            all_to_all       backward: all_to_all
 
+Products, maxima and minima of floats are computed here from the parts of all ranks, in the order of any reduction:
+their derivatives are those of the ops that this takes. (PyTorch reduces the cotangents in the same way instead.)
+
 All ranks must take part in the backward pass too. Derivatives of higher order are those of these.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..autograd import Function
 from ..creation import zeros
+from ..functions import arithmetic
 from ..runtime.state.tensor import Tensor
 from ..shaping import stack
 from . import started
 from .collectives import place_of
 from .started import ReduceOp, member, same_kind, values_of
 
-_LINEAR = (ReduceOp.SUM, ReduceOp.AVG)
+_PAIRS = {ReduceOp.PRODUCT: arithmetic.mul, ReduceOp.MAX: arithmetic.maximum, ReduceOp.MIN: arithmetic.minimum}
 
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
-    """The tensors of all ranks made one. With gradients, op is SUM or AVG."""
-    _check_linear("all_reduce", op, tensor)
-    return _AllReduce.apply(tensor, op, member(group))
+    """The tensors of all ranks made one."""
+    if _is_of_parts(tensor, op):
+        return _made_one(all_gather(tensor, group), op)
+    return _Linear.apply(tensor, _ALL_REDUCE, op, member(group))
 
 
 def broadcast(tensor, src, group=None):
     """The tensor of rank src; the others give one of its shape and type."""
     group = member(group)
-    return _Broadcast.apply(tensor, place_of(group, src, None, "src"), group)
+    return _Linear.apply(tensor, _BROADCAST, place_of(group, src, None, "src"), group)
 
 
 def reduce(tensor, dst, op=ReduceOp.SUM, group=None):
     """The tensors of all ranks made one, on rank dst; zeros on the others."""
-    _check_linear("reduce", op, tensor)
+    if _is_of_parts(tensor, op):
+        return _made_one(gather(tensor, dst, group), op)
     group = member(group)
-    return _Reduce.apply(tensor, place_of(group, dst, None, "dst"), op, group)
+    return _Linear.apply(tensor, _REDUCE, place_of(group, dst, None, "dst"), op, group)
 
 
 def all_gather(tensor, group=None):
     """The tensors of all ranks, as a tuple."""
-    return _AllGather.apply(tensor, member(group)).unbind(0)
+    return _Linear.apply(tensor, _ALL_GATHER, member(group)).unbind(0)
 
 
 def gather(tensor, dst=0, group=None):
     """The tensors of all ranks as a tuple, on rank dst; zeros on the others."""
     group = member(group)
-    return _Gather.apply(tensor, place_of(group, dst, None, "dst"), group).unbind(0)
+    return _Linear.apply(tensor, _GATHER, place_of(group, dst, None, "dst"), group).unbind(0)
 
 
 def scatter(tensors, src=0, group=None):
     """This rank's tensor of those that rank src gives, one for each rank; the others give as many of their shape."""
     group = member(group)
     same_kind("scatter", tensors, tensors[0], group.size, "tensors")
-    return _Scatter.apply(stack(tensors), place_of(group, src, None, "src"), group)
+    return _Linear.apply(stack(tensors), _SCATTER, place_of(group, src, None, "src"), group)
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None):
     """The k-th tensors of all ranks made one, on rank k. `output` says shape and type, and is not written."""
     group = member(group)
     same_kind("reduce_scatter", input_list, output, group.size, "input_list")
-    _check_linear("reduce_scatter", op, input_list[0])
-    return _ReduceScatter.apply(stack(input_list), op, group)
+    stacked = stack(input_list)
+    if _is_of_parts(stacked, op):
+        return _made_one(_Linear.apply(stacked, _ALL_TO_ALL, group).unbind(0), op)
+    return _Linear.apply(stacked, _REDUCE_SCATTER, op, group)
 
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None):
@@ -74,111 +84,100 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None):
     all have one shape."""
     group = member(group)
     same_kind("all_to_all", input_tensor_list, output_tensor_list[0], group.size, "input_tensor_list")
-    return _AllToAll.apply(stack(input_tensor_list), group).unbind(0)
+    return _Linear.apply(stack(input_tensor_list), _ALL_TO_ALL, group).unbind(0)
 
 
-def _check_linear(name, op, tensor):
-    if op not in _LINEAR and tensor.requires_grad:
-        raise NotImplementedError(
-            f"{name}: ReduceOp.{op.name} has no derivative here; use ReduceOp.SUM or AVG, or give tensor.detach()"
-        )
+# --- products, maxima, minima -----------------------------------------------------------------------------------------
+def _is_of_parts(tensor, op):
+    """Whether or not this rank needs a gradient: another one may."""
+    return op in _PAIRS and tensor.dtype.category >= 2
+
+
+def _made_one(parts, op):
+    """The bits that runtime/distributed/sums.py gives."""
+    dtype, pair = parts[0].dtype, _PAIRS[op]
+    parts = [part.to(dtype.wide) for part in parts] if dtype.is_half else list(parts)
+    while len(parts) > 1:
+        parts = [pair(a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) & ~1 :]
+    return parts[0].to(dtype)
+
+
+# --- what is linear ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exchange:
+    """A linear function of a tensor, `forward(tensor, *how)`, and its transpose, `backward(cotangent, *how)`."""
+
+    forward: object
+    backward: object
+
+
+class _Linear(Function):
+    """`apply(tensor, exchange, *how)`."""
+
+    @staticmethod
+    def forward(ctx, tensor, exchange, *how):
+        ctx.exchange, ctx.how = exchange, how
+        return exchange.forward(tensor, *how)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return ctx.exchange.backward(cotangent, *ctx.how), *[None] * (1 + len(ctx.how))
 
 
 def _result(group, work, shape):
     return Tensor(group.wait(work).reshape(shape))
 
 
-class _AllReduce(Function):
-    @staticmethod
-    def forward(ctx, tensor, op, group):
-        ctx.op, ctx.group = op, group
-        return _result(group, started.all_reduce(tensor, op, group), tensor.shape)
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _AllReduce.apply(cotangent, ctx.op, ctx.group), None, None
+def _all_reduced(tensor, op, group):
+    return _result(group, started.all_reduce(tensor, op, group), tensor.shape)
 
 
-class _Broadcast(Function):
-    @staticmethod
-    def forward(ctx, tensor, root, group):
-        ctx.root, ctx.group = root, group
-        return _result(group, started.broadcast(tensor, root, group), tensor.shape)
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _Reduce.apply(cotangent, ctx.root, ReduceOp.SUM, ctx.group), None, None
+def _broadcast(tensor, root, group):
+    return _result(group, started.broadcast(tensor, root, group), tensor.shape)
 
 
-class _Reduce(Function):
-    @staticmethod
-    def forward(ctx, tensor, root, op, group):
-        ctx.root, ctx.op, ctx.group = root, op, group
-        found = group.wait(started.reduce(tensor, root, op, group))
-        return zeros(tensor.shape, dtype=tensor.dtype) if found is None else Tensor(found.reshape(tensor.shape))
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        gradient = _Broadcast.apply(cotangent, ctx.root, ctx.group)
-        return gradient / ctx.group.size if ctx.op is ReduceOp.AVG else gradient, None, None, None
+def _reduced(tensor, root, op, group):
+    found = group.wait(started.reduce(tensor, root, op, group))
+    return zeros(tensor.shape, dtype=tensor.dtype) if found is None else Tensor(found.reshape(tensor.shape))
 
 
-class _AllGather(Function):
-    @staticmethod
-    def forward(ctx, tensor, group):
-        ctx.group = group
-        return _result(group, started.all_gather(tensor, group), (group.size, *tensor.shape))
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _ReduceScatter.apply(cotangent, ReduceOp.SUM, ctx.group), None
+def _all_gathered(tensor, group):
+    return _result(group, started.all_gather(tensor, group), (group.size, *tensor.shape))
 
 
-class _ReduceScatter(Function):
-    @staticmethod
-    def forward(ctx, stacked, op, group):
-        ctx.op, ctx.group = op, group
-        return _result(group, started.reduce_scatter(stacked.unbind(0), op, group), stacked.shape[1:])
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        gradient = _AllGather.apply(cotangent, ctx.group)
-        return gradient / ctx.group.size if ctx.op is ReduceOp.AVG else gradient, None, None
+def _reduced_and_scattered(stacked, op, group):
+    return _result(group, started.reduce_scatter(stacked.unbind(0), op, group), stacked.shape[1:])
 
 
-class _Gather(Function):
-    @staticmethod
-    def forward(ctx, tensor, root, group):
-        ctx.root, ctx.group = root, group
-        rows, shape = group.wait(started.gather(tensor, root, group)), (group.size, *tensor.shape)
-        return zeros(shape, dtype=tensor.dtype) if rows is None else Tensor(rows.reshape(shape))
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _Scatter.apply(cotangent, ctx.root, ctx.group), None, None
+def _gathered(tensor, root, group):
+    rows, shape = group.wait(started.gather(tensor, root, group)), (group.size, *tensor.shape)
+    return zeros(shape, dtype=tensor.dtype) if rows is None else Tensor(rows.reshape(shape))
 
 
-class _Scatter(Function):
-    @staticmethod
-    def forward(ctx, stacked, root, group):
-        ctx.root, ctx.group = root, group
-        rows = stacked.unbind(0)
-        work = started.scatter(rows if group.rank == root else None, rows[0], root, group)
-        return _result(group, work, stacked.shape[1:])
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _Gather.apply(cotangent, ctx.root, ctx.group), None, None
+def _scattered(stacked, root, group):
+    rows = stacked.unbind(0)
+    work = started.scatter(rows if group.rank == root else None, rows[0], root, group)
+    return _result(group, work, stacked.shape[1:])
 
 
-class _AllToAll(Function):
-    @staticmethod
-    def forward(ctx, stacked, group):
-        ctx.group = group
-        counts = [stacked.numel() // group.size] * group.size
-        values = np.ascontiguousarray(values_of(stacked, "all_to_all"))
-        return _result(group, started.all_to_all(values, stacked.dtype, counts, counts, group), stacked.shape)
+def _exchanged(stacked, group):
+    counts = [stacked.numel() // group.size] * group.size
+    values = np.ascontiguousarray(values_of(stacked, "all_to_all"))
+    return _result(group, started.all_to_all(values, stacked.dtype, counts, counts, group), stacked.shape)
 
-    @staticmethod
-    def backward(ctx, cotangent):
-        return _AllToAll.apply(cotangent, ctx.group), None
+
+def _share(gradient, op, group):
+    """Of a sum or an average."""
+    return gradient / group.size if op is ReduceOp.AVG else gradient
+
+
+_ALL_REDUCE = _Exchange(_all_reduced, lambda g, op, group: _Linear.apply(g, _ALL_REDUCE, op, group))
+_BROADCAST = _Exchange(_broadcast, lambda g, root, group: _Linear.apply(g, _REDUCE, root, ReduceOp.SUM, group))
+_REDUCE = _Exchange(_reduced, lambda g, root, op, group: _share(_Linear.apply(g, _BROADCAST, root, group), op, group))
+_ALL_GATHER = _Exchange(_all_gathered, lambda g, group: _Linear.apply(g, _REDUCE_SCATTER, ReduceOp.SUM, group))
+_REDUCE_SCATTER = _Exchange(
+    _reduced_and_scattered, lambda g, op, group: _share(_Linear.apply(g, _ALL_GATHER, group), op, group)
+)
+_GATHER = _Exchange(_gathered, lambda g, root, group: _Linear.apply(g, _SCATTER, root, group))
+_SCATTER = _Exchange(_scattered, lambda g, root, group: _Linear.apply(g, _GATHER, root, group))
+_ALL_TO_ALL = _Exchange(_exchanged, lambda g, group: _Linear.apply(g, _ALL_TO_ALL, group))
