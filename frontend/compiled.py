@@ -20,6 +20,7 @@ from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
+from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, expect, install
 from .runtime.replay.frame_spans import remember_methods
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
@@ -67,12 +68,12 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
     return CompiledFunction(function, fullgraph, dynamic)
 
 
-class CompiledFunction:
+class CompiledFunction(Calls):
     """A function whose calls are recorded once per signature and replayed."""
 
     def __init__(self, function, fullgraph=False, dynamic=None):
         functools.update_wrapper(self, function, updated=())
-        self._function = function
+        self._function = self.function = function
         self._fullgraph = fullgraph
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
@@ -84,15 +85,16 @@ class CompiledFunction:
         self._turns = None  # what tells which that is, if more than one has come after the last call's
         self._contest = Contest()
         # How many calls come before one that is timed, and whether they run eagerly.
-        self._n_left, self._eagerly = NEVER if fullgraph else self._contest.pause, False
+        self._n_left, self._eagerly = self.number(N_LEFT), self.number(EAGERLY)
+        self._n_left.value = NEVER if fullgraph else self._contest.pause
 
     def __call__(self, *args, **kwargs):
         if watching and state.watchers:
             return self._call_watched(args, kwargs)
-        if self._n_left <= 0:
+        if self._n_left.value <= 0:
             return self._timed(args, kwargs)
-        self._n_left -= 1
-        if self._eagerly and not captures:
+        self._n_left.value -= 1
+        if self._eagerly.value and not captures:
             return self._function(*args, **kwargs)
         usual, turns = self._next, self._turns
         if turns is not None:
@@ -104,11 +106,11 @@ class CompiledFunction:
                 result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 if usual.departed.value:
-                    self._learn(usual.ended_by(), usual.structure, usual.argument_types)
+                    self._learn_from(usual)
                 else:
                     if turns is not None:
                         turns.note(usual)
-                    self._next, self._previous, self._turns = usual.following, usual, usual.turns
+                    self._expect(usual)
                 return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
@@ -117,20 +119,20 @@ class CompiledFunction:
 
     def _timed(self, args, kwargs):
         """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
-        self._n_left, contest = 1, self._contest
+        self._n_left.value, contest = 1, self._contest
         if captures or state.frame is not None:
             return self(*args, **kwargs)
         way = contest.way(self._next)
         if way is None:
-            self._n_left = contest.pause
+            self._n_left.value = contest.pause
             return self(*args, **kwargs)
-        self._eagerly = way is not REPLAYED
+        self._eagerly.value = way is not REPLAYED
         result, seconds = timed(self, args, kwargs)
         if way is not REPLAYED and has_history(result):
-            self._n_left = contest.end(is_eager=False)
+            self._n_left.value = contest.end(is_eager=False)
         else:
-            self._n_left = contest.took(way, seconds)
-        self._eagerly = contest.is_eager
+            self._n_left.value = contest.took(way, seconds)
+        self._eagerly.value = contest.is_eager
         return result
 
     def _call_watched(self, args, kwargs):
@@ -158,7 +160,7 @@ class CompiledFunction:
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
-                self._learn(usual.ended_by(), usual.structure, usual.argument_types)
+                self._learn_from(usual)
                 return result
         ways = ways_of(recording)
         if ways is None:
@@ -182,13 +184,27 @@ class CompiledFunction:
             ended = usual_frame(ended, structure, types)
         if ended is None:
             self._next = self._previous = self._turns = None
+            expect(self, None)
             return
         if self._turns is not None:
             self._turns.note(ended)
         if self._previous is not None:
             note_other(self._previous, ended)
         ended.recording.use(ended)
+        self._expect(ended)
+
+    def _expect(self, ended):
+        """A call has ended in this UsualFrame. Where no other ever follows, native code need not ask for the next."""
         self._next, self._previous, self._turns = ended.following, ended, ended.turns
+        steady = ended if ended.following is ended and ended.turns is None else None
+        if steady is not self.frame:
+            expect(self, steady)
+            if steady is not None:
+                _call_natively()
+
+    def _learn_from(self, usual):
+        """A call that has begun in this frame has departed from it."""
+        self._learn(usual.ended_by(), usual.structure, usual.argument_types)
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
@@ -278,7 +294,14 @@ class CompiledFunction:
 
 set_compile(CompiledFunction)
 _listening = []  # lists that get every function of which something is recorded
-_call_compiled = CompiledFunction.__call__
+_calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function
+
+
+def _call_natively():
+    """From now on, if there is native code for it and nobody has put something else in the way."""
+    if len(_calls) == 1 and CompiledFunction.__call__ is _calls[0]:
+        _calls.append(install(CompiledFunction, CompiledFunction._learn_from) or _calls[0])
+        CompiledFunction.__call__ = _calls[-1]
 
 
 def _call_as_it_is(self, *args, **kwargs):
@@ -287,7 +310,7 @@ def _call_as_it_is(self, *args, **kwargs):
 
 def run_eagerly(eager):
     """Whether compiled functions, all there are and will be in this process, run as the Python they are."""
-    CompiledFunction.__call__ = _call_as_it_is if eager else _call_compiled
+    CompiledFunction.__call__ = _call_as_it_is if eager else _calls[-1]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def decided(compiled, is_eager):
     """As if this had been found out for the function."""
     compiled._contest = contest_over(*((1e-6, 2e-6) if is_eager else (2e-6, 1e-6)))
     assert compiled._contest.is_eager is is_eager
-    compiled._eagerly, compiled._n_left = is_eager, 10**9
+    compiled._eagerly.value, compiled._n_left.value = is_eager, 10**9
 
 
 def test_the_quicker_way_is_taken():
@@ -125,7 +125,7 @@ def test_calls_are_timed_after_a_while_and_decided_for_good():
     compiled = weft.compile(lambda x: x + 1)
     for k in range(AFTER + len(TRIAL)):
         assert compiled(weft.full((2,), float(k))).tolist() == [k + 1.0] * 2
-    assert compiled._contest.seconds and compiled._n_left > 0
+    assert compiled._contest.seconds and compiled._n_left.value > 0
 
 
 def test_results_that_require_gradients_end_eager_calls():
@@ -133,11 +133,11 @@ def test_results_that_require_gradients_end_eager_calls():
     for _ in range(5):
         compiled(weft.ones(2))
     decided(compiled, is_eager=True)
-    compiled._n_left = 0
+    compiled._n_left.value = 0
     x = weft.ones(2, requires_grad=True)
     compiled(x)["y"][0].sum().backward()
     assert x.grad.tolist() == [2, 2]
-    assert not compiled._contest.is_eager and not compiled._eagerly
+    assert not compiled._contest.is_eager and not compiled._eagerly.value
 
 
 def test_an_error_is_no_measurement():
@@ -151,7 +151,7 @@ def test_an_error_is_no_measurement():
     compiled = weft.compile(flow)
     for _ in range(5):
         compiled(weft.ones(2))
-    compiled._n_left = 0
+    compiled._n_left.value = 0
     fails.append(True)
     for _ in range(3):
         with pytest.raises(KeyError, match="wrong"):
@@ -166,7 +166,7 @@ def test_in_a_compiled_call_nothing_is_timed():
     inner = weft.compile(lambda x: x * 3)
     for _ in range(5):
         inner(weft.ones(2))
-    inner._n_left = 0
+    inner._n_left.value = 0
     outer = weft.compile(lambda x: inner(x) + 1)
     for _ in range(5):
         assert outer(weft.ones(2)).tolist() == [4, 4]

@@ -103,6 +103,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
+        self.native_start = None  # what native code reads where every call begins with this frame (compiled_call.py)
         self.following = self  # the one that the call after this one is expected to use
         self.n_parted, self.turns = 0, None  # how often another one did, and what tells which (usual_turns.py)
         self.tried = ()  # those that have departed from the call that this one goes on with

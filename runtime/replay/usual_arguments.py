@@ -3,9 +3,13 @@
 f({"x": a, "y": (b, a)}, scale=c)     leaves a, b, c     structure {"x": leaf, "y": (leaf, the first again)}, ...
 """
 
+from itertools import count
+
 from ..state.tensor import Tensor
 
 _LEAF = "leaf"  # a leaf that has come before is the number of that one
+LEAF, AGAIN, ITEMS, LISTED, NAMED = range(5)  # roles of parts: the last three are tuples, lists and dicts
+LEAF, AGAIN, ITEMS, LISTED, NAMED = range(5)  # roles of parts
 
 
 def structure_of(x, leaves):
@@ -26,6 +30,37 @@ def _structure(x, leaves, seen):
         return type(x), list(x), [_structure(v, leaves, seen) for v in x.values()]
     leaves.append(x)
     return _LEAF
+
+
+def parts_of(structure, most):
+    """A structure as rows (role, place, size, kind, keys) for native code, containers before what is in them; None if
+    there are more than so many, or a dict of another class, which may have its items in another order.
+
+    place: of a leaf that among the leaves; of one that comes again, that of the part as which it has come; of a
+    container, that of the first part in it.
+    """
+    parts, rows, where = list(_numbered(structure, count())[-1]), [], {}
+    for role, place, kind, keys, inside in parts:
+        if role == LEAF:
+            where[place] = len(rows)
+        elif role != AGAIN:
+            place = len(parts)
+        parts += inside
+        rows.append((role, place, len(inside), kind, keys))
+    if len(parts) > most or any(row[0] == NAMED and row[3] is not dict for row in rows):
+        return None
+    return [(AGAIN, where[row[1]], *row[2:]) if row[0] == AGAIN else row for row in rows]
+
+
+def _numbered(structure, numbers):
+    """(role, number of a leaf, kind, keys, what is inside), leaves numbered as `structure_of` collects them."""
+    if structure == _LEAF:
+        return LEAF, next(numbers), None, None, ()
+    if isinstance(structure, int):
+        return AGAIN, structure, None, None, ()
+    kind, *keys, children = structure
+    role = NAMED if keys else LISTED if issubclass(kind, list) else ITEMS
+    return role, None, kind, tuple(keys[0]) if keys else None, [_numbered(child, numbers) for child in children]
 
 
 def picker(structure):
