@@ -104,6 +104,7 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     require(frame is not None)
     steady = cast(Steady, words.steady)
     leaves = leaves_of(steady, args, kwargs)
+    words.n_left -= 1
     given = local_array(Address, 4)
     given[0] = cast(Address, function)
     given[1] = cast(Address, leaves)
@@ -111,7 +112,6 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     given[3] = cast(Address, None) if kwargs is None else cast(Address, kwargs)
     result = call_vector(steady.call, address_of(given), 4, None)
     require(result is not NOT_STARTED)
-    words.n_left -= 1
     if load_at(I64, steady.departed, 0) != 0:
         call_with(after_departing, (this, frame), None)
     return result
