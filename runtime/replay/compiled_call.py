@@ -111,7 +111,9 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     given[2] = cast(Address, args)
     given[3] = cast(Address, None) if kwargs is None else cast(Address, kwargs)
     result = call_vector(steady.call, address_of(given), 4, None)
-    require(result is not NOT_STARTED)
+    if result is NOT_STARTED:
+        words.n_left += 1
+        require(False)
     if load_at(I64, steady.departed, 0) != 0:
         call_with(after_departing, (this, frame), None)
     return result
