@@ -40,6 +40,7 @@ CTYPES = {
     "runtime/code/elf.py": "maps machine code",
     "runtime/code/jit.py": "keeps linked code alive",
     "runtime/code/kernels.py": "calls eager kernels through their address",
+    "runtime/replay/compiled_call.py": "fills in the words that native code of compiled functions reads",
     "runtime/replay/native.py": "makes builtin functions and looks at the layout of objects",
     "runtime/code/packing.py": "asks for the address of a C function",
     "runtime/programs/exported.py": "calls exported functions through their addresses",
