@@ -57,28 +57,42 @@ def sweep(
     pending: Object,
     waiting: Object,
     leaves: Object,
+    reach: Object,
     retain_graph: Object,
     take_one: Object,
     add_in_python: Object,
 ) -> Object:
-    """take_one() runs the next node in Python, add_in_python(edge, cotangent) adds to what has arrived."""
+    """take_one() runs the next node in Python, add_in_python(edge, cotangent) adds to what has arrived. reach: None, or
+    the nodes that cotangents are passed on to, and whether they run here (engine.py: _reach)."""
     require(type(pending) is dict and type(waiting) is list and type(leaves) is dict)
+    require(reach is None or type(reach) is dict)
     while len(waiting) > 0 or len(leaves) > 0:
         if len(waiting) == 0:
             leaf = keep(first_key(leaves))
-            if is_simple_leaf(words, leaf, pending):
+            if reach is None and is_simple_leaf(words, leaf, pending):
                 give_to_leaf(words, leaf, pending, leaves)
             else:
                 call_with(take_one, (), None)
         else:
             node = keep(cast(Tuple, waiting[len(waiting) - 1])[1])
-            held = derivative_for(node, pending)
+            held = derivative_for(node, pending) if runs(reach, node) else None
             if held is None:
                 call_with(take_one, (), None)
             else:
                 derivative = cast(Derivative, cast(WordsObject, held).data)
-                run_node(words, derivative, node, pending, waiting, leaves, retain_graph, add_in_python)
+                run_node(words, derivative, node, pending, waiting, leaves, reach, retain_graph, add_in_python)
     return None
+
+
+@native()
+def runs(reach: Object, node: Object) -> Bool:
+    """Whether a node runs, and nothing else is done with what has arrived there."""
+    return reach is None or cast(Dict, reach).get(node) is True
+
+
+@native()
+def is_reached(reach: Object, edge: Object) -> Bool:
+    return reach is None or cast(Dict, reach).get(cast(Tuple, edge)[0]) is not None
 
 
 @native()
@@ -207,6 +221,7 @@ def run_node(
     pending: Dict,
     waiting: List,
     leaves: Dict,
+    reach: Object,
     retain_graph: Object,
     add_in_python: Object,
 ):
@@ -223,7 +238,7 @@ def run_node(
         release(derivative, node)
     for k in range(len(edges)):
         result = keep(results[k])
-        if edges[k] is not None and result is not None:
+        if edges[k] is not None and result is not None and is_reached(reach, edges[k]):
             contribute(words, pending, waiting, leaves, cast(Tuple, edges[k]), result, add_in_python)
     words.nodes_taken += 1
 

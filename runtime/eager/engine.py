@@ -47,19 +47,22 @@ class Sweep:
     """A backward pass in flight.
 
     pending: node -> what has arrived at each of its outputs. captured: what has arrived where the wanted edges lead.
-    relevant: ids of the nodes that run, None for all. walked: the frame's notes of the pass (frame_walks.py). `around`
-    is the pass in which it began.
+    relevant: ids of the nodes that run, None for all; reach: what `_reach` says of them, if it has been asked.
+    walked: the frame's notes of the pass (frame_walks.py). `around` is the pass in which it began.
     """
 
     __slots__ = (
-        "roots", "wanted", "relevant", "is_inner", "retain_graph", "create_graph", "pending", "queue", "captured",
-        "walked", "around", "callbacks", "reachable", "calls", "number",
+        "roots", "wanted", "relevant", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
+        "captured", "walked", "around", "callbacks", "reachable", "calls", "number",
     )  # fmt: skip
 
     def __init__(self, roots, wanted, within, retain_graph, create_graph):
         self.roots, self.wanted, self.is_inner = roots, wanted, within is not None
         self.captured = None if wanted is None else {(id(node), index): None for node, index in wanted}
-        self.relevant = _leading_to(roots, wanted) if within is None and wanted is not None else within
+        self.relevant, self.reach = within, None
+        if within is None and wanted is not None:
+            self.reach = _reach(roots, wanted)
+            self.relevant = {id(node) for node, runs in self.reach.items() if runs is not WANTED}
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
         self.callbacks, self.reachable, self.calls = [], None, None
@@ -100,11 +103,10 @@ class Sweep:
     def _run_nodes(self):
         frame, queue = state.frame, self.queue
         self.walked = None if frame is None or frame.working else frame.walked
-        if self.captured is None and self.relevant is None and not self.create_graph and frame is None and not watching:
-            given = queue.waiting, queue.leaves, bool(self.retain_graph), self.take_one, self.add_up
-            _sweep_natively(self.pending, *given)
-        else:
-            sweep_in_python(self.pending, queue.waiting, queue.leaves, self.retain_graph, self.take_one, None)
+        is_plain = self.relevant is None or self.reach is not None
+        sweep = _sweep_natively if is_plain and not self.create_graph and frame is None and not watching else _in_python
+        given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.take_one, self.add_up
+        sweep(self.pending, *given)
 
     def add_up(self, edge, cotangent):
         self.contribute(*edge, cotangent)
@@ -249,13 +251,13 @@ def _apart(found, given):
     return apart
 
 
-def sweep_in_python(pending, waiting, leaves, retain_graph, take_one, add_up):
+def sweep_in_python(pending, waiting, leaves, reach, retain_graph, take_one, add_up):
     """Run all nodes that something arrives at."""
     while waiting or leaves:
         take_one()
 
 
-_sweep_natively = sweep_in_python
+_in_python = _sweep_natively = sweep_in_python
 
 
 def set_native_sweep(function):
@@ -360,28 +362,37 @@ def open_calls(roots):
     return bool(calls)
 
 
+# What a node is to those who want the cotangents of some edges: it runs, it runs and an edge of it is wanted, or only
+# its edge is.
+RUNS, BOTH, WANTED = True, 1, False
+
+
+def _reach(roots, wanted):
+    """The nodes from which a wanted edge can be reached, and those that the wanted edges lead to: {node: RUNS, BOTH or
+    WANTED}. No others get cotangents."""
+    found = {node: WANTED for node, _ in wanted}
+    for node in sorted(_behind(roots), key=attrgetter("sequence")):
+        for edge in node.edges:
+            if edge is not None and edge[0] in found:
+                found[node] = BOTH if node in found else RUNS
+                break
+    return found
+
+
 def _leading_to(roots, wanted):
     """ids of the nodes from which a wanted edge can be reached (without those whose own output is wanted last)."""
-    order = _behind(roots)
-    targets = {id(node) for node, _ in wanted}
-    relevant = set()
-    for node in sorted(order, key=lambda n: n.sequence):
-        if any(e is not None and (id(e[0]) in relevant or id(e[0]) in targets) for e in node.edges):
-            relevant.add(id(node))
-    return relevant
+    return {id(node) for node, runs in _reach(roots, wanted).items() if runs is not WANTED}
 
 
 def _behind(roots):
     """All nodes that can be reached from the roots."""
-    order, seen, stack = [], set(), [node for (node, _), _ in roots]
+    seen, stack = {}, [node for (node, _), _ in roots]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        order.append(node)
-        stack.extend(e[0] for e in node.edges if e is not None)
-    return order
+        if node not in seen:
+            seen[node] = None
+            stack += [e[0] for e in node.edges if e is not None]
+    return list(seen)
 
 
 def accumulate(node, cotangents, create_graph):
