@@ -302,3 +302,25 @@ def test_results_that_wait_are_let_go_of(monkeypatch):
         large.results_of((n,), dtype)
     assert len(large._results) <= 5
     large.forget()
+
+
+def test_many_steps_on_small_operands_are_a_program_too(monkeypatch):
+    """As those of a recurrent layer: what takes the time is each step, not what it computes."""
+    made = []
+    monkeypatch.setattr(fused, "LargeProgram", lambda *args: made.append(args) or large.LargeProgram(*args))
+    weft.manual_seed(0)
+    layer, x = weft.nn.GRU(3, 4, batch_first=True), weft.randn(2, 7, 3)
+
+    def gradients():
+        outputs, last = layer(x)
+        layer.zero_grad()
+        (outputs.square().sum() + last.sum()).backward()
+        return [bits(outputs.detach()), *(bits(p.grad) for p in layer.parameters())]
+
+    found = []
+    for before in (1 << 62, 0):
+        monkeypatch.setattr(fused, "ELEMENTS_BEFORE", before)
+        plan.forget()
+        found += [gradients() for _ in range(3)]
+        assert bool(made) is (before == 0)
+    assert all(one == found[0] for one in found)

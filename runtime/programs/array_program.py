@@ -124,7 +124,7 @@ class ArrayProgram:
         if rule is not None:
             new = tuple(r for r in results if r is not None and r >= recorder.n_inputs)
             read = sorted({k for _, take, _ in needed for k in take if k < recorder.n_inputs})
-            found = fused.Fused(rule, new, read, recorder.sizes, fewest)
+            found = fused.Fused(rule, new, read, recorder.sizes, fewest, len(needed))
             self.fused = found if found.worth else None
 
     def run(self, inputs):

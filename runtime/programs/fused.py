@@ -21,6 +21,8 @@ ELEMENTS_BEFORE_FINDING = 1 << 21
 FEWEST_ELEMENTS = 1 << 14
 # Of a single step that native code can take, too: calling a program takes 5 us longer.
 FEWEST_OF_ONE = 1 << 18
+# So many steps are worth a program whatever they compute: taking one costs as much as computing so many elements.
+MANY_STEPS, ELEMENTS_OF_A_STEP = 48, 2048
 # Programs of one rule for operands that lie in memory in other ways.
 MOST_LAYOUTS = 8
 NATIVE_KINDS = ("elementwise", "reduction", "contraction")
@@ -50,12 +52,14 @@ class Fused:
 
     __slots__ = ("rule", "results", "read", "worth", "spent", "due", "account", "programs")
 
-    def __init__(self, rule, results, read, sizes, fewest):
+    def __init__(self, rule, results, read, sizes, fewest, n_steps):
         self.rule, self.results, self.programs = rule, results, {}
         self.spent, self.due = 0, min(ELEMENTS_BEFORE_FINDING, ELEMENTS_BEFORE)
         self.account = _account(rule.kind)
         self.read = [k for k in read if not rule.is_number(k)]
         self.worth = sum(sizes) if sizes and max(sizes) >= fewest else 0
+        if sizes and n_steps >= MANY_STEPS:
+            self.worth = sum(sizes) + n_steps * ELEMENTS_OF_A_STEP
 
     def outputs(self, inputs):
         """The results for these inputs; None if the steps have to be taken."""
