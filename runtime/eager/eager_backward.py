@@ -75,8 +75,17 @@ def sweep(
                 call_with(take_one, (), None)
         else:
             node = keep(cast(Tuple, waiting[len(waiting) - 1])[1])
-            held = derivative_for(node, pending) if runs(reach, node) else None
-            if held is None:
+            plain = runs(reach, node)
+            held = derivative_for(node, pending) if plain else None
+            if plain and type(node) is words.late_kind:
+                arrived = pending.get(node)
+                require(arrived is not None)
+                results = call_with(words.run_late, (node, arrived, retain_graph), None)
+                if type(results) is list:
+                    pass_on(words, node, cast(List, results), pending, waiting, leaves, reach, add_in_python)
+                else:
+                    call_with(take_one, (), None)
+            elif held is None:
                 call_with(take_one, (), None)
             else:
                 derivative = cast(Derivative, cast(WordsObject, held).data)
@@ -231,16 +240,31 @@ def run_node(
     cotangent = cast(TensorObject, keep(cast(List, slots)[0]))
     _recording = keep(node.recording)  # to the end: it holds what is read here
     results = derive(words, derivative, node, cotangent)
-    delete_item(pending, x)
-    replace_part(waiting, len(waiting) - 1, len(waiting), words.null)
-    edges = cast(Tuple, keep(node.edges))
     if derivative.has_saved and retain_graph is False:
         release(derivative, node)
+    pass_on(words, x, results, pending, waiting, leaves, reach, add_in_python)
+    words.nodes_taken += 1
+
+
+@native(inline=True)
+def pass_on(
+    words: Words,
+    x: Object,
+    results: List,
+    pending: Dict,
+    waiting: List,
+    leaves: Dict,
+    reach: Object,
+    add_in_python: Object,
+):
+    """What a node has been run for goes to where its edges lead."""
+    delete_item(pending, x)
+    replace_part(waiting, len(waiting) - 1, len(waiting), words.null)
+    edges = cast(Tuple, keep(cast(NodeObject, x).edges))
     for k in range(len(edges)):
         result = keep(results[k])
         if edges[k] is not None and result is not None and is_reached(reach, edges[k]):
             contribute(words, pending, waiting, leaves, cast(Tuple, edges[k]), result, add_in_python)
-    words.nodes_taken += 1
 
 
 @native()

@@ -228,6 +228,7 @@ class Update(Struct):
 
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
+    late_kind: a class of nodes that `run_late` runs where it can, in a pass in which nobody looks on.
     thread: the number of the one whose modes these are."""
 
     slow_sweep: Object
@@ -235,6 +236,8 @@ class Words(Struct):
     slow_inplace: Object
     slow_apply: Object
     slow_zero: Object
+    late_kind: Object
+    run_late: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64

@@ -147,6 +147,8 @@ def _first_words(address, replaying):
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
         default_dtype=type(state).default_dtype,
+        late_kind=None,
+        run_late=None,
         zero=0,
         minus_one=-1,
         sequence=node._sequence,
@@ -211,6 +213,16 @@ def _put_word(offset, value):
 
 def words_address():
     return _held[0].struct_address("weft.runtime.eager.eager_call:WORDS")
+
+
+def let_run(kind, function):
+    """Nodes of this class are run by function(node, what has arrived, retain_graph), which gives a list or None."""
+    layout = layout_of_objects()
+    if _places(kind, ("edges",), "node")["node_edges"] != layout.node_edges:
+        return
+    _held.extend((kind, function))
+    _put_word(offset_of(Words, "run_late"), id(function))
+    _put_word(offset_of(Words, "late_kind"), id(kind))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

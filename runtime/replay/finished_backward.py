@@ -8,110 +8,26 @@ subset (docs/native.md).
 What a call keeps and what is the same in all calls is looked at as there; where anything is different, Python does all.
 """
 
-import functools
-from math import prod
 from weakref import ref
 
-import numpy as np
-
-from ...compiler.translate.kinds import (
-    F64,
-    I32,
-    I64,
-    Address,
-    Bool,
-    Dict,
-    Function,
-    List,
-    Maybe,
-    Object,
-    Rows,
-    Steals,
-    Struct,
-    Tuple,
-    offset_of,
-)
+from ...compiler.translate.kinds import I64, Bool, Dict, List, Object, Tuple
 from ...compiler.translate.language import METHOD, External, cast, keep, load_at, native, require
-from ..code import translated
-from ..code.kernels import address_of
 from ..code.native_kinds import TensorObject, as_double, as_long, call_with
-from ..code.packing import Packed
 from ..eager.eager_call import unheld
 from ..eager.eager_nodes import new_storage, new_tensor
 from ..eager.eager_sums import add_in_place, can_be_added_in_place
 from ..eager.eager_words import ArrayObject, LeafObject, StorageObject, weak_target
-from ..eager.eager_words import Words as EagerWords
 from ..eager.node import AccumulateGrad, adding
 from ..programs.program import _REUSED_COUNT, captures
 from ..state.tensor import Tensor
-from . import eager_native
-from . import native as objects
-from .finished_calls import CallObject, layout_of_calls
-from .usual_calls import COTANGENT, KNOWN, OUTPUT, ReplayedCall, accumulate
+from .finished_calls import CallObject
+from .finished_words import Gradient, Source, Words
+from .usual_calls import ReplayedCall, accumulate
+from .usual_outside import COTANGENT, OUTPUT
 
 _CONTIGUOUS = 1  # NumPy's flag of arrays
 
 as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, python=int)
-
-
-class Source(Struct):
-    """An input of the program that differs from call to call: where it is, its word in the table, and what it is."""
-
-    kind: I64
-    place: I64
-    word: I64
-    dtype: Object
-    shape: Rows(I64)
-    strides: Rows(I64)  # none if it is row-major
-
-
-class Number(Struct):
-    position: I64
-    is_float: Bool
-
-
-class Gradient(Struct):
-    """leaf: None if it differs from call to call; then it is in this place. pool: arrays that were made for it."""
-
-    leaf: Object
-    place: I64
-    dtype: Object
-    ndim: I64
-    shape: Address
-    pool: Object
-
-
-class Count(Struct):
-    value: I64
-
-
-class Words(Struct):
-    """Of one OutsideBackward. present: the numbers of the results; ones: the cotangent of each that has one element."""
-
-    slow_backward: Object
-    slow_gradients: Object
-    slow_cotangents: Object
-    present: Rows(I64)
-    ones: Rows(Object)
-    watched: Rows(Object)
-    sources: Rows(Source)
-    gradients: Rows(Gradient)
-    positions: Rows(Number)
-    numbers_at: I64
-    floats: Rows(F64)
-    integers: Rows(I64)
-    program: Function((Address,), I64)
-    table: Rows(I64)
-    table_at: Address
-    first_output: I64
-    arena: Address
-    arena_bytes: I64
-    count: Count
-    nothing: Tuple
-    array_class: Object
-    new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
-    null: Address
-    eager: EagerWords
 
 
 # --- what Python asks -------------------------------------------------------------------------------------------------
@@ -375,98 +291,3 @@ def free(words: Words, call: CallObject):
     call.outputs = words.nothing
     call.arrays = words.nothing
     call.again = None
-
-
-# --- making one -------------------------------------------------------------------------------------------------------
-class NativeBackward:
-    """backward, gradients and cotangents for all calls of an OutsideBackward, by a program from all results."""
-
-    def __init__(self, outside, program, sources, slow_backward):
-        """sources: (kind, place or array) of every input of the program."""
-        self._held = [program, sources]
-        table, _ = program.own_table({})
-        first = program.first_array
-        for k, (kind, array) in enumerate(sources):
-            if kind == KNOWN:
-                program.places.require_one(k, array)
-                table[first + k] = id(array)
-        metas = outside.step.metas_so_far()
-        words = Words(
-            slow_backward=slow_backward,
-            slow_gradients=_not_found,
-            slow_cotangents=_not_found,
-            present=list(outside.needed.differentiable),
-            ones=[_one(metas[vid]) for vid in outside.needed.differentiable],
-            watched=outside.watched,
-            sources=[
-                _source(program.places[k], kind, place, first + k)
-                for k, (kind, place) in enumerate(sources)
-                if kind != KNOWN
-            ],
-            gradients=[self._gradient(outside, program, k) for k in range(len(outside.reached))],
-            positions=[Number(position=position, is_float=code == -3) for position, code in program.numbers],
-            floats=[0.0] * len(program.numbers),
-            program=program.address,
-            table=table.view(np.int64).tolist(),
-            first_output=first + len(program.inputs),
-            arena=address_of(program.arena_words),
-            arena_bytes=program.arena_bytes,
-            count=Count(),
-            nothing=(),
-            array_class=np.ndarray,
-            new_array=objects._new_array_address(),
-        )
-        self._packed = Packed(words)
-        self._point_to(program, self._packed.words)
-        functions = [objects.definition_of(name, _code().address(f"weft_{name}")) for name in _NAMES]
-        self.backward, self.gradients, self.cotangents = [
-            objects.builtin(definition, self._packed.words) for definition in functions
-        ]
-
-    def _gradient(self, outside, program, k):
-        leaf, (shape, dtype) = outside.leaves[k], program.outputs[k]
-        dims = np.array(shape, np.int64)
-        self._held.append(dims)
-        pool = program.pools[k]
-        place = outside.places[outside.reached[k]] if leaf is None else -1
-        return Gradient(leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool)
-
-    @staticmethod
-    def _point_to(program, words):
-        """What the words know by address: floats and integers are one memory, which the table tells the program of."""
-        at = {name: offset_of(Words, name) // 8 for name in _BY_ADDRESS}
-        words[at["table_at"]] = words[at["table"]]
-        words[at["integers"] : at["integers"] + 2] = words[at["floats"] : at["floats"] + 2]
-        words[at["numbers_at"]] = words[at["floats"]]
-        words[at["count"]] = program.counter.buffer_info()[0]
-        words[at["eager"]] = eager_native.words_address()
-
-
-_BY_ADDRESS = "floats", "integers", "numbers_at", "table", "table_at", "count", "eager"
-_NAMES = "finished_backward", "finished_gradients", "finished_cotangents"
-
-
-def _one(meta):
-    return np.ones(meta.shape, meta.dtype.numpy) if prod(meta.shape) == 1 else None
-
-
-def _source(place, kind, number, word):
-    strides = () if place.strides is None else [step * place.dtype.itemsize for step in place.strides]
-    return Source(kind=kind, place=number, word=word, dtype=place.dtype, shape=place.shape, strides=strides)
-
-
-def _not_found(*_):
-    """Python finds them."""
-    return None
-
-
-def take_over(outside, program, sources, slow_backward):
-    """What does the backward of such calls from now on; None if there is no native code."""
-    if any(place.is_written for place in program.places.items) or eager_native.install() is None:
-        return None
-    return NativeBackward(outside, program, sources, slow_backward)
-
-
-@functools.cache
-def _code():
-    return translated.load("finished backward", [backward, gradients, cotangents_of_leaves], layout_of_calls())

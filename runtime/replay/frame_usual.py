@@ -28,7 +28,7 @@ from . import native, native_text
 from .frame_spans import Spans
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work, owner_of
-from .usual_calls import EndedCall, OutsideBackward, is_result
+from .usual_calls import EndedCall, is_result
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly
 from .usual_end import Ending, picker
@@ -36,6 +36,7 @@ from .usual_entries import End
 from .usual_functions import ConnectsAgain
 from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
+from .usual_outside import OutsideBackward
 from .usual_segments import segments_of
 from .usual_siblings import continue_elsewhere
 from .usual_through import ShowsWhole

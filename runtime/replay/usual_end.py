@@ -10,11 +10,12 @@ from ..record.frame_run import close, close_after_error
 from ..state.modes import state
 from ..state.references import PICKED, counts_of_picked
 from ..state.tensor import pending_tensor
-from . import finished_backward, finished_calls
-from .usual_calls import EndedCall, ReplayedCall, set_native_backward
+from . import finished_calls, finished_tables
+from .usual_calls import EndedCall, ReplayedCall
+from .usual_outside import set_native_backward
 
 _ENDED_BEFORE_NATIVE = 2
-set_native_backward(finished_backward.take_over)
+set_native_backward(finished_tables.take_over)
 
 
 def picker(numbers):

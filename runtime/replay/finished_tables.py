@@ -1,0 +1,127 @@
+"""The backward of the finished calls of a function as native functions: their words, filled in from what its calls have
+in common."""
+
+import functools
+from collections import namedtuple
+from math import prod
+
+import numpy as np
+
+from ...compiler.translate.kinds import offset_of
+from ..code import translated
+from ..code.kernels import address_of
+from ..code.packing import Packed
+from . import eager_native, finished_backward, finished_nodes
+from . import native as objects
+from .finished_calls import layout_of_calls
+from .finished_words import Count, Gradient, Number, Source, Words
+from .usual_calls import LateNode, run_in_sweep
+from .usual_outside import KNOWN
+
+
+class NativeBackward:
+    """backward, gradients and cotangents for all calls of an OutsideBackward, by a program from all results."""
+
+    def __init__(self, outside, program, sources, slow_backward):
+        """sources: (kind, place or array) of every input of the program."""
+        self._held = [program, sources]
+        table, _ = program.own_table({})
+        first = program.first_array
+        for k, (kind, array) in enumerate(sources):
+            if kind == KNOWN:
+                program.places.require_one(k, array)
+                table[first + k] = id(array)
+        metas = outside.step.metas_so_far()
+        words = Words(
+            slow_backward=slow_backward,
+            slow_gradients=_not_found,
+            slow_cotangents=_not_found,
+            slow_node=_not_found,
+            present=list(outside.needed.differentiable),
+            ones=[_one(metas[vid]) for vid in outside.needed.differentiable],
+            watched=outside.watched,
+            sources=[
+                _source(program.places[k], kind, place, first + k)
+                for k, (kind, place) in enumerate(sources)
+                if kind != KNOWN
+            ],
+            gradients=[self._gradient(outside, program, k) for k in range(len(outside.reached))],
+            positions=[Number(position=position, is_float=code == -3) for position, code in program.numbers],
+            floats=[0.0] * len(program.numbers),
+            program=program.address,
+            table=table.view(np.int64).tolist(),
+            first_output=first + len(program.inputs),
+            arena=address_of(program.arena_words),
+            arena_bytes=program.arena_bytes,
+            count=Count(),
+            nothing=(),
+            zero=0,
+            summed=outside.summed,
+            n_results=len(outside.needed.differentiable),
+            array_class=np.ndarray,
+            new_array=objects._new_array_address(),
+        )
+        self._packed = Packed(words)
+        self._point_to(program, self._packed.words)
+        functions = [objects.definition_of(name, _code().address(f"weft_{name}")) for name in _NAMES]
+        self.backward, self.gradients, self.cotangents, self.node = [
+            objects.builtin(definition, self._packed.words) for definition in functions
+        ]
+
+    def _gradient(self, outside, program, k):
+        leaf, (shape, dtype) = outside.leaves[k], program.outputs[k]
+        dims = np.array(shape, np.int64)
+        self._held.append(dims)
+        pool = program.pools[k]
+        place = outside.places[outside.reached[k]] if leaf is None else -1
+        return Gradient(leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool)
+
+    @staticmethod
+    def _point_to(program, words):
+        """What the words know by address: floats and integers are one memory, which the table tells the program of."""
+        at = {name: offset_of(Words, name) // 8 for name in _BY_ADDRESS}
+        words[at["table_at"]] = words[at["table"]]
+        words[at["integers"] : at["integers"] + 2] = words[at["floats"] : at["floats"] + 2]
+        words[at["numbers_at"]] = words[at["floats"]]
+        words[at["count"]] = program.counter.buffer_info()[0]
+        words[at["eager"]] = eager_native.words_address()
+
+
+_BY_ADDRESS = "floats", "integers", "numbers_at", "table", "table_at", "count", "eager"
+_NAMES = "finished_backward", "finished_gradients", "finished_cotangents", "finished_node"
+
+
+def _one(meta):
+    return np.ones(meta.shape, meta.dtype.numpy) if prod(meta.shape) == 1 else None
+
+
+def _source(place, kind, number, word):
+    strides = () if place.strides is None else [step * place.dtype.itemsize for step in place.strides]
+    return Source(kind=kind, place=number, word=word, dtype=place.dtype, shape=place.shape, strides=strides)
+
+
+def _not_found(*_):
+    """Python finds them."""
+    return None
+
+
+def take_over(outside, program, sources, slow_backward):
+    """What does the backward of such calls from now on; None if there is no native code."""
+    if any(place.is_written for place in program.places.items) or eager_native.install() is None:
+        return None
+    eager_native.let_run(LateNode, run_in_sweep)
+    return NativeBackward(outside, program, sources, slow_backward)
+
+
+_FUNCTIONS = [
+    finished_backward.backward,
+    finished_backward.gradients,
+    finished_backward.cotangents_of_leaves,
+    finished_nodes.late_node,
+]
+
+
+@functools.cache
+def _code():
+    places = layout_of_calls()._asdict() | eager_native._places(LateNode, finished_nodes.LATE_FIELDS, "late")
+    return translated.load("finished backward", _FUNCTIONS, namedtuple("LateLayout", places)(**places))

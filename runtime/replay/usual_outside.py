@@ -1,0 +1,98 @@
+"""What all calls of a usual call's kind have in common about a backward that comes after the call."""
+
+from ..eager.node import edge_of, leaf_edge
+from ..record import frame_autograd
+from .usual_entries import NotReplayed
+
+COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
+_DONE_BEFORE_NATIVE = 2
+_native_backward = None
+
+
+def set_native_backward(function):
+    """What gives the native twin of the backward passes of a function's calls (finished_backward.py)."""
+    global _native_backward
+    _native_backward = function
+
+
+class OutsideBackward:
+    """What is the same in all calls of a UsualFrame about a backward that comes after the call.
+
+    inside: numbers of the tensors that differ from call to call (arguments, and what is made anew each time).
+    watched: tensors from outside that are the same in every call, whose versions a backward compares.
+    reached: numbers of the leaves that get gradients. kept: numbers of results that a backward reads where they are.
+    """
+
+    def __init__(self, frame, usual):
+        self.needed, self.recording, self.step = usual.needed, frame.recording, frame.step
+        self.program, self.expectation = usual.program, usual.expectation
+        self.inside = [*range(usual.n_tensors), *usual.fresh]
+        meta = usual.program.meta
+        self.reached, self.kept, self.n_live = meta["reached"], meta["kept"], meta["n_live"]
+        expected = dict(zip(usual.expectation.numbers, usual.expectation.tensors))
+        self.watched = list(expected.values())
+        self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
+        self.places = {vid: k for k, vid in enumerate(self.inside)}
+        self.expected = expected
+        # Positions among the reached, and among those inside, of tensors that may have a history.
+        self.inner = [(k, self.places[vid]) for k, vid in enumerate(self.reached) if self.leaves[k] is None]
+        self.summed = tuple(k for k, v in enumerate(self.reached) if v in meta["summed"])
+        self.constant = {
+            name: getattr(frame, name)
+            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "changed_metas", "same")
+        }
+        read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
+        self._check_leaves(frame, expected)
+        if not read.keys().isdisjoint(frame.versioned):
+            raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
+        self.is_unchanged = frame.overwritten.isdisjoint(read)
+        self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
+        self.gradients = None  # the GradientProgram of these calls
+        self._plans = {}
+        self.native, self.n_done = None, 0  # what does it natively; how often it was done in Python
+
+    def _check_leaves(self, frame, expected):
+        known = {id(tensor) for tensor in expected.values()}
+        if any(id(leaf) not in known for leaf in frame.changed_leaves.values()):
+            raise NotReplayed("a leaf that is new in every call is changed in place and differentiated", self.step.line)
+
+    def edge(self, call, index):
+        """Where a gradient goes; to a leaf also if requires_grad has been taken from it since."""
+        leaf = self.leaf(call, index)
+        return call.edges.get(index) or edge_of(leaf) or leaf_edge(leaf)
+
+    def leaf(self, call, index):
+        leaf = self.leaves[index]
+        return call.inputs[self.places[self.reached[index]]] if leaf is None else leaf
+
+    def plan(self, present):
+        """(program of a backward from these results, where each of its inputs is found); None if it was never run, or
+        cannot be run on what a call keeps."""
+        if not self.is_unchanged:
+            return None
+        found = self._plans.get(present)
+        if found is None:
+            program = self.step.known.backward.get((self.needed, present, ()))
+            if program is None or program.meta["reached"] != self.reached:
+                return None
+            found = self._plans[present] = program, [self._source(*source) for source in program.meta["sources"]]
+        return found
+
+    def _source(self, kind, k):
+        """Where an input of a backward's program is: (COTANGENT, OUTPUT or ARRAY of the call, its place there), or
+        (KNOWN, the array)."""
+        if kind == "cotangent":
+            return COTANGENT, k
+        if kind == "saved":
+            return OUTPUT, self.n_live + k
+        k = self.constant["same"].get(k, k)
+        if k in self.needed.live:
+            return OUTPUT, self.needed.live.index(k)
+        return (ARRAY, self.places[k]) if k in self.places else (KNOWN, self.expectation.known[k])
+
+    def count_done(self, in_python):
+        """A program has been run from all results. After some times native code does that, and in_python what it
+        cannot."""
+        self.n_done += 1
+        if self.n_done == _DONE_BEFORE_NATIVE and _native_backward is not None:
+            self.native = _native_backward(self, *self.plan(self.needed.differentiable), in_python)
