@@ -40,6 +40,8 @@ RESULTS = {
     "some without": lambda y, x: (y.detach(), y.sum(), (x * 2).sum()),
     "none kept": lambda y, x: y.sum() and None,
     "an argument": lambda y, x: (x, y),
+    "data": lambda y, x: (y, y.data),
+    "data of a view": lambda y, x: (y, y[1:].data),
 }
 
 

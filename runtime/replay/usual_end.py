@@ -112,9 +112,10 @@ class Ending:
         return EndedCall(self) if self._ends_differ else self.ended
 
     def _count_ended(self):
-        """The first calls are ended in Python: most functions are not called often."""
+        """The first calls are ended in Python: most functions are not called often. So are all in which Python has
+        something else to do then."""
         self.n_ended += 1
-        if self.n_ended == _ENDED_BEFORE_NATIVE and self._native is not None and not self.goes_on:
+        if self.n_ended == _ENDED_BEFORE_NATIVE and self._native is not None and not self.slower_for:
             self._native.make_ends_with(finished_calls.NativeEnd(self, self._open_made))
 
     def _open_made(self, ended):
