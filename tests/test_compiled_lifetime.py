@@ -105,7 +105,7 @@ def test_repeated_calls_make_no_new_objects():
         outside(x[0, :3]).backward()
         w.grad = None
 
-    for _ in range(5):
+    for _ in range(20):
         work()
     gc.collect()
     before, programs = len(gc.get_objects()), (n_programs(step), n_programs(outside))
