@@ -268,6 +268,32 @@ def test_sequences_that_grow():
     check(attend, lambda n: weft.randn(2, n, 8), most=4, sizes=range(5, 40, 3))
 
 
+def test_a_cache_that_grows_outside_of_the_arguments():
+    """Each call meets tensors of another size: they take the places of those that came before, and share programs."""
+    w = weft.randn(8, 24)
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k = self.v = weft.zeros(2, 0, 8)
+
+        def forward(self, x):
+            q, k, v = (x @ w).chunk(3, -1)
+            self.k, self.v = weft.cat([self.k, k], 1), weft.cat([self.v, v], 1)
+            return nn.functional.scaled_dot_product_attention(q, self.k, self.v)
+
+    eager = Decoder()
+    f = weft.compile(compiled := Decoder())
+    with weft.no_grad():
+        for n in range(40):
+            x = weft.randn(2, 1, 8)
+            assert bits(f(x)) == bits(eager(x)), n
+    assert bits(compiled.k) == bits(eager.k)
+    (recording,) = f.recordings
+    assert recording.n_branches == 16 and len(recording.programs) == 16 and not recording.fallbacks
+    assert n_compiled(f) <= 2
+
+
 def test_long_programs_with_loops_over_steps():
     """What differs from step to step, addresses that depend on the batch too, is in a table."""
     w = weft.randn(6, 6, requires_grad=True)

@@ -298,13 +298,41 @@ class Recording:
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""
         if step.following:
-            if self.n_branches >= MAX_BRANCHES:
+            if self.n_branches >= MAX_BRANCHES and not self._forgets_other_size(step, new):
                 raise TooManyPaths
             self.n_branches += 1
         new.parent = step
         new.depth = step.depth + 1
         step.following.append(new)
         return new
+
+    def _forgets_other_size(self, step, new):
+        """Whether there is room for a tensor from outside that comes in here with another size each time, such as a
+        cache that grows: of the sizes that have come before, the one recorded first has to go."""
+        sizes = [other for other in step.following if _differ_in_size(other, new)]
+        if len(sizes) < 2:
+            return False
+        step.following.remove(sizes[0])
+        self._forget(sizes[0])
+        return True
+
+    def _forget(self, branch):
+        """Nothing leads to these steps any more. Calls that are on them go on: steps know their parents."""
+        gone, left = set(), [branch]
+        while left:
+            step = left.pop()
+            gone.add(step)
+            left += step.following
+            self.n_branches -= not step.following
+        programs = {
+            p for s in gone if s._known for known in (s._known.forward, s._known.backward) for p in known.values()
+        }
+        for program in programs - {None}:
+            program.release()
+        self.programs = [program for program in self.programs if program not in programs]
+        self.refusals = {step: refusal for step, refusal in self.refusals.items() if step not in gone}
+        if self.expectation is not None and branch in self.expectation.path:
+            self.expectation = None
 
     def leaves(self, reason, line):
         """A call is about to leave the programs: it may not if it is compiled with fullgraph=True."""
@@ -334,6 +362,14 @@ class Recording:
         """Remember why a part ran eagerly, or a pending value was needed early."""
         key = (reason, line)
         self.fallbacks[key] = self.fallbacks.get(key, 0) + 1
+
+
+def _differ_in_size(step, new):
+    """Whether two steps are tensors from outside that differ in nothing but the lengths of their dimensions."""
+    if step.op is not INPUT or new.op is not INPUT:
+        return False
+    (shape, *facts, _), (other, *others, _) = step.attributes, new.attributes
+    return facts == others and len(shape) == len(other) and shape != other
 
 
 def user_line():
