@@ -1,13 +1,16 @@
 """The recordings of a compiled function, one per signature: as many as are in use, up to a limit."""
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 
 MAX_SIGNATURES = 64
 # So many recordings with programs of their own are more than a function with some shapes and modes has.
 WARNED_AT = 16
-# From then on a signature is compiled when it comes for this time: most come once.
-COMES_AGAIN = 3
+# If of the last LOOKED_AT recordings so many were compiled for themselves and not called again, compiling does not pay:
+# a signature is then recorded when it comes for the COMES_AGAIN-th time, since most come once.
+LOOKED_AT, IN_VAIN, COMES_AGAIN = 15, 12, 3
+# Of those that come once one of so many is recorded all the same: it may share a program with what comes later.
+TRIED = 16
 _MAX_REASONS = 16
 
 
@@ -25,7 +28,8 @@ class Recordings:
         self._lock = threading.Lock()
         self.reasons = []  # why recordings were made, the last few
         self.n_dropped = 0
-        self.n_dropped_alone = 0  # those of them whose programs served no other sizes
+        self._last = deque(maxlen=LOOKED_AT)  # those made last; of one that is gone, whether it was in vain
+        self._n_asked = 0
         self.n_eager = 0  # calls that were not recorded
         self._uncommon = {}  # signature -> how often it has come without being recorded
 
@@ -42,22 +46,24 @@ class Recordings:
                 self._make_room()
             self._recordings[recording.signature] = recording
             self._seen[recording.signature] = 1  # the call that it is made for
+            self._last.append(recording)
             if reason is not None:
                 self.reasons = [*self.reasons[1 - _MAX_REASONS :], reason]
 
     def takes(self, signature):
-        """Whether a new signature is recorded: always, until as many as there is room for have been compiled and thrown
-        away again. Then only those that come again."""
-        if self.n_dropped_alone < MAX_SIGNATURES:
-            return True
+        """Whether a new signature is recorded: always, while that pays."""
         with self._lock:
+            if sum(map(_is_in_vain, self._last)) < IN_VAIN:
+                return True
+            self._n_asked += 1
             times = self._uncommon.pop(signature, 0) + 1
-            if times < COMES_AGAIN:
+            is_taken = times >= COMES_AGAIN or self._n_asked % TRIED == 0
+            if not is_taken:
                 self._uncommon[signature] = times
                 self.n_eager += 1
             while len(self._uncommon) > MAX_SIGNATURES:
                 del self._uncommon[next(iter(self._uncommon))]
-        return times >= COMES_AGAIN
+        return is_taken
 
     def n_alone(self):
         """How many recordings have programs that serve no other sizes."""
@@ -79,7 +85,7 @@ class Recordings:
     def _drop(self, recording):
         """Calls in flight, and results that wait for their backward, may go on with it."""
         self.n_dropped += 1
-        self.n_dropped_alone += _is_alone(recording)
+        self._last = deque([_is_in_vain(r) if r is recording else r for r in self._last], LOOKED_AT)
         recording.release()
         for replay in [r for other in self._recordings.values() for r in other.replays]:
             following = replay.following
@@ -94,6 +100,11 @@ class Recordings:
 
     def __len__(self):
         return len(self._recordings)
+
+
+def _is_in_vain(recording):
+    """Whether what was compiled has served one call alone."""
+    return recording if isinstance(recording, bool) else recording.calls <= 1 and _is_alone(recording)
 
 
 def _is_alone(recording):
@@ -112,7 +123,7 @@ def anew_often(name, recordings):
 def eager_from_now(name, recordings):
     """What is said once of a function of which signatures have come that are not compiled any more."""
     return (
-        f"weft: {name} has been compiled for {MAX_SIGNATURES} signatures that were not called again, so new ones run "
+        f"weft: {name} has been compiled for {IN_VAIN} signatures that were not called again, so new ones run "
         f"eagerly until they come for the {COMES_AGAIN}rd time; what changes most often is {recordings.changing()} "
         f"(last: {recordings.reasons[-1]})"
     )

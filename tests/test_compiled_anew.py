@@ -15,7 +15,8 @@ def total(x, scale):
 @pytest.fixture
 def few(monkeypatch):
     """Limits that a test reaches soon."""
-    monkeypatch.setattr(signatures, "MAX_SIGNATURES", 4)
+    monkeypatch.setattr(signatures, "MAX_SIGNATURES", 6)
+    monkeypatch.setattr(signatures, "IN_VAIN", 4)
     monkeypatch.setattr("weft.compiled.WARNED_AT", 3)
 
 
@@ -45,7 +46,30 @@ def test_then_what_comes_once_runs_eagerly_which_is_said_too(few):
     assert "4 signatures that were not called again, so new ones run eagerly until they come for the 3rd" in str(
         second.message
     )
-    assert "3 call(s) with signatures that seldom come ran eagerly" in f.explain()
+    assert "7 call(s) with signatures that seldom come ran eagerly" in f.explain()
+
+
+def test_one_of_many_is_tried_all_the_same(few, monkeypatch):
+    """What comes later may share its program: then all are recorded again."""
+    monkeypatch.setattr(signatures, "TRIED", 5)
+    monkeypatch.setattr(signatures, "LOOKED_AT", 5)
+
+    def steps(x, n):
+        for _ in range(n):
+            x = (x * 2).tanh()
+        return x
+
+    f = weft.compile(steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in range(1, 5):
+            f(weft.randn(*[2] * n), n)
+        assert f._recordings.n_eager == 0
+        for n in range(2, 20):
+            x = weft.randn(n, 3)
+            assert f(x, 2).equal(steps(x, 2))
+    # The first that is tried has a program of its own, the next two share one: that is enough to try again.
+    assert f._recordings.n_eager == 12 and all("n" in r.programs[0].meta for r in f.recordings[-5:])
 
 
 def test_what_comes_again_is_compiled_and_replayed(few):
