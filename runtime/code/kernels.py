@@ -210,6 +210,11 @@ def _address_of_rows(stem, element):
     return library(f"{stem} {element}", text).address(f"weft_{stem}_{element}")
 
 
+def routine_address(op, element):
+    """The address of the routine of an op on elements of a type."""
+    return _address_of_rows(op.kernel.stem, element)
+
+
 def run_routine(op, arrays, attributes, out):
     """out = op of row-major arrays, of types that it has a routine for."""
     kernel, shapes = op.kernel, tuple(a.shape for a in arrays)

@@ -23,6 +23,7 @@ from .eager_words import (
     N_PLANS,
     PRODUCT,
     REDUCTION,
+    ROUTINE,
     ArrayObject,
     CountedObject,
     NodeRow,
@@ -376,6 +377,8 @@ def run_step(words: Words, step: Step):
         run_product(words, step)
     elif step.kind == INDEXED:
         run_indexed(words, step)
+    elif step.kind == ROUTINE:
+        run_routine(words, step)
     else:
         require(load_at(I64, step.lowest, 0) >= step.numbers[0] and load_at(I64, step.highest, 0) <= step.numbers[1])
 
@@ -399,6 +402,21 @@ def run_product(words: Words, step: Step):
     for _ in range(step.rounds - 1):
         advance(words, step)
         multiply(words, step)
+
+
+@native()
+def run_routine(words: Words, step: Step):
+    begin(words, step)
+    n = len(step.places)
+    for k in range(len(step.rest)):
+        words.table[n + k] = step.rest[k]
+    t = words.table
+    # fmt: off
+    step.routine(
+        t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11],
+        t[12], t[13], t[14], t[15], t[16], t[17], t[18], t[19], t[20], t[21], t[22], t[23],
+    )
+    # fmt: on
 
 
 @native()

@@ -22,6 +22,7 @@ from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import contiguous, runs
 from .eager_places import steps_at_places
+from .eager_routines import steps_of_routine
 from .eager_words import (
     ELEMENTWISE,
     LIMITS,
@@ -196,7 +197,7 @@ class Builder:
             self._reduction(op, attributes, types[0], operands[0], out)
         elif op.kind == "contraction" and meta.dtype.is_floating_point:
             self._product(operands, out)
-        else:
+        elif not steps_of_routine(self, op, attributes, types, operands, out):
             self._move(op, attributes, operands, out)
 
     def source(self, op, kinds, meta, into):
@@ -273,9 +274,9 @@ class Builder:
         )
         strides = list(inner[:-1]) if STRIDED in single else []
         address = kernels.elementwise_address(op, types, attributes, single)
-        self._append(outer, [*operands, out], kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
+        self.append_in_loops(outer, [*operands, out], kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
 
-    def _append(self, loops, values, **facts):
+    def append_in_loops(self, loops, values, **facts):
         """A step in loops, each an extent and strides of the values in elements."""
         extents, rounds = [n for n, _ in loops], prod(n for n, _ in loops)
         if facts.get("size", MOST_ROUNDS_OF_FEW) < 16 and rounds > MOST_ROUNDS_OF_FEW or len(loops) > MOST_LOOPS:
@@ -320,7 +321,7 @@ class Builder:
         address, n_bytes = kernels.product_address(out.dtype.numpy, out.shape, k)
         numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, self._reserve(n_bytes), 0]
         loops = list(zip(batch, zip(x.strides, y.strides, out.strides)))
-        self._append(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
+        self.append_in_loops(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
 
 
 def require_kernel(op, types, dtype):

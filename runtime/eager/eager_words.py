@@ -40,7 +40,8 @@ MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
 MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
 MIXED = 2  # the place of a row that is never known: some of many require gradients
 MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
-ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED = range(5)
+ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED, ROUTINE = range(6)
+MOST_ARGUMENTS = 24  # of a routine
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 
 ArrayObject = ObjectKind(
@@ -102,12 +103,14 @@ class Step(Struct):
     what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: the integers
     found at two addresses must not be beyond those in `numbers`, else the call is Python's. The last place of what is
     indexed is that of the index, which must be below the first of `numbers`; strides: what one more of it moves the
-    other places."""
+    other places. rest: what a routine is given after the places."""
 
     kind: I64
     elementwise: Function((Address, I64))
     reduction: Function((I64,) * 5)
     product: Function((I64,) * 12)
+    routine: Function((I64,) * MOST_ARGUMENTS)
+    rest: Rows(I64)
     places: Rows(Place)
     strides: Rows(I64)
     extents: Rows(I64)

@@ -1,0 +1,27 @@
+"""Native steps of ops that call a routine: sorting, scans, attention, small matrices.
+
+A routine has all of its work in one call (compiler/kernels/library.py), of as many arguments as it takes: addresses of
+the operands and of the result, sizes, and scratch memory. It is called with as many as any takes; what stands behind
+its own it does not look at.
+"""
+
+from ...compiler.dtypes import element_of
+from ...compiler.kernels.library import GridProduct
+from ..code import kernels
+from .eager_words import MOST_ARGUMENTS, ROUTINE
+
+
+def steps_of_routine(builder, op, attributes, types, operands, out):
+    """Whether the op is one that has a routine of this kind, which the builder has a step for now."""
+    if op.kind != "routine" or op.checks or isinstance(op.kernel, GridProduct) or any(x.is_number for x in operands):
+        return False
+    operands = [builder.converted(x, dtype) for x, dtype in zip(operands, types or [x.dtype for x in operands])]
+    operands = [x if x.is_whole else builder.copied(x) for x in operands]
+    kernel, shapes = op.kernel, tuple(x.shape for x in operands)
+    element = element_of(operands[0].dtype)
+    scratch = builder.reserve(max(kernel.scratch(element, shapes, attributes), 1))
+    rest = [*map(int, kernel.whole(shapes, attributes)), scratch]
+    if scratch is None or len(operands) + 1 + len(rest) > MOST_ARGUMENTS:
+        return False
+    builder.append_in_loops([], [*operands, out], kind=ROUTINE, routine=kernels.routine_address(op, element), rest=rest)
+    return True
