@@ -3,7 +3,7 @@
 Eager mode of weft and of PyTorch, in turns, one thread each. Seconds are those that the process had the CPU, which
 other work on the machine lengthens less than the clock's. Of several turns the fastest counts, with what weft compiles
 on disk; its first turn, with nothing there, is listed too. What importing the library takes is measured by itself, and
-taken off in the last column, so that it can be seen what is left of the difference.
+the last column says how much of the difference that is.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def table(names, turns):
     yield f"CPU seconds of a process that trains {STEPS} steps; one thread. Importing alone, which is part of all:"
     yield "{:.2f} (torch) and {:.2f} (weft).".format(*imports.values())
     yield ""
-    yield "| program | torch | weft | weft / torch | weft, nothing on disk | weft / torch without imports |"
+    yield "| program | torch | weft | weft / torch | weft, nothing on disk | of the difference, imports |"
     yield "|---|---|---|---|---|---|"
     behind = 0
     for name in names:
@@ -86,8 +86,8 @@ def table(names, turns):
             found = in_turns(name, turns + 1, cache)
         first, (theirs, ours) = found["weft"][0], (min(found[library][1:]) for library in LIBRARIES)
         behind += ours >= theirs
-        rest = (ours - imports["weft"]) / (theirs - imports["torch"])
-        yield f"| {name} | {theirs:.2f} | {ours:.2f} | {ours / theirs:.2f} | {first:.2f} | {rest:.2f} |"
+        share = f"{(imports['torch'] - imports['weft']) / (theirs - ours):.0%}" if theirs > ours else ""
+        yield f"| {name} | {theirs:.2f} | {ours:.2f} | {ours / theirs:.2f} | {first:.2f} | {share} |"
     yield ""
     yield f"Ahead of PyTorch: {len(names) - behind} of {len(names)}."
 
