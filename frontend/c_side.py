@@ -7,6 +7,7 @@ node); the rest are what tests of autograd are written with.
 import weakref
 
 from .graph import Node
+from .runtime.eager.forward import set_enabled
 from .runtime.eager.function import Function
 from .runtime.eager.node import AccumulateGrad, BaseNode
 from .runtime.eager.saved_hooks import SavedTensor
@@ -24,6 +25,11 @@ class _WeakTensorRef:
     def expired(self):
         """Whether the tensor is gone."""
         return self.reference() is None
+
+
+def _set_fwd_grad_enabled(enabled):
+    """Whether ops in a dual level pass tangents on, from now on."""
+    set_enabled(enabled)
 
 
 def _current_graph_task_id():

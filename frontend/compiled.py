@@ -89,7 +89,7 @@ class CompiledFunction(Calls):
         self._n_left.value = NEVER if fullgraph else self._contest.pause
 
     def __call__(self, *args, **kwargs):
-        if watching and state.watchers:
+        if watching and (state.watchers or state.level is not None):
             return self._call_watched(args, kwargs)
         if self._n_left.value <= 0:
             return self._timed(args, kwargs)

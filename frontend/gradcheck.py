@@ -12,6 +12,7 @@ import numpy as np
 from .compiler.dtypes import complex128, float64
 from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
+from .forward_ad import dual_level, make_dual, unpack_dual
 from .iterables import listed
 from .runtime.eager import engine
 from .runtime.eager.node import edge_of
@@ -47,8 +48,8 @@ def gradcheck(
     require gradients. Of complex numbers both parts are moved and compared.
 
     GradcheckError says where they do not agree, unless raise_exception is False: then the result is False. nondet_tol:
-    how much two backward passes may differ. check_forward_ad: check derivatives of the gradient for its cotangent too,
-    which is what this library has in place of forward mode. fast_mode and the options about batches change nothing.
+    how much two backward passes may differ. check_forward_ad: check the tangents of forward mode (autograd.forward_ad)
+    too, and with check_undefined_grad that none is like zeros. fast_mode and the options about batches change nothing.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -56,6 +57,8 @@ def gradcheck(
     _check_inputs(inputs)
     try:
         _check(func, inputs, eps, (rtol, atol), nondet_tol, check_backward_ad, check_forward_ad)
+        if check_forward_ad and check_undefined_grad:
+            _check_zero_tangents(func, inputs, [x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
     except GradcheckError:
         if raise_exception:
             raise
@@ -97,7 +100,10 @@ def gradgradcheck(
 
     def gradient(*args):
         given, cotangents = args[:n_inputs], args[n_inputs:]
-        leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+        leaves = [x for x, y in zip(given, inputs) if isinstance(y, Tensor) and y.requires_grad]
+        for x in leaves:
+            # Dual numbers come without.
+            x.requires_grad_()
         found = _gradients(_outputs(func, given), leaves, cotangents, create_graph=True)
         return tuple(zeros_like(x) if g is None else g for g, x in zip(found, leaves))
 
@@ -164,7 +170,7 @@ def _check(func, inputs, eps, tolerances, nondet_tol, backward, forward):
         outputs = _outputs(func, inputs)
     differences = _differences(func, inputs, leaves, outputs, eps)
     for k, out in enumerate(outputs):
-        if not out.requires_grad:
+        if not out.requires_grad and backward:
             if any((block[k] != 0).any() for block in differences):
                 raise GradcheckError("Numerical gradient for function expected to be zero")
         elif backward:
@@ -172,7 +178,7 @@ def _check(func, inputs, eps, tolerances, nondet_tol, backward, forward):
     if backward:
         _check_scaling(outputs, leaves)
     if forward:
-        _check_tangents(outputs, leaves, differences, tolerances)
+        _check_forward(func, inputs, leaves, outputs, differences, tolerances)
 
 
 def _differences(func, inputs, leaves, outputs, eps):
@@ -265,16 +271,45 @@ def _check_scaling(outputs, leaves):
         raise GradcheckError("backward not multiplied by grad_output")
 
 
-def _check_tangents(outputs, leaves, differences, tolerances):
-    """Compare the product of the Jacobian with random tangents, by the derivative of the gradient for its cotangent."""
-    kept = [(k, out) for k, out in enumerate(outputs) if out.requires_grad]
-    cotangents = [zeros_like(out).requires_grad_() for _, out in kept]
-    with enable_grad():
-        found = _gradients([out for _, out in kept], leaves, cotangents, create_graph=True)
-    for k, (leaf, gradient) in enumerate(zip(leaves, found)):
-        tangent = randn_like(leaf)
-        given = [] if gradient is None else [gradient]
-        products = _gradients(given, cotangents, [tangent]) if given else [None] * len(kept)
-        for (number, _), product in zip(kept, _as_arrays(products, [out for _, out in kept])):
-            expected = _as_numbers(tangent.detach().numpy()) @ differences[k][number]
-            _compare(product, expected, tolerances, f"Tangent mismatch for output {number}, input {k}")
+# --- forward mode -----------------------------------------------------------------------------------------------------
+def _check_forward(func, inputs, leaves, outputs, differences, tolerances):
+    """Compare the columns of the Jacobian, each from a call with dual numbers, with the differences."""
+    for k, leaf in enumerate(leaves):
+        rows = [[] for _ in outputs]
+        unit = np.zeros(leaf.shape, leaf.dtype.numpy)
+        for memory, index in _numbers_of(unit):
+            memory[index] = 1
+            found = _tangents(func, inputs, {id(leaf): Tensor(unit.copy())})
+            memory[index] = 0
+            for row, tangent, out in zip(rows, found, outputs):
+                row.append(np.zeros(out.numel()) if tangent is None else _as_numbers(tangent.detach().numpy()))
+        for number, (row, out) in enumerate(zip(rows, outputs)):
+            derivative = np.array(row).reshape(len(row), out.numel())
+            message = f"Jacobian computed with forward mode mismatch for output {number} with respect to input {k}"
+            _compare(derivative, differences[k][number], tolerances, message)
+
+
+def _tangents(func, inputs, given, plain=None):
+    """The tangents of the outputs, for these tangents of inputs by their id and zeros for all other inputs that require
+    gradients; `plain` is the one that has none."""
+    with dual_level():
+        duals = []
+        for x in inputs:
+            if isinstance(x, Tensor) and x.requires_grad:
+                tangent = given.get(id(x))
+                start = x.detach()
+                x = start if x is plain else make_dual(start, zeros_like(start) if tangent is None else tangent)
+            duals.append(x)
+        return [unpack_dual(out).tangent for out in _outputs(func, duals)]
+
+
+def _check_zero_tangents(func, inputs, leaves):
+    """No tangent must mean the same as one of zeros."""
+    given = {id(x): randn_like(x.detach()) for x in leaves}
+    for leaf in leaves:
+        others = {key: tangent for key, tangent in given.items() if key != id(leaf)}
+        pairs = zip(_tangents(func, inputs, others), _tangents(func, inputs, others, plain=leaf))
+        for k, (one, other) in enumerate(pairs):
+            shown = [np.zeros(()) if t is None else t.detach().numpy() for t in (one, other)]
+            if not np.allclose(*shown, equal_nan=True):
+                raise GradcheckError(f"Expected a missing tangent to be like one of zeros, but output {k} has another")

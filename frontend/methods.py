@@ -240,7 +240,13 @@ def _iter(self):
 
 def _repr(self):
     node = self.grad_fn
-    return tensor_repr(self.array, requires_grad=self.requires_grad, grad_fn_name=node.name() if node else None)
+    tangent = None if state.level is None else state.level.tangent(self)
+    return tensor_repr(
+        self.array,
+        requires_grad=self.requires_grad,
+        grad_fn_name=node.name() if node else None,
+        tangent=None if tangent is None else repr(tangent),
+    )
 
 
 def _size(self, dim=None):

@@ -36,6 +36,11 @@ def write(function, out, result):
             f"{function}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad. Use the result instead, or weft.no_grad()"
         )
+    if state.forward is not None and any(t is not None for t in state.forward.tangents((result, out))):
+        raise NotImplementedError(
+            f"Trying to use forward AD with {function} that does not support it because it is an out= function. Use "
+            "the result instead"
+        )
     kind, own = result.dtype, out.dtype
     if kind is not own and function in _OF_ONE_TYPE:
         raise RuntimeError(f"{function}: Expected out tensor to have dtype {kind.name}, but got {own.name} instead")

@@ -72,11 +72,11 @@ def printoptions(**options):
         set_printoptions(**before)
 
 
-def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor("):
+def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor(", tangent=None):
     """The text of a tensor: its numbers, then `size=`, `dtype=`, `grad_fn=`, `requires_grad=` where they say something.
 
     `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default),
-    `grad_fn_name` is the name of the autograd node, None for a leaf.
+    `grad_fn_name` is the name of the autograd node, None for a leaf, `tangent` the text of the tangent, if any.
     """
     body = contents(readable(array), indent=len(prefix))
     suffixes = _suffixes(array, default_dtype or state.default_dtype)
@@ -84,6 +84,8 @@ def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=Non
         suffixes.append(f"grad_fn=<{grad_fn_name}>")
     elif requires_grad:
         suffixes.append("requires_grad=True")
+    if tangent is not None:
+        suffixes.append(f"tangent={tangent}")
     return _with_suffixes(prefix + body, suffixes, indent=len(prefix))
 
 

@@ -24,6 +24,10 @@ class Doubled(weft.autograd.Function):
     def backward(ctx, g):
         return g * ctx.factor, None
 
+    @staticmethod
+    def jvp(ctx, tangent, _):
+        return tangent * ctx.factor
+
 
 class Drifting(weft.autograd.Function):
     """A backward that gives something else every time."""
@@ -93,8 +97,10 @@ def test_what_is_wrong_is_found():
     assert gradcheck(Squared.apply, (x,))
     with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
         gradgradcheck(Squared.apply, (x,))
-    with pytest.raises(GradcheckError, match="Tangent mismatch for output 0, input 0"):
+    wrong = "Jacobian computed with forward mode mismatch for output 0 with respect to input 0"
+    with pytest.raises(GradcheckError, match=wrong):
         gradcheck(lambda x: Doubled.apply(x, 3.0), (x,), check_backward_ad=False, check_forward_ad=True)
+    assert gradcheck(lambda x: Doubled.apply(x, 2.0), (x,), check_forward_ad=True)
     assert x.tolist() == leaf(2).tolist() and x.grad is None
 
 

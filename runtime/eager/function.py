@@ -22,6 +22,7 @@ class FunctionContext:
 
     def __init__(self):
         self._given, self._saved, self._node = (), None, None
+        self._for_forward, self._in_jvp = (), False
         self._dirty = ()
         self._non_differentiable = ()
         self._materialize_non_diff_grads = True
@@ -32,7 +33,8 @@ class FunctionContext:
         self._given = tensors
 
     def save_for_forward(self, *tensors):
-        """What jvp would read. Forward mode is made of backward passes, so nobody does."""
+        """What jvp finds in saved_tensors."""
+        self._for_forward = tensors
 
     def mark_dirty(self, *tensors):
         """Say that forward has changed these inputs in place. It must return them."""
@@ -46,6 +48,8 @@ class FunctionContext:
 
     @property
     def saved_tensors(self):
+        if self._in_jvp:
+            return self._for_forward
         if self._saved is None:
             if self._node is None:
                 return self._given
@@ -257,16 +261,20 @@ class Function:
         args = _with_defaults(cls, args, kwargs)
         needed = tuple(isinstance(x, Tensor) and x.requires_grad for x in args)
         context.needs_input_grad = needed
-        recorded = state.grad_enabled
-        state.grad_enabled = False
+        recorded, level = state.grad_enabled, state.forward
+        state.grad_enabled, state.forward = False, None
         try:
             result = _forward(cls, context, args)
         finally:
-            state.grad_enabled = recorded
+            state.grad_enabled, state.forward = recorded, level
         outputs = result if isinstance(result, tuple) else (result,)
         _check_dirty(context, args, outputs)
+        if level is not None:
+            outputs = tuple([_fresh(x, args, context._dirty) for x in outputs])
         if recorded and any(needed):
             outputs = _connected(cls, context, args, outputs)
+        if level is not None:
+            level.give_function(cls, context, args, outputs)
         return outputs if isinstance(result, tuple) else outputs[0]
 
 

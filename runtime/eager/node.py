@@ -195,7 +195,7 @@ class Node(BaseNode):
 
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""
-        if self.recording is not None and not state.grad_enabled and state.frame is None:
+        if self.recording is not None and not state.grad_enabled and state.frame is None and not watching:
             found = self.recording.found_derivative(cotangent)
             results = None if found is None else _run_on_arrays(self, *found, cotangent)
             if results is not None:
@@ -224,6 +224,8 @@ class Node(BaseNode):
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
             alias = Tensor(tensor._data)
             alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
+            if watching and state.level is not None:
+                state.level.carry(alias, tensor)
             return alias
         return tensor
 

@@ -24,11 +24,15 @@ def reshape_in_place(name, target, view):
     block = step_out(f"{name}: an in-place change of a shape")
     try:
         target.leave_call()
+        level = state.level
+        tangent = None if level is None else level.tangent(target)
         old = with_history(target, edge_of(target)) if target._requires_grad else without_history(target)
         new = view(old)
         keep_output(target)
         require_order_for_views(target, new._data)
         show_as(target, new._data)
+        if tangent is not None:
+            level.set(target, view(tangent))
         if recorded:
             _set(target, (new._node, 0))
             spoil(inferred_views(target))

@@ -55,6 +55,8 @@ def without_history(tensor):
     """The tensor's memory and version, and nothing else of it."""
     alias = tensor_of(tensor.array)
     alias._storage = storage_of(tensor)
+    if state.level is not None:
+        state.level.carry(alias, tensor)
     return alias
 
 

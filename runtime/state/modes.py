@@ -22,6 +22,8 @@ class _State(threading.local):
     reading = None  # why values are read in the middle of a compiled call, if not because the user reads them
     hooks_disabled = None  # why hooks on saved tensors may not be set now
     looks_on = None  # a function that is given every tensor whose memory is read in a call without asking its program
+    forward_enabled = True  # whether ops in a dual level pass tangents on
+    level = forward = None  # the dual level in flight (forward.py), and the same while ops pass tangents on
     watchers = ()  # functions that are given every node made in this thread, and the tensor it made
 
 
