@@ -15,7 +15,7 @@ tensor([[2., 0.],
 """
 
 from .autograd import grad
-from .creation import zeros_like
+from .creation import ones_like, zeros_like
 from .public import of_module
 from .reference import document
 from .runtime.state.modes import enable_grad, set_grad_enabled, state
@@ -56,7 +56,7 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
         several_out, outputs = _tensors(func(*inputs), _FUNCTION_OUTPUTS, "jvp")
         _require_grads(outputs, _NO_GRADIENT, strict)
         # The gradient is linear in its cotangent: its derivative there is the Jacobian, transposed.
-        cotangents = tuple(zeros_like(out).requires_grad_() for out in outputs)
+        cotangents = tuple(ones_like(out).requires_grad_() for out in outputs)
         gradients = _grad(outputs, inputs, cotangents, True)
         _require_grads(gradients, _NO_SECOND, strict)
     with set_grad_enabled(create_graph or state.grad_enabled):
@@ -135,7 +135,7 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
     """(func(*inputs), H v). H is symmetric where the second derivatives are continuous: `vhp` costs a pass less."""
     several, inputs, v, output, gradients = _gradient(func, inputs, v, create_graph, strict, "hvp")
     with enable_grad():
-        cotangents = tuple(zeros_like(x).requires_grad_() for x in inputs)
+        cotangents = tuple(ones_like(x).requires_grad_() for x in inputs)
         twice = _grad(gradients, inputs, cotangents, True)
         _require_grads(twice, _NO_JACOBIAN, strict)
     with set_grad_enabled(create_graph or state.grad_enabled):

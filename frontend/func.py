@@ -18,7 +18,7 @@ import threading
 from functools import wraps
 
 from . import autograd
-from .creation import zeros_like
+from .creation import ones_like, zeros_like
 from .nn.module import Module
 from .public import of_module
 from .runtime.record.frame_leaves import ends_of
@@ -255,8 +255,9 @@ def linearize(func, *primals):
         inputs, given, spec = _inputs("linearize", primals)
         result = func(*given)
         outputs, form = _outputs("linearize", result)
-        # The gradient is linear in its cotangents: its derivative there is the Jacobian.
-        cotangents = [_leaf(zeros_like(out)) for out in outputs]
+        # The gradient is linear in its cotangents: its derivative there is the Jacobian. Where does not matter, but for
+        # rules that leave out what a cotangent of zeros says nothing of (linalg.svd).
+        cotangents = [_leaf(ones_like(out)) for out in outputs]
         gradients = _gradients(outputs, inputs, cotangents)
         released = level.release(result)
         leaves = dict(_transforming.leaves)
@@ -337,7 +338,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
             result = func(*args, **kwargs)
             result, aux = _with_aux("jacfwd", result) if has_aux else (result, None)
             outputs, form = _outputs("jacfwd", result)
-            cotangents = [_leaf(zeros_like(out)) for out in outputs]
+            cotangents = [_leaf(ones_like(out)) for out in outputs]
             gradients = _gradients(outputs, inputs, cotangents)
             columns = [_columns(g, x, outputs, cotangents) for g, x in zip(gradients, inputs)]
             blocks = [rebuild([column[k] for column in columns]) for k in range(len(outputs))]

@@ -270,3 +270,34 @@ def test_compiled_calls_have_the_same_bits():
     with forward_ad.dual_level():
         found = forward_ad.unpack_dual(inner(forward_ad.make_dual(x, v))).tangent
     assert found.tolist() == slope(x, v)[1].tolist()
+
+
+FACTORS = {
+    "svd": lambda ns, x: ns.linalg.svd(x)[0].abs(),
+    "eigh": lambda ns, x: ns.linalg.eigh(x + x.T)[1].abs(),
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", FACTORS)
+def test_tangents_of_factors_are_pytorchs_by_every_way(name):
+    """A rule that leaves out the part of a cotangent that is zero must not take the cotangent's slope for zero."""
+    torch = pytest.importorskip("torch")
+    start, tangent = (
+        [[1.0, 0.5, 0.2], [0.1, 2.0, 0.4], [0.3, 0.6, 3.0]],
+        [[0.3, 1.0, 0.5], [0.2, 0.7, 0.1], [1, 2, 0.4]],
+    )
+    x, t = (torch.tensor(rows, dtype=torch.float64) for rows in (start, tangent))
+    expected = torch.func.jvp(lambda x: FACTORS[name](torch, x), (x,), (t,))[1].numpy()
+    x, t = (weft.tensor(rows, dtype=weft.float64) for rows in (start, tangent))
+    function = lambda x: FACTORS[name](weft, x)  # noqa: E731
+    found = [
+        weft.func.jvp(function, (x,), (t,))[1],
+        weft.func.linearize(function, x)[1](t),
+        weft.autograd.functional.jvp(function, x, t)[1],
+        (weft.func.jacfwd(function)(x) * t).sum((2, 3)),
+    ]
+    with forward_ad.dual_level():
+        found.append(forward_ad.unpack_dual(function(forward_ad.make_dual(x, t))).tangent)
+    for way in found:
+        np.testing.assert_allclose(way.numpy(), expected, 1e-8, 1e-10)
