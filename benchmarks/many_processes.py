@@ -52,6 +52,7 @@ def main(arguments=None):
         for _ in range(options.rounds):
             for side in SIDES:
                 fastest(best.setdefault((n_processes, side), {}), measured(side, n_processes, options))
+    where["load_after"] = os.getloadavg()[0]
     text = table([(*key, seconds) for key, seconds in best.items()], options, where)
     print(text)
     if options.out:
@@ -213,8 +214,8 @@ def table(rows, options, where):
     lines = [
         f"# Many processes: {LAYERS} layers of {WIDTH}, {BATCH} samples for each process, {where['date']}",
         "",
-        f"{where['cpu']}, {where['cores']} cores, load {where['load_before']:.1f} before, Python {where['python']};",
-        f"{versions()}. One thread each.",
+        f"{where['cpu']}, {where['cores']} cores, Python {where['python']};",
+        f"load {where['load_before']:.1f} before and {where['load_after']:.1f} after; {versions()}. One thread each.",
         "",
         f"Simulated network: {options.delay_ms:g} ms, {options.megabytes_per_second:g} MB/s. "
         f"Milliseconds per step; gradients of {N_BYTES / 1e6:.1f} MB in buckets of {BUCKET_MB} MiB.",

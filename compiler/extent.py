@@ -24,7 +24,7 @@ from math import comb, prod
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
 _MARKED = re.compile("⟦([^⟧]*)⟧")
-_OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
 

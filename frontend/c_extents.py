@@ -24,7 +24,6 @@ from .runtime.record.build import forward_graph
 from .runtime.state.tensor import Tensor
 
 _MAX_PROGRAMS = 12
-_AT_LEAST_TWO = (f"1*n+-{LEAST}", "<", False)
 
 
 # --- what the caller asks for -----------------------------------------------------------------------------------------
@@ -127,22 +126,42 @@ class Trials:
     def __init__(self, program, name):
         self.program, self.name = program, name
         n = next(t.shape[axes[0]] for t, axes in zip(program.tensors, program.axes) if axes)
-        self.sizes = list(dict.fromkeys((n, 2 * n + 3, LEAST, n + 1)))
-        self.all = [self.at(n) for n in self.sizes]
+        self.all = [self.at(n), self.at(2 * n + 3), self.at(n + 1)]
         self.first = self.all[0]
         self.family = self._family(*self.all[:2])
         for other in self.all[1:]:
-            if self.family is None or self.family.number_of(other.text()) != other.n:
+            if self.family is None or not self._fits(other):
                 raise ValueError(
                     f"export: {name} does not compute the same for extents of {self.first.n} and of {other.n}: what "
                     "differs must be lengths a * n + b with whole a and b"
                 )
+        least = self._least()
+        self.least, self.all = least.n, [*self.all, least]
+        self.sizes = [trial.n for trial in self.all]
 
     def _family(self, first, second):
         def described(stretch):
             return stretch.text(first.run.needed)
 
         return family_of_extents(first.run.stretch, second.run.stretch, described, (first.n, second.n))
+
+    def _least(self):
+        """The call with the smallest extent that is like the others: what has a window of 5, say, needs 5."""
+        low, found = LEAST - 1, self.first
+        while found.n - low > 1:
+            n = LEAST if low < LEAST else (low + found.n) // 2
+            try:
+                trial = self.at(n)
+            except ValueError:
+                trial = None
+            if trial is not None and self._fits(trial):
+                found = trial
+            else:
+                low = n
+        return found
+
+    def _fits(self, trial):
+        return self.family.number_of(trial.text()) == trial.n
 
     def at(self, n):
         tensors = [_resized(t, axes, n) for t, axes in zip(self.program.tensors, self.program.axes)]
@@ -210,15 +229,16 @@ class Bodies:
 
     def made(self):
         """The Body of each program."""
-        bodies, pending = [], [self.trials.first.n, LEAST, 1]
+        least, bodies = self.trials.least, []
+        pending = [self.trials.first.n, least, *([1] if least == LEAST else [])]
         while pending and len(bodies) < _MAX_PROGRAMS:
             n = pending.pop(0)
             if any(agree(body.guards, n) for body in bodies):
                 continue
-            body = self._body(n) if n >= LEAST else self._exact(n)
+            body = self._body(n) if n >= least else self._exact(n)
             if body is not None:
                 bodies.append(body)
-                pending += _borders(body.guards)
+                pending += [n for n in _borders(body.guards) if n >= least]
         return tuple(bodies)
 
     def _body(self, n):
@@ -237,8 +257,10 @@ class Bodies:
         except Coincidence:
             return self._exact(n)
         except Exception as error:  # whatever a pass does that only ints can do
-            raise ValueError(f"export: {self.trials.name} is for one size alone: {reason_of(error)}") from error
-        guards = [_AT_LEAST_TWO, *[(text, how, answer) for (text, how), answer in scope.guards.items()]]
+            message = f"export: {self.trials.name} cannot have an extent of {n} known at run time: {reason_of(error)}"
+            raise ValueError(message) from error
+        at_least = (f"1*n+-{self.trials.least}", "<", False)
+        guards = [at_least, *[(text, how, answer) for (text, how), answer in scope.guards.items()]]
         return replace(body, guards=tuple(guards))
 
     def _exact(self, n):

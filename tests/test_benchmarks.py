@@ -222,7 +222,7 @@ def test_many_processes_are_measured_and_hidden_exchanges_counted():
     options = argparse.Namespace(delay_ms=0.2, megabytes_per_second=500.0)
     seconds = {"alone": 0.02, "together": 0.03, "network": 0.03 + many_processes.N_BYTES / 500e6 / 4}
     assert many_processes.hidden(2, seconds, options) == "12.6 | 75%"
-    where = {"date": "today", "cpu": "a CPU", "cores": 2, "load_before": 0.0, "python": "3"}
+    where = {"date": "today", "cpu": "a CPU", "cores": 2, "load_before": 0.0, "load_after": 9.0, "python": "3"}
     many_processes.fastest(seconds, {"alone": 0.01, "together": 0.04})
     text = many_processes.table([(2, "weft", seconds)], options, where)
-    assert "| 2 | weft | 10.0 | 30.0 | 33.2 | 12.6 | 75% |" in text and "a CPU, 2 cores" in text
+    assert "| 2 | weft | 10.0 | 30.0 | 33.2 | 12.6 | 75% |" in text and "a CPU, 2 cores" in text and "9.0 after" in text

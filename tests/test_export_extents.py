@@ -186,6 +186,26 @@ def test_a_slice_of_what_does_not_grow_serves_as_many_as_there_are():
         native(np.ones(101))
 
 
+def windows(x):
+    return (x[4:] - x[:-4]).square(), x[-4:] + 0
+
+
+def test_a_window_serves_what_it_fits_into():
+    native = weft.aot(windows, (weft.randn(12),), dynamic_shapes={"x": {0: "n"}})
+    for n in (5, 6, 12, 40):
+        x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+        assert same(native(x), [r.numpy() for r in windows(weft.tensor(x))]), n
+    with pytest.raises(ValueError, match="n is 4, which it was not made for"):
+        native(np.ones(4, np.float32))
+
+
+def test_ops_that_need_their_size_are_named():
+    """Convolutions are compiled for the sizes of images."""
+    filtered = nn.Conv2d(1, 2, 3)
+    with pytest.raises(ValueError, match="cannot have an extent of [0-9]+ known at run time: .* is needed as a number"):
+        weft.aot(lambda x: filtered(x), (weft.ones(1, 1, 8, 24),), dynamic_shapes={"x": {3: "width"}})
+
+
 C_PROGRAM = """
 #include "mean_loss.h"
 #include <stdio.h>
