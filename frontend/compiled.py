@@ -12,6 +12,7 @@ from time import perf_counter
 from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
+from .made_anew import PAYS_AFTER, CountedCalls, n_eager_calls
 from .nn.parameter import Parameter
 from .read_cost import seconds_of_a_read
 from .runtime.programs.program import captures
@@ -65,7 +66,7 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
         return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
-    return CompiledFunction(function, fullgraph, dynamic)
+    return CompiledFunction(function, fullgraph, dynamic)._made_by_decorator()
 
 
 class CompiledFunction(Calls):
@@ -87,6 +88,17 @@ class CompiledFunction(Calls):
         # How many calls come before one that is timed, and whether they run eagerly.
         self._n_left, self._eagerly = self.number(N_LEFT), self.number(EAGERLY)
         self._n_left.value = NEVER if fullgraph else self._contest.pause
+        self._counted = None  # how often it was called, if it is not known to last
+
+    def _made_by_decorator(self):
+        """Itself; the first calls are eager ones if functions like it do not last."""
+        if not self._fullgraph:
+            self._counted = CountedCalls(self._n_left)
+            n_eager = n_eager_calls(self._function, self._counted)
+            if n_eager:
+                self._counted.begin(n_eager)
+                self._eagerly.value = True
+        return self
 
     def __call__(self, *args, **kwargs):
         if watching and (state.watchers or state.level is not None):
@@ -122,6 +134,8 @@ class CompiledFunction(Calls):
         self._n_left.value, contest = 1, self._contest
         if captures or state.frame is not None:
             return self(*args, **kwargs)
+        if self._counted is not None:
+            self._lasts()
         way = contest.way(self._next)
         if way is None:
             self._n_left.value = contest.pause
@@ -134,6 +148,22 @@ class CompiledFunction(Calls):
             self._n_left.value = contest.took(way, seconds)
         self._eagerly.value = contest.is_eager
         return result
+
+    def _lasts(self):
+        """It has been called more often than functions that are made anew all the time."""
+        self._counted.has_lasted()
+        self._counted = None
+        self._eagerly.value = False
+
+    def _why_eager(self):
+        """Why calls run eagerly at present, if they do."""
+        if self._contest.is_eager:
+            return f"which was quicker: {self._contest.described()}"
+        if self._eagerly.value:
+            return (
+                f"for now: the last ones that were made of the same code were called less than {PAYS_AFTER} times each"
+            )
+        return None
 
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
@@ -252,8 +282,8 @@ class CompiledFunction(Calls):
         """
         if args or kwargs:
             self(*args, **kwargs)
-        seconds = functools.partial(seconds_of_a_read, compile)
-        return explain(self._name, self._recordings, verbose, self._sizes, self._contest, seconds)
+        cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)
+        return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager())
 
     @property
     def breaks(self):
@@ -302,6 +332,13 @@ def _call_natively():
     if len(_calls) == 1 and CompiledFunction.__call__ is _calls[0]:
         _calls.append(install(CompiledFunction, CompiledFunction._learn_from) or _calls[0])
         CompiledFunction.__call__ = _calls[-1]
+
+
+def _always_replayed(function):
+    """The function compiled, no call of which runs eagerly because that is quicker."""
+    compiled = CompiledFunction(function)
+    compiled._n_left.value = NEVER
+    return compiled
 
 
 def _call_as_it_is(self, *args, **kwargs):

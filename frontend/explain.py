@@ -60,10 +60,10 @@ def _break(key, count, costs):
     return found
 
 
-def explain(name, recordings, verbose=False, sizes=None, contest=None, seconds_of_a_read=lambda: None):
+def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambda: None, why_eager=None):
     lines = _head(name, recordings.values(), seconds_of_a_read)
-    if contest is not None and contest.is_eager:
-        lines.append(f"calls run eagerly, which was quicker: {contest.described()}")
+    if why_eager is not None:
+        lines.append(f"calls run eagerly, {why_eager}")
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording, verbose)
     if recordings.reasons:

@@ -25,9 +25,9 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def replayed_however_often(monkeypatch):
     """What is tested is what happens in a compiled call, so time does not decide whether there are any."""
-    contest = sys.modules.get("weft.contest")
-    if contest is not None:
-        monkeypatch.setattr(contest, "AFTER", contest.NEVER)
+    if "weft.compiled" in sys.modules:
+        monkeypatch.setattr("weft.contest.AFTER", sys.modules["weft.contest"].NEVER)
+        monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
 
 
 @pytest.fixture
