@@ -4,9 +4,9 @@
     python -m benchmarks.memory --calls 1000 --idiom ring_buffer,hook_on_a_value
     python -m benchmarks.memory --side weft-eager
 
-What is counted after a tenth of the calls, or some hundreds, and at the end: Python's blocks, objects of its collector, and the bytes of
-the process. A leak of one object in a call is as many blocks as there are calls; caches that fill up are few. Ends with
-1 if something grew. Every idiom runs in this process, one after the other.
+What is counted after a tenth of the calls, or some hundreds, and at the end: Python's blocks, objects of its collector,
+and the bytes of the process. A leak of one object in a call is as many blocks as there are calls; caches that fill up
+are few. Ends with 1 if something grew. Every idiom runs in this process, one after the other.
 """
 
 import argparse
