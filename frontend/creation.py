@@ -15,6 +15,7 @@ from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply
 
 _WHOLE = {int}
+_FLOATS, _LISTS = {float}, {list, tuple}
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
 
 
@@ -54,6 +55,8 @@ def _as_array(data, dtype):
     if isinstance(data, Tensor):
         data = data.detach().array
     elif isinstance(data, (list, tuple)):
+        if dtype is None and _are_floats(data):
+            return convert(_numbers(data), state.default_dtype)
         data = _plain(data)
     if isinstance(data, np.ndarray) or np.isscalar(data) and isinstance(data, np.generic):
         array = np.array(data)
@@ -66,6 +69,12 @@ def _as_array(data, dtype):
         array = _fitted(array, wanted) if wanted else array
     dtypes.from_numpy(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _are_floats(data):
+    """Whether nested lists have Python floats in them and nothing else, as most do."""
+    kinds = set(map(type, data))
+    return kinds == _FLOATS or kinds and kinds <= _LISTS and all(map(_are_floats, data))
 
 
 def _numbers(data):

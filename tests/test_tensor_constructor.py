@@ -104,3 +104,11 @@ def test_compiled_call_makes_the_same():
     compiled = weft.compile(f)
     for _ in range(3):
         assert compiled(x).tolist() == f(x).tolist() == [1, 3]
+
+
+def test_lists_of_floats_at_any_depth_are_of_the_default_type():
+    for data in ([1.5], (1.5, 2.0), [[1.5, 2.0], (3.0, 4.0)], [[[1.5]], [[2.0]]], [1e300, -1e300]):
+        made = weft.tensor(data)
+        assert made.dtype is weft.float32
+        with np.errstate(over="ignore"):
+            assert made.tolist() == np.array(data).astype(np.float32).tolist()
