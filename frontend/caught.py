@@ -8,6 +8,7 @@ the call, and becomes part of the call if it can be computed.
 import functools
 import sys
 
+from .runtime.record.frame import Frame
 from .runtime.state.modes import frame_hidden, state
 from .runtime.state.tensor import Tensor
 
@@ -25,18 +26,34 @@ def tried_if_caught(function, *operands):
 
 
 def _is_caught(frame):
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name == _CALLS or name.startswith(_RUNTIME):
-            return False
-        if _handles(frame.f_code, frame.f_lasti):
-            return True
+    """Whether there is a `try` between a Python frame and the compiled call.
+
+    A call that native code has begun has no Python frame in which it begins. It knows by the calls like it that were
+    followed before, which places on the stack are in it, and whether one of these stands in a `try`.
+    """
+    places, handled = [], 0
+    while frame is not None and not _is_beginning(frame):
+        places.append((frame.f_code, frame.f_lasti))
+        if not handled and _handles(*places[-1]):
+            handled = len(places)
         frame = frame.f_back
-    return False
+    known = state.frame.recording.caught.setdefault(places[0], {}) if places else {}
+    if isinstance(state.frame, Frame):
+        if len(known) < _MOST_KNOWN:
+            known[tuple(places[: handled or None])] = handled > 0
+        return handled > 0
+    inside = [chain for chain in known if tuple(places[: len(chain)]) == chain]
+    return known[max(inside, key=len)] if inside else handled > 0
 
 
+_MOST_KNOWN = 64
 # Where the compiled call begins: what its caller catches it catches in any case.
 _CALLS, _RUNTIME = f"{__package__}.compiled", f"{__package__}.runtime."
+
+
+def _is_beginning(frame):
+    name = frame.f_globals.get("__name__", "")
+    return name == _CALLS or name.startswith(_RUNTIME)
 
 
 @functools.lru_cache(4096)

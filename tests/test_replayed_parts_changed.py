@@ -160,6 +160,12 @@ def test_what_a_backward_needs_and_has_changed_is_an_error():
         part += 1
         return weft.autograd.grad(square, x)[0]
 
+    def written_onto_itself(x):
+        y = x * 2
+        least = weft.minimum(y, x)
+        y[0] = y[0]
+        return weft.autograd.grad(least.sum(), x)[0]
+
     def of_a_leaf(x):
         x[0] += 1
         return x
@@ -173,7 +179,7 @@ def test_what_a_backward_needs_and_has_changed_is_an_error():
 
     def scenario(compile):
         seen = []
-        for function in (overwritten, of_a_leaf, held_without_gradients):
+        for function in (overwritten, written_onto_itself, of_a_leaf, held_without_gradients):
             f = compile(function)
             seen += [error_of(f, leaf(4)) for _ in range(5)]
         return seen

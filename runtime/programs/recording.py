@@ -271,6 +271,7 @@ class Recording:
     costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
     followed: float = inf  # seconds that a call took that was followed step by step, the least so far
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
+    caught: dict = field(default_factory=dict)  # caught.py of the frontend: places on the stack of a call -> in a `try`
     ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
 
     @property
