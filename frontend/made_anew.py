@@ -21,7 +21,7 @@ _made = WeakKeyDictionary()  # code -> CountedCalls of the last functions made o
 def n_eager_calls(function, calls):
     """How many calls of a function that is compiled now run eagerly before any is recorded. calls: its CountedCalls."""
     code = getattr(function, "__code__", None)
-    if code is None or function.__module__.partition(".")[0] == "weft":
+    if code is None or (function.__module__ or "").partition(".")[0] == "weft":
         return 0
     before = _made.setdefault(code, [])
     is_brief = len(before) == _IN_A_ROW and all(0 < other.n() < PAYS_AFTER for other in before)

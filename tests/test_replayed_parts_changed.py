@@ -245,3 +245,21 @@ def test_an_error_in_the_middle_leaves_what_eager_mode_leaves():
         return seen
 
     assert_same(scenario)
+
+
+def test_second_derivatives_of_a_call_that_changes_what_it_has_read():
+    def scenario(compile):
+        w, h = leaf(3, 4), weft.randn(3, 4)
+
+        @compile
+        def step(x):
+            doubled, row = h * 2.0, h[0]
+            h.mul_(x)
+            return (doubled * w * w).sum() * row.sum()
+
+        for _ in range(8):
+            loss = step(weft.randn(3, 4))
+            (gradient,) = weft.autograd.grad(loss, w, create_graph=True)
+            yield gradient, weft.autograd.grad((gradient * gradient).sum(), w), h
+
+    assert_same(scenario)
