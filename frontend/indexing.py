@@ -12,9 +12,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
-from .runtime.code.kernels import address_of
 from .runtime.eager.gate import apply_inplace
-from .runtime.record.frame_views import arrays_like
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, _apply, shape_of
 
@@ -256,30 +254,20 @@ def setitem(x, key, value):
                 return
         spec, shape = _basic(sizes, entries)
         lengths = tuple([length for _, _, length in spec])
-    if value._base is not None and _is_there(value, x, spec, shape):
-        x.bump_version()
-        return
-    value = _fitted(value, shape)
-    value = value if shape == lengths else view.reshape(value, shape=lengths)
-    frame = state.frame
+    value, frame = _fitted(value, shape), state.frame
+    if shape != lengths:
+        if value._base is not None and (frame is not None or value.requires_grad) and _shows(value, x):
+            # The end of `x[key] += y`: a compiled call knows what other names x has, if they are parts of it.
+            value = view.clone(value)
+        value = view.reshape(value, shape=lengths)
     if frame is not None and frame.has_varied(view.slice_scatter) and not _requires(x, value):
         _set_anywhere(x, spec, value)
         return
     apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
 
 
-def _is_there(value, x, spec, shape):
-    """Whether a view shows that very part of x already, as Python has it in the end of `x[key] += y`."""
-    if value._base is not x and value._base is not x._base or shape_of(value) != shape:
-        return False
-    if state.grad_enabled and value.requires_grad is not x.requires_grad:
-        return False
-    arrays = (x._data, value._data) if x._frame is value._frame is None else arrays_like(x, value)
-    if arrays is None:
-        return False
-    whole, shown = arrays
-    part = whole[view.as_slices(spec)].reshape(shape)
-    return part.strides == shown.strides and address_of(part) == address_of(shown)
+def _shows(value, x):
+    return value._base is x or value._base is x._base
 
 
 def _requires(*tensors):

@@ -7,7 +7,7 @@ import numpy as np
 from ...compiler.ops.view import data
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
-from ..programs.recording import ASSIGN, INPUT
+from ..programs.recording import INPUT
 from ..state.modes import frame_hidden, no_grad, state
 from ..state.references import is_held
 from ..state.tensor import Tensor
@@ -115,49 +115,6 @@ def made_like(last, vid):
     shape, dtype, _, _, strides = step.attributes
     extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)) if 0 not in shape else 0
     return np.lib.stride_tricks.as_strided(np.empty(extent, dtype), shape, [s * dtype.itemsize for s in strides])
-
-
-def arrays_like(base, name):
-    """Arrays that lie to each other as the values of two pending tensors do, whatever is in them, if `name` is a view
-    that shows what has been changed just now (frame_through.py), and the other has the same root. Else None."""
-    frame, tensors = state.frame, (base, name)
-    if frame is None or any(x._frame is not frame for x in tensors):
-        return None
-    last = frame.place()[0]
-    if not _shows_again(last, name._vid):
-        return None
-    paths = [_views_up_to(last, x._vid) for x in tensors]
-    if len({root for root, _ in paths}) != 1:
-        return None
-    return _shown(made_like(last, paths[0][0]), [steps for _, steps in paths])
-
-
-def _shows_again(last, vid):
-    """Whether the last steps are a change and what its names show from then on, and this value is one of these."""
-    found, n_shown = False, 0
-    while last.detail == "view":
-        found, n_shown, last = found or last.first == vid, n_shown + 1, last.parent
-    return found and last.op is ASSIGN and n_shown == len(last.operands) - 2
-
-
-def _views_up_to(last, vid):
-    """The number of the value that a value is a view of, or its own, and the steps that lead from there."""
-    steps, step = [], last.maker_of(vid)
-    while step.detail == "view":
-        steps.insert(0, step)
-        vid = step.operands[0]
-        step = last.maker_of(vid)
-    return vid, steps
-
-
-def _shown(array, paths):
-    found = []
-    for steps in paths:
-        shown = array
-        for step in steps:
-            shown = evaluate_view(step.op, shown, step.attributes)
-        found.append(shown)
-    return found
 
 
 def living_views(frame, target):
