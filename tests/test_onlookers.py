@@ -149,8 +149,12 @@ def refused(step, change):
             except (RuntimeError, NotImplementedError) as error:
                 messages.add(str(error))
 
-        for k in range(N_STEPS):
-            training.step(Interrupt(handler, at) if k == step else None)
+        try:
+            for k in range(N_STEPS):
+                training.step(Interrupt(handler, at) if k == step else None)
+        except RuntimeError as error:
+            # Between two ops a handler's change is part of the call: its backward has freed what the step's needs.
+            assert done and "a second time" in str(error), error
         assert done or training.values() == expected
     return messages
 
