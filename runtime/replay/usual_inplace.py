@@ -28,9 +28,8 @@ class Change:
 
     def __init__(self, frame, step, steps, expected):
         self.old, self.new, *shown = step.operands
-        self.given, self.shown = step.detail.given, tuple(shown)
-        if not shown or self.given != shown[0]:
-            self.given = self.old
+        self.shown = tuple(shown)
+        self.given = step.detail.given if step.detail.given in shown else self.old
         self.is_silent = self.given != self.old and frame_through.is_silent(frame, self.given)
         self.op, self.origin = step.detail.op, step.detail.origin
         self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
