@@ -34,6 +34,7 @@ from .runtime.code.threads import get_num_threads, set_num_threads
 from .runtime.eager.node import BaseNode as _BaseNode
 from .runtime.eager.node import Node as _Node
 from .runtime.state.device import device
+from .runtime.state.marks import remember_methods as _remember_methods
 from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled
 from .runtime.state.modes import set_default_dtype as _set_default_dtype
 from .runtime.state.modes import state as _state
@@ -49,30 +50,20 @@ for _name in (*absent.taking_out(""), "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])
 
-from . import autograd, compiler, fft, func, linalg, nn, optim, special, utils  # noqa: E402
+from . import autograd, compiler, nn  # noqa: E402
 
 for _name in nn.TOP_LEVEL:
     globals()[_name] = getattr(nn.functional, _name)
 for _name in inplace.FUNCTIONS:
     globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
-for _module, _path in ((linalg, "linalg"), (special, "special"), (fft, "fft")):
-    for _name in absent.taking_out(_path):
-        if hasattr(_module, _name):
-            setattr(_module, _name, _taking_out(_name, getattr(_module, _name)))
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
-from .compiled import compile  # noqa: E402
-from .exporting import aot, export  # noqa: E402
 from .importing import as_torch  # noqa: E402
-from .on_arrays import for_numpy, grad, hessian, hvp, value_and_grad  # noqa: E402
 from .printing import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 from .runtime.code.cache import clear_cache  # noqa: E402
 from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
-from .runtime.programs.exported import load_exported  # noqa: E402
-from .serialization import load, save  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
-from .vmapping import vmap  # noqa: E402
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
 cfloat, cdouble = complex64, complex128
@@ -80,10 +71,8 @@ newaxis = None
 
 absent.mark_absent(Tensor, "Tensor")
 absent.mark_absent(nn.Module, "nn.Module")
-absent.mark_absent(optim.Optimizer, "optim.Optimizer")
 for _kind, _path in (
     (nn.Module, "nn.Module"),
-    (optim.Optimizer, "optim.Optimizer"),
     (Generator, "Generator"),
     (dtype, "dtype"),
     (_BaseNode, "autograd.graph.Node"),
@@ -107,3 +96,5 @@ def set_default_dtype(d):
 
 
 reference.attach_to_loaded()
+for _kind in (Tensor, nn.Parameter):
+    _remember_methods(_kind)

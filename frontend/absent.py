@@ -13,7 +13,7 @@ from importlib import import_module
 from opcode import opmap
 from pathlib import Path
 
-from .paths import LAZY, PARENTS, PATHS
+from .paths import LATER, LAZY, PARENTS, PATHS
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
@@ -84,6 +84,10 @@ def attribute_of(module):
         inner = f"{path}.{name}" if path else name
         if inner in PATHS or inner in LAZY:
             return import_module(f"{_ROOT}.{inner}")
+        if inner in LATER:
+            value = vars(import_module(f"{_ROOT}.{LATER[inner]}"))[name]
+            setattr(sys.modules[f"{_ROOT}.{path}".rstrip(".")], name, value)  # asked for once
+            return value
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.
             return []

@@ -8,7 +8,6 @@ the call, and becomes part of the call if it can be computed.
 import functools
 import sys
 
-from .runtime.record.frame import Frame
 from .runtime.state.modes import frame_hidden, state
 from .runtime.state.tensor import Tensor
 
@@ -38,7 +37,7 @@ def _is_caught(frame):
             handled = len(places)
         frame = frame.f_back
     known = state.frame.recording.caught.setdefault(places[0], {}) if places else {}
-    if isinstance(state.frame, Frame):
+    if not state.frame.is_usual:
         if len(known) < _MOST_KNOWN:
             known[tuple(places[: handled or None])] = handled > 0
         return handled > 0

@@ -13,8 +13,8 @@ from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import PAYS_AFTER, CountedCalls, n_eager_calls
-from .nn.parameter import Parameter
 from .read_cost import seconds_of_a_read
+from .reference import document
 from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
@@ -22,7 +22,6 @@ from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, expect, install
-from .runtime.replay.frame_spans import remember_methods
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
 from .runtime.replay.usual_learning import usual_frame
@@ -31,9 +30,6 @@ from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor
 from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
 from .ways import ways_of
-
-for _kind in (Tensor, Parameter):
-    remember_methods(_kind)
 
 
 def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, disable=False):
@@ -416,3 +412,6 @@ def _words(part):
     if isinstance(part, tuple):
         return "(" + ", ".join(_words(p) for p in part) + ")"
     return "not a tensor" if part is None else str(part)
+
+
+document("", __name__)

@@ -14,8 +14,10 @@ from .compiler.ops import fourier
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .functions import to_dtype
+from .out import take_out
 from .placement import check_placement
 from .public import of_module
+from .reference import document
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import cat, narrow, roll
@@ -185,3 +187,6 @@ __all__ = str.split("""
     fft fft2 fftn ifft ifft2 ifftn rfft rfft2 rfftn irfft irfft2 irfftn hfft hfft2 hfftn ihfft ihfft2 ihfftn fftfreq
     rfftfreq fftshift ifftshift
 """)
+
+take_out("fft", globals())
+document("fft", __name__)

@@ -21,6 +21,7 @@ from . import autograd
 from .creation import ones_like, zeros_like
 from .nn.module import Module
 from .public import of_module
+from .reference import document
 from .runtime.record.frame_leaves import ends_of
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -464,3 +465,6 @@ def replace_all_batch_norm_modules_(root):
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False
     return root
+
+
+document("func", __name__)

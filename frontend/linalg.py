@@ -23,10 +23,12 @@ from .limits import finfo
 from .norms import matrix_norm as matrix_norm
 from .norms import norm as norm
 from .norms import vector_norm as vector_norm
+from .out import take_out
 from .products import cross as _cross
 from .products import multi_dot as multi_dot
 from .public import of_module
 from .reducing import sum
+from .reference import document
 from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -414,3 +416,6 @@ inv_ex = _with_info("inv_ex", ["inverse"], inv, lambda A: A.shape)
 cholesky_ex = _with_info("cholesky_ex", ["L"], cholesky, lambda A: A.shape)
 solve_ex = _with_info("solve_ex", ["result"], solve, lambda A, B: B.shape)
 lu_factor_ex = _with_info("lu_factor_ex", ["LU", "pivots"], lu_factor, lambda A: A.shape)
+
+take_out("linalg", globals())
+document("linalg", __name__)

@@ -19,10 +19,9 @@ from .numpy_words import understanding
 from .printing import tensor_repr
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
-from .runtime.record.frame_views import layout_of
 from .runtime.state import random
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, shape_of
+from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
 from .spelled import FORMS
 
 _OPERATORS = {
@@ -257,14 +256,23 @@ def _size(self, dim=None):
     return shape[normalize_axis("size", dim, len(shape))]
 
 
+def _layout(self):
+    """(strides in elements, whether elements are in order)."""
+    if self._data is None and self._frame is not None and self._frame is state.frame:
+        from .runtime.record.frame_views import layout_of
+
+        return layout_of(self)
+    return layout_of_array(self.array)
+
+
 def _stride(self, dim=None):
-    strides, _ = layout_of(self)
+    strides, _ = _layout(self)
     return strides if dim is None else strides[dim]
 
 
 def _is_contiguous(self, memory_format=None):
     data = self._data
-    return layout_of(self)[1] if data is None else data.flags.c_contiguous
+    return _layout(self)[1] if data is None else data.flags.c_contiguous
 
 
 def _contiguous(self, memory_format=None):

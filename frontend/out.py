@@ -2,7 +2,7 @@
 
 write        what `out=` means for a result
 check_apart  what it asks of the memory of operands; write_apart is both
-taking_out   a function that has no such keyword, with it
+taking_out   a function that has no such keyword, with it; take_out does so for a module
 """
 
 import warnings
@@ -11,6 +11,7 @@ from inspect import unwrap
 
 import numpy as np
 
+from . import absent
 from .compiler.ops.comparison import cast
 from .compiler.ops.view import clone
 from .runtime.eager.gate import apply_inplace
@@ -150,3 +151,10 @@ def taking_out(name, function):
         return write(name, out, function(*args, **kwargs))
 
     return function_with_out
+
+
+def take_out(path, names):
+    """Give the functions among a module's `names` the keyword where PyTorch's of the same path have it."""
+    for name in absent.taking_out(path):
+        if name in names:
+            names[name] = taking_out(name, names[name])

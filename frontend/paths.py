@@ -85,7 +85,19 @@ _TABLE = [
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]
-LAZY = {"distributions"}  # packages of weft's that are imported when they are asked for: few programs need them
+# Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
+# takes half the time without them.
+LAZY = {"distributed", "distributions", "fft", "func", "linalg", "optim", "special", "utils"}
+_LATER = [
+    ("compiled", "compile"),
+    ("exporting", "aot export"),
+    ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
+    ("runtime.programs.exported", "load_exported"),
+    ("serialization", "load save"),
+    ("vmapping", "vmap"),
+    ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
+]
+LATER = {name: module for module, names in _LATER for name in names.split()}
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
 PARENTS = {path.rpartition(".")[0] for path in PATHS}
 

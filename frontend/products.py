@@ -15,7 +15,7 @@ from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
 from .functions import bmm, clamp_min, matmul, mm, mv, operand, outer, require_tensors, to_dtype
 from .reducing import amax, mean, norm, sum
-from .runtime.replay.frame_spans import spanned
+from .runtime.state.marks import spanned
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, permute, reshape, unsqueeze
 

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 
 from .absent import Absent, attribute_of, names_in
-from .paths import LAZY, PATHS, PathModule
+from .paths import LATER, LAZY, PATHS, PathModule
 from .runtime.state.tensor import Tensor
 from .spelled import FORMS
 
@@ -37,7 +37,7 @@ def public_names(path):
     home = resolve(path)
     below = _modules_below(path)
     offered = {*names_in(path), *OWN.get(path, ()), *FORMS.get(path, ())}
-    names = {name for name in offered if _is_there(home, name)}
+    names = {name for name in offered if _is_there(home, name) or f"{path}.{name}".lstrip(".") in LATER}
     if path:
         names -= _NOT_OFFERED
     if not names:

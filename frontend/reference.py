@@ -122,8 +122,12 @@ def _module(path):
 
 
 def document(path, module):
-    """For the last line of a module that is imported only when it is asked for."""
+    """For the last line of a module that is imported only when it is asked for: it, and what its path leads to."""
     attach(path, sys.modules[module])
+    for inner in entries_by_path() if path else ():
+        home = _loaded(inner) if inner.startswith(f"{path}.") else None
+        if home is not None:
+            attach(inner, home)
 
 
 def attach(path, home):

@@ -10,7 +10,7 @@ from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
-from .runtime.replay.frame_spans import spanned
+from .runtime.state.marks import spanned
 from .runtime.state.tensor import Tensor, shape_of
 
 _INT = {int}

@@ -7,12 +7,14 @@ from .compiler.ops.comparison import isinf as _isinf
 from .composed import logit as logit
 from .functions import round as round
 from .functions import where as _where
+from .out import take_out
 from .pointwise import mvlgamma
 from .pointwise import polygamma as polygamma
 from .public import of_module
 from .reducing import log_softmax as log_softmax
 from .reducing import logsumexp as logsumexp
 from .reducing import softmax as softmax
+from .reference import document
 from .spelled import FORMS as _FORMS
 
 globals().update(_FORMS["special"])
@@ -23,3 +25,7 @@ multigammaln = mvlgamma
 def spherical_bessel_j0(input):
     """sin(x) / x, 1 at 0."""
     return _where(_isinf(input), 0.0, _table.sinc(input / math.pi))
+
+
+take_out("special", globals())
+document("special", __name__)

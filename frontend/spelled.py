@@ -6,7 +6,7 @@
 Functions for which calling one op is not enough are written out in the modules of families.py.
 """
 
-import sys
+from importlib import import_module
 
 from .absent import Absent, mark_absent, names_in
 from .compiler.ops import TABLE
@@ -117,7 +117,7 @@ FORMS = _collected()
 
 # --- ops that come later ----------------------------------------------------------------------------------------------
 def _home(path):
-    return Tensor if path == "Tensor" else sys.modules[f"{_ROOT}.{path}".rstrip(".")]
+    return Tensor if path == "Tensor" else import_module(f"{_ROOT}.{path}".rstrip("."))
 
 
 def publish(op):

@@ -11,6 +11,7 @@ tensor([2., 2., 2.])
 
 from functools import partial, wraps
 
+from .reference import document
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -170,3 +171,6 @@ def _joined(func, column, dim):
             "out_dims= to None for output?"
         )
     return stack(column, dim)
+
+
+document("", __name__)

@@ -28,6 +28,7 @@ LATE = {
     "weft.array_api": "names for other libraries, which few programs need",
     "weft.c_functions": "the compiler's passes, which only who exports needs",
     "weft.runtime.record.apart": "builds graphs, which only code that looks on at a call in flight needs",
+    "weft.runtime.record.frame_views": "which only a question about a value of a call in flight needs",
     "weft.runtime.record.build": "the compiler's passes, which only a cache miss needs",
     "weft.runtime.replay.eager_native": "what only a program needs that calls its ops often enough",
     "weft.runtime.programs.description": "the compiler's passes, which only a cache miss needs",

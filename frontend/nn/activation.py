@@ -1,7 +1,7 @@
 """Activations as modules: each calls the function of nn.functional and keeps its options."""
 
 from ..creation import full
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from . import functional as F
 from .module import Module
 from .parameter import Parameter

@@ -3,7 +3,7 @@
 import operator
 from collections import OrderedDict
 
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from .module import Module
 
 

@@ -7,7 +7,7 @@ from ..compiler.ops import convolution as ops
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..creation import empty
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from ..shaping import reshape
 from . import init
 from .module import Module

@@ -4,7 +4,7 @@ import math
 
 from ..compiler.ops import OpError
 from ..creation import empty
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from ..runtime.state.modes import no_grad
 from . import functional as F
 from . import init

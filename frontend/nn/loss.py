@@ -1,6 +1,6 @@
 """Losses as modules: each calls the function of nn.functional and keeps its options."""
 
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from . import functional as F
 from .loss_functions import reduction_of
 from .module import Module

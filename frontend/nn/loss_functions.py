@@ -9,7 +9,7 @@ from ..compiler.ops.arithmetic import abs_, clamp_min, sub
 from ..compiler.ops.comparison import cast, eq, ne, where
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
-from ..runtime.replay.frame_spans import spanned
+from ..runtime.state.marks import spanned
 
 
 def reduction_of(name, kind, size_average=None, reduce=None, allowed=("none", "mean", "sum")):

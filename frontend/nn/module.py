@@ -13,8 +13,8 @@ from collections import OrderedDict
 from ..compiler.dtypes import DType, bfloat16, float16, float32, float64
 from ..notebooks import module_html
 from ..runtime.eager.update import zero_gradients
-from ..runtime.replay.native import take_over_calls
 from ..runtime.state.device import require_cpu
+from ..runtime.state.marks import is_module_class
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 from . import hooks, state
@@ -22,7 +22,7 @@ from .hooks import HookHandle
 from .parameter import Buffer, Parameter
 
 
-@take_over_calls
+@is_module_class
 class Module:
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 

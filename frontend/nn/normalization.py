@@ -2,8 +2,8 @@
 
 from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
-from ..runtime.replay.frame_spans import pure
 from ..runtime.state.device import require_cpu
+from ..runtime.state.marks import pure
 from ..runtime.state.modes import no_grad
 from . import functional as F
 from . import init

@@ -1,10 +1,9 @@
 """weft.nn.parallel: wrappers that spread a model over processes, and over devices, of which there is one."""
 
 from ..public import of_module
-from .data_parallel import DistributedDataParallel
 from .module import Module
 
-__all__ = ["DataParallel", "DistributedDataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]  # noqa: F822 (asked for, it is imported)
 __getattr__, __dir__ = of_module(__name__)
 
 

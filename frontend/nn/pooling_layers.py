@@ -1,6 +1,6 @@
 """Layers of pooling: the functions of pooling.py with their arguments as attributes."""
 
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from . import pooling as F
 from .module import Module
 

@@ -11,7 +11,9 @@ tensor([2.], requires_grad=True)
 To read its source, start at optimizer.py.
 """
 
-from ..public import of_module
+from ..absent import mark_absent
+from ..public import of_module, show_public_names
+from ..reference import document
 from . import lr_scheduler, swa_utils
 from .adadelta import Adadelta
 from .adafactor import Adafactor
@@ -34,3 +36,7 @@ __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
     "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
+
+mark_absent(Optimizer, "optim.Optimizer")
+show_public_names(Optimizer, "optim.Optimizer")
+document("optim", __name__)

@@ -21,8 +21,8 @@ from ..compiler.ops.comparison import cast
 from ..creation import tensor_of_others, zeros_like
 from ..iterables import listed
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
-from ..runtime.replay.frame_spans import pure
 from ..runtime.state import modes
+from ..runtime.state.marks import pure
 from ..runtime.state.modes import enable_grad
 from ..runtime.state.tensor import Tensor
 from .hooks import Hooks, hooks_of

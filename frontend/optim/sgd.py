@@ -3,7 +3,7 @@
 from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
 from ..runtime.eager.update import remember, update, update_again
-from ..runtime.replay.frame_spans import pure
+from ..runtime.state.marks import pure
 from .optimizer import Optimizer, implementation, require, stored, widened, with_gradients
 
 _STATE = ("momentum_buffer",)

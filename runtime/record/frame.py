@@ -37,6 +37,8 @@ from .onlooker import Watched, door
 class Frame(Connects, Watched):
     """The state of one call. See the module's docstring; frame_autograd.py holds its backward."""
 
+    is_usual = False
+
     def __init__(self, recording):
         self.recording = recording
         super().__init__()

@@ -8,9 +8,9 @@ from ...compiler.ops.view import data
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
 from ..programs.recording import INPUT
-from ..state.modes import frame_hidden, no_grad, state
+from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, layout_of_array
 from . import frame_autograd
 
 
@@ -87,21 +87,15 @@ def _stand_in(frame, vid):
 
 
 def layout_of(tensor):
-    """(strides in elements, whether elements are in order) of a tensor. Of a value that the call in flight has not
-    computed yet its path tells them: such a question computes nothing."""
-    frame, array = tensor._frame, tensor._data
-    if array is None and frame is not None and frame is state.frame:
-        found = frame.layouts.get(tensor._vid)
-        if found is None:
-            home = frame.homes.get(id(tensor))
-            array = made_like(frame.place()[0], tensor._vid) if home is None else home[1]
-            found = frame.layouts[tensor._vid] = _layout(array)
-        return found
-    return _layout(tensor.array if array is None else array)
-
-
-def _layout(array):
-    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
+    """`state.tensor.layout_of` of a value that the call in flight has not computed yet: its path tells it, and the
+    question computes nothing."""
+    frame = tensor._frame
+    found = frame.layouts.get(tensor._vid)
+    if found is None:
+        home = frame.homes.get(id(tensor))
+        array = made_like(frame.place()[0], tensor._vid) if home is None else home[1]
+        found = frame.layouts[tensor._vid] = layout_of_array(array)
+    return found
 
 
 def made_like(last, vid):

@@ -46,6 +46,7 @@ from ..eager.eager_words import (
     Words,
     this_thread,
 )
+from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.size import Size
 from ..state.storage import Storage
@@ -113,7 +114,7 @@ def _install():
     replay = native.install()
     if Op.__call__ is not native._wrappers.get("call_op"):
         return None
-    eager_call.call_op = native._callable_classes["call_op"][1]
+    eager_call.call_op = own_calls["call_op"][1]
     code = translated.load("eager", _FUNCTIONS, layout)
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)

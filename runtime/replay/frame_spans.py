@@ -11,87 +11,25 @@ hooks, their classes and the functions these call: whatever changed, Python runs
 A few functions that are much Python and few ops have spans too (`spanned`): they depend on their arguments alone,
 and what is no tensor among these is part of which function it is.
 
-Which `forward` is such a function its author says, by `pure`. A module with any other `forward` has no span, and its
-Python runs as ever; the modules it calls may have theirs.
+Which `forward` is such a function its author says, by `pure` (both in state/marks.py). A module with any other
+`forward` has no span, and its Python runs as ever; the modules it calls may have theirs.
 """
 
-from functools import lru_cache, partial, wraps
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 
 from ...compiler.dtypes import DType
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
+from ..state import marks
 from ..state.exposure import has_exposed
+from ..state.marks import methods, pure_when, spanning
 from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
 from . import native, native_text
 
-_spanning = set()  # what `spanned` has made
-_methods = {}  # class of tensors -> its attributes as weft made them
-_pure = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
 _MAX_OBJECTS = 16  # learned at one place: where more come, as from a call that makes its layers anew, none stays
-
-
-def pure(condition=None):
-    """Decorates a `forward` that does nothing but ops, depends on nothing but its arguments, the attributes of its
-    object and of the modules in it, and the gradient mode, and changes nothing.
-
-    condition: whether that holds for a call, as a function of (module, *args).
-
-    Also an `update_group` that does nothing if its `update_again` is true, and to which the same holds.
-    """
-
-    def mark(function):
-        _pure[function] = condition
-        return function
-
-    return mark
-
-
-def spanned(function):
-    """Decorates a function of tensors and options (integers, booleans, strings, None, tuples of integers) that does
-    nothing but ops, and depends on nothing else."""
-
-    @wraps(function)
-    def spanning(*args, **kwargs):
-        frame = state.frame
-        if frame is None:
-            return function(*args, **kwargs)
-        tensors = tuple([x for x in args if isinstance(x, Tensor)])
-        if len(tensors) == len(args) and not kwargs:
-            return frame.call_again(function, args)
-        given = tuple(map(_kind_of, args)), tuple([(name, _kind_of(x)) for name, x in kwargs.items()])
-        if None in given[0] or any(kind is None or kind is _TENSOR for _, kind in given[1]):
-            return function(*args, **kwargs)
-        return frame.call_again(_with_options(function, *given), tensors)
-
-    _spanning.add(spanning)
-    return spanning
-
-
-_TENSOR = (Tensor,)
-
-
-def _kind_of(x):
-    """(type, value) of an option, which are equal for equal options only; (Tensor,) of a tensor, None of all else."""
-    if isinstance(x, Tensor):
-        return _TENSOR
-    kind = type(x)
-    is_option = x is None or kind in (int, bool, str) or (kind is tuple and all(type(n) is int for n in x))
-    return (kind, x) if is_option else None
-
-
-@lru_cache(4096)
-def _with_options(function, kinds, named):
-    """A function of the tensors among the arguments alone, one and the same for the same options."""
-    options = {name: kind[1] for name, kind in named}
-
-    def of_tensors(*tensors):
-        tensors = iter(tensors)
-        return function(*[next(tensors) if kind is _TENSOR else kind[1] for kind in kinds], **options)
-
-    return of_tensors
 
 
 class Spans:
@@ -286,14 +224,9 @@ class Guards:
         return True
 
 
-def remember_methods(kind):
-    """This class of tensors is as weft made it: with all its methods, and none of a user's."""
-    _methods[kind] = dict(vars(kind))
-
-
 def _has_its_methods(kind):
     """Whether it is a class of weft's in which nobody has replaced a method, or added one that operators find."""
-    known, now = _methods.get(kind), vars(kind)
+    known, now = methods.get(kind), vars(kind)
     # Its docstring does nothing.
     if known is None or any(now.get(name) is not value for name, value in known.items() if name != "__doc__"):
         return False
@@ -309,7 +242,7 @@ def _is_own_callable(x):
     if type(x) is not FunctionType:
         return _is_own(x if isinstance(x, type) else type(x))
     of_package = x.__globals__.get("__name__", "").partition(".")[0] == _PACKAGE
-    return x in _spanning or x.__closure__ is None and of_package
+    return x in spanning or x.__closure__ is None and of_package
 
 
 def _names(code):
@@ -322,7 +255,7 @@ def _condition(kind, function):
     """When the function is pure; _IMPURE if it is not. A class of a user may do anything where attributes are read."""
     if not _is_own(kind) or type(function) is not FunctionType:
         return _IMPURE
-    return _pure.get(function, _IMPURE)
+    return pure_when.get(function, _IMPURE)
 
 
 def _is_stored(kind, own):
@@ -339,7 +272,7 @@ def _reads_its_dict(kind, own):
 
 def _is_fixed(x):
     """Whether an attribute can only change by being another object."""
-    return _is_option(x) or isinstance(x, (Tensor, native.module_class()))
+    return _is_option(x) or isinstance(x, (Tensor, marks.calls["call_module"][0]))
 
 
 def _is_option(x):

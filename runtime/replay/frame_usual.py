@@ -53,6 +53,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.
     """
 
+    is_usual = True
+
     def __init__(self, frame, needed, entries, structure, types):
         super().__init__()
         self.recording, self.expectation = frame.recording, frame.confirmed

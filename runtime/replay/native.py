@@ -18,10 +18,10 @@ from collections import defaultdict
 import numpy as np
 
 from ...compiler.emit.builder import Module
-from ...compiler.ops.table import Op
 from ..code import kernels
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
+from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import Tensor
@@ -271,7 +271,7 @@ def install():
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
     words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
-    for name, (owner, function) in _callable_classes.items():
+    for name, (owner, function) in own_calls.items():
         # Somebody may have put something else in the way.
         if owner.__dict__["__call__"] is function:
             words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
@@ -281,14 +281,7 @@ def install():
 
 
 _MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))
-_callable_classes = {"call_op": (Op, Op.__call__)}  # name of what is native -> class, its own Python function
 _wrappers = {}  # name -> what stands in place of that function
-
-
-def take_over_calls(owner):
-    """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
-    _callable_classes["call_module"] = owner, owner.__call__
-    return owner
 
 
 def is_called_natively(kind):
@@ -296,12 +289,8 @@ def is_called_natively(kind):
     return kind.__call__ is _wrappers.get("call_module")
 
 
-def module_class():
-    return _callable_classes["call_module"][0]
-
-
 def call_in_python(name, this, *args):
-    return _callable_classes[name][1](this, *args)
+    return own_calls[name][1](this, *args)
 
 
 _new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(

@@ -325,6 +325,11 @@ def _check_grad(tensor, grad):
         )
 
 
+def layout_of_array(array):
+    """(strides in elements, whether elements are in order)."""
+    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
+
+
 def shape_of(tensor):
     """The shape as a plain tuple, for those who only count and compare: reading `.shape` makes a Size."""
     data = tensor._data

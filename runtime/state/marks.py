@@ -1,0 +1,88 @@
+"""What authors of layers and functions say of them, which calls that are replayed read (replay/frame_spans.py).
+
+pure      of a `forward` or an `update_group`: it is a function of its arguments and its object
+spanned   of a function: much Python and few ops, so that a call of it is taken as a whole
+"""
+
+from functools import lru_cache, wraps
+
+from ...compiler.ops.table import Op
+from .modes import state
+from .tensor import Tensor
+
+pure_when = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
+spanning = set()  # what `spanned` has made
+calls = {"call_op": (Op, Op.__call__)}  # what can be called natively -> its class, and what calling it does in Python
+methods = {}  # class of tensors -> its attributes as weft made them
+
+
+def is_module_class(kind):
+    """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
+    calls["call_module"] = kind, kind.__call__
+    return kind
+
+
+def remember_methods(kind):
+    """This class of tensors is as weft made it: with all its methods, and none of a user's."""
+    methods[kind] = dict(vars(kind))
+
+
+def pure(condition=None):
+    """Decorates a `forward` that does nothing but ops, depends on nothing but its arguments, the attributes of its
+    object and of the modules in it, and the gradient mode, and changes nothing.
+
+    condition: whether that holds for a call, as a function of (module, *args).
+
+    Also an `update_group` that does nothing if its `update_again` is true, and to which the same holds.
+    """
+
+    def mark(function):
+        pure_when[function] = condition
+        return function
+
+    return mark
+
+
+def spanned(function):
+    """Decorates a function of tensors and options (integers, booleans, strings, None, tuples of integers) that does
+    nothing but ops, and depends on nothing else."""
+
+    @wraps(function)
+    def function_with_span(*args, **kwargs):
+        frame = state.frame
+        if frame is None:
+            return function(*args, **kwargs)
+        tensors = tuple([x for x in args if isinstance(x, Tensor)])
+        if len(tensors) == len(args) and not kwargs:
+            return frame.call_again(function, args)
+        given = tuple(map(_kind_of, args)), tuple([(name, _kind_of(x)) for name, x in kwargs.items()])
+        if None in given[0] or any(kind is None or kind is _TENSOR for _, kind in given[1]):
+            return function(*args, **kwargs)
+        return frame.call_again(_with_options(function, *given), tensors)
+
+    spanning.add(function_with_span)
+    return function_with_span
+
+
+_TENSOR = (Tensor,)
+
+
+def _kind_of(x):
+    """(type, value) of an option, which are equal for equal options only; (Tensor,) of a tensor, None of all else."""
+    if isinstance(x, Tensor):
+        return _TENSOR
+    kind = type(x)
+    is_option = x is None or kind in (int, bool, str) or (kind is tuple and all(type(n) is int for n in x))
+    return (kind, x) if is_option else None
+
+
+@lru_cache(4096)
+def _with_options(function, kinds, named):
+    """A function of the tensors among the arguments alone, one and the same for the same options."""
+    options = {name: kind[1] for name, kind in named}
+
+    def of_tensors(*tensors):
+        tensors = iter(tensors)
+        return function(*[next(tensors) if kind is _TENSOR else kind[1] for kind in kinds], **options)
+
+    return of_tensors
