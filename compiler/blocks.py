@@ -20,10 +20,10 @@ and threads wait where they must (regions.py).
 from dataclasses import dataclass, replace
 from math import prod
 
+from .dtypes import SIZES
 from .emit.reduce import BLOCK_ELEMENTS, BLOCK_ROWS, VIRTUAL_LANES
 from .extent import estimated
 from .loopnest import (
-    SIZES,
     Accumulate,
     Apply,
     At,

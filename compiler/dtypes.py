@@ -93,6 +93,9 @@ _BY_NUMPY = {d.numpy: d for d in ALL}
 _HOLDING_BOTH = {1: int16, 2: float32}
 
 
+SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}  # bytes of what kernels call their elements
+
+
 def element_of(dtype):
     """The code generator's name of an element type."""
     return dtype.element

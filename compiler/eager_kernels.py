@@ -1,12 +1,16 @@
 """Kernels with extents known only at run time: eager mode's transcendental functions and reductions, one op each, and
-rules of several elementwise ops, by which optimizers write.
+rules of several elementwise ops, by which optimizers write. And the routines that programs call.
 
 They use the emitters of compiled kernels (op table, emit/reduce.py), so results agree bit for bit.
 """
 
 from .dtypes import element_of
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
+from .emit.gemm import emit_gemm
+from .emit.gemv import emit_gemv
+from .emit.grid_product import emit_grid_product
 from .emit.reduce import reduce_columns, reduce_row
+from .kernels.library import ROUTINES
 from .target import WIDEST
 
 # Column sums take this many vectors of columns at once, then single ones.
@@ -99,6 +103,19 @@ def reduction_text(op, dtype, form, target=WIDEST):
     "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner)."""
     module = Module(target)
     (_inner if form == "inner" else _outer)(module, op, element_of(dtype))
+    return str(module)
+
+
+def routine_text(stem, element, target=WIDEST):
+    """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", or an op's (ROUTINES)."""
+    module = Module(target)
+    products = {"gemm": emit_gemm, "gemv": emit_gemv}
+    if stem in products:
+        products[stem](module, element, target)
+    elif stem == "grid":
+        emit_grid_product(module, element)
+    else:
+        ROUTINES[stem].emit(module, element)
     return str(module)
 
 

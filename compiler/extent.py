@@ -17,7 +17,6 @@ import ast
 import operator
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from math import comb, prod
 
@@ -362,8 +361,8 @@ def _ratio(terms, divisor):
     """The number that times the divisor is the terms, or None."""
     if terms.keys() != divisor.keys():
         return None
-    ratios = {Fraction(c, divisor[unknowns]) for unknowns, c in terms.items()}
-    return int(*ratios) if len(ratios) == 1 and all(r.denominator == 1 for r in ratios) else None
+    ratios = {divmod(c, divisor[unknowns]) for unknowns, c in terms.items()}
+    return next(q if r == 0 else None for q, r in ratios) if len(ratios) == 1 else None
 
 
 def _least(scope, terms):
@@ -390,6 +389,8 @@ def _estimate(scope, unknowns, coefficient):
     if known is None:
         return {unknowns: coefficient}
     terms, divisor = scope.quotients[known]
+    from fractions import Fraction
+
     rest, result = _without(unknowns, (known,)), {}
     for term, c in terms.items():
         result[term] = result.get(term, 0) + Fraction(c, divisor)

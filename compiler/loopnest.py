@@ -37,7 +37,6 @@ Lowering (lower.py) writes this IR; emission (emit/kernel.py) turns it into LLVM
 from dataclasses import dataclass, field
 
 # Bytes of an element in memory; bool is "i8".
-SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}
 
 
 @dataclass(frozen=True, slots=True)

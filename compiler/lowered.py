@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .blocks import in_blocks
-from .dtypes import bool_, element_of, float32, float64, int32, int64, memory_element
+from .dtypes import SIZES, bool_, element_of, float32, float64, int32, int64, memory_element
 from .emit.gemm import scratch_bytes
 from .extent import estimated
-from .loopnest import SIZES, Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
+from .loopnest import Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512

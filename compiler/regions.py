@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .access import collapse
+from .dtypes import SIZES
 from .emit.reduce import VIRTUAL_LANES
 from .extent import is_open, may_be_less
-from .loopnest import SIZES, Extreme, Load, Loop, Store, StoreLanes, Sweep
+from .loopnest import Extreme, Load, Loop, Store, StoreLanes, Sweep
 
 CALLER, ALL = "caller", "all"
 

@@ -1,8 +1,7 @@
 """Loop nests that ops write themselves: the vocabulary of `kernels/nest.py`. Operands are in memory."""
 
-from .dtypes import element_of, memory_element
+from .dtypes import SIZES, element_of, memory_element
 from .loopnest import (
-    SIZES,
     Apply,
     At,
     Constant,

@@ -9,11 +9,12 @@ PyTorch's own names are in pytorch_names.txt, which docs/pytorch_names.py writes
 import re
 import sys
 from functools import cache
-from importlib import import_module
 from opcode import opmap
 from pathlib import Path
 
+from .compiler.later import imported
 from .paths import LATER, LAZY, PARENTS, PATHS
+from .reference import document
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
@@ -76,21 +77,26 @@ def taking_out(path):
     return [name[:-1] for name in pytorch_names().get(path, ()) if name.endswith("=")]
 
 
-def attribute_of(module):
-    """The `__getattr__` of a module of weft's."""
+def attribute_of(module, names=None):
+    """The `__getattr__` of a module of weft's; `names()` gives those that `from ... import *` means, of one that has no
+    list of them."""
     path = module.removeprefix(_ROOT).removeprefix(".")
 
     def __getattr__(name):
         inner = f"{path}.{name}" if path else name
         if inner in PATHS or inner in LAZY:
-            return import_module(f"{_ROOT}.{inner}")
+            return imported(f"{_ROOT}.{inner}")
         if inner in LATER:
-            value = vars(import_module(f"{_ROOT}.{LATER[inner]}"))[name]
+            source = f"{_ROOT}.{LATER[inner]}"
+            value = vars(imported(source))[name]
+            document(path, source)
             setattr(sys.modules[f"{_ROOT}.{path}".rstrip(".")], name, value)  # asked for once
             return value
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.
             return []
+        if name == "__all__" and names is not None:
+            return names()
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if _is_imported(sys._getframe(1)):

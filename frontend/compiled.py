@@ -14,7 +14,6 @@ from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import PAYS_AFTER, CountedCalls, n_eager_calls
 from .read_cost import seconds_of_a_read
-from .reference import document
 from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
@@ -412,6 +411,3 @@ def _words(part):
     if isinstance(part, tuple):
         return "(" + ", ".join(_words(p) for p in part) + ")"
     return "not a tensor" if part is None else str(part)
-
-
-document("", __name__)

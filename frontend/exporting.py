@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import c_header
-from .reference import document
 from .runtime.programs.exported import loaded
 from .version import weft_version
 
@@ -115,6 +114,3 @@ def _of_parameter(parameter):
 
 def _of_array(name, array):
     return {"name": name, "shape": list(array.shape), "dtype": array.dtype.name, "elements": array.size}
-
-
-document("", __name__)

@@ -35,6 +35,6 @@ def written(name, target, new):
 def attach(modules):
     """Give Tensor the in-place forms that the modules list."""
     for module in modules:
-        for name in getattr(module, "INPLACE", ()):
+        for name in vars(module).get("INPLACE", ()):
             if not hasattr(Tensor, f"{name}_"):
                 setattr(Tensor, f"{name}_", inplace_form(getattr(module, name)))

@@ -475,7 +475,7 @@ def _attach_autograd():
 def attach():
     """Give Tensor its methods."""
     for module in FAMILIES:
-        for name in getattr(module, "METHODS", ()):
+        for name in vars(module).get("METHODS", ()):
             setattr(Tensor, name, understanding(name, getattr(module, name)))
     for name, method in FORMS["Tensor"].items():
         setattr(Tensor, name, method)

@@ -22,7 +22,6 @@ from .compiled import compile
 from .creation import tensor, zeros_like
 from .notebooks import Text
 from .prepared import Prepared
-from .reference import document
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -295,5 +294,3 @@ def _as_arrays(value):
 
 
 PUBLIC = ["for_numpy", "value_and_grad", "grad", "hessian", "hvp"]
-
-document("", __name__)

@@ -91,7 +91,7 @@ def of_module(module):
     def __dir__():
         return [*_ALWAYS, *public_names(path)]
 
-    return attribute_of(module), __dir__
+    return attribute_of(module, lambda: public_names(path)), __dir__
 
 
 def show_public_names(kind, path):

@@ -18,7 +18,6 @@ Text before the facts is what the name is for, where no docstring stands at a fu
 made by a rule. `python docs/reference.py` writes what the examples print.
 """
 
-import inspect
 import sys
 from dataclasses import dataclass, field
 from functools import cache
@@ -58,32 +57,34 @@ def text_of_entry(op, n_operands):
 def read(text):
     """The entries of a file's text."""
     path = group = ""
-    shared, entry, entries = {}, None, []
-    for line in text.splitlines():
-        if line.startswith("== "):
-            path, group, shared, entry = line[3:].removeprefix("weft").removeprefix("."), "", {}, None
-        elif line.startswith("= "):
-            group, shared, entry = line[2:], {}, None
-        elif not line:
-            entry = None
-        elif entry is None and line.partition(":")[0] in FACTS:
-            shared[line.partition(":")[0]] = line.partition(": ")[2]
-        elif entry is None:
-            entry = Entry(path, group, tuple(line.split()), facts=dict(shared))
-            entries.append(entry)
-        else:
-            _add_line(entry, line)
+    shared, entries = {}, []
+    for block in text.split("\n\n"):
+        lines = block.strip("\n").split("\n")
+        while lines and lines[0][:2] in ("= ", "=="):
+            line, shared = lines.pop(0), {}
+            if line[1] == "=":
+                path, group = line[3:].removeprefix("weft").removeprefix("."), ""
+            else:
+                group = line[2:]
+        while lines and lines[0].partition(": ")[0] in FACTS:
+            word, _, fact = lines.pop(0).partition(": ")
+            shared[word] = fact
+        if lines and lines[0]:
+            entries.append(Entry(path, group, tuple(lines[0].split()), facts=dict(shared)))
+            _add_lines(entries[-1], lines[1:])
     return entries
 
 
-def _add_line(entry, line):
-    word, _, rest = line.partition(": ")
-    if entry.example or line.startswith(">>> "):
-        entry.example.append(line)
-    elif word in FACTS:
-        entry.facts[word] = rest
-    else:
-        entry.text.append(line)
+def _add_lines(entry, lines):
+    for k, line in enumerate(lines):
+        if line.startswith(">>> "):
+            entry.example = lines[k:]
+            return
+        word, _, rest = line.partition(": ")
+        if word in FACTS:
+            entry.facts[word] = rest
+        else:
+            entry.text.append(line)
 
 
 @cache
@@ -101,8 +102,13 @@ def entries_by_path():
 _ELSEWHERE = {"Tensor": ("", "nn.functional"), "": ("nn.functional",), "autograd": ("",), "amp": ("",)}
 
 
+_attached = []
+
+
 def attach_to_loaded():
-    """Complete the docstrings of the modules that are imported, and of classes in them."""
+    """Complete the docstrings of the modules that are imported with weft, and of classes in them: in the order of the
+    paths, by which the first says what a name that several have is for."""
+    _attached.append(True)
     for path in entries_by_path():
         home = _loaded(path)
         if home is not None:
@@ -123,6 +129,8 @@ def _module(path):
 
 def document(path, module):
     """For the last line of a module that is imported only when it is asked for: it, and what its path leads to."""
+    if not _attached:  # it is one of those that come with weft
+        return
     attach(path, sys.modules[module])
     for inner in entries_by_path() if path else ():
         home = _loaded(inner) if inner.startswith(f"{path}.") else None
@@ -132,19 +140,15 @@ def document(path, module):
 
 def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
+    places = [vars(place) for place in (home.__mro__ if isinstance(home, type) else (home,))]
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_by_path().get(place, ()):
             for name in entry.names:
-                value = _static(home, name)
+                # What stands there, without its being looked up as on an instance.
+                value = next((names[name] for names in places if name in names), None)
+                value = getattr(value, "__func__", value)
                 if callable(value) or isinstance(value, property):
                     _complete(value, entry)
-
-
-def _static(home, name):
-    """What stands in a module or class under a name, without its being looked up as on an instance."""
-    places = home.__mro__ if isinstance(home, type) else (home,)
-    value = next((vars(place)[name] for place in places if name in vars(place)), None)
-    return getattr(value, "__func__", value)
 
 
 def _complete(value, entry):
@@ -152,7 +156,15 @@ def _complete(value, entry):
     head = value.__doc__ or "\n".join(entry.text)
     if ">>> " in head:
         return
-    head = inspect.cleandoc(head) if "\n" in head else head
-    facts = [f"{word}: {entry.facts[word]}" for word in FACTS if word in entry.facts and f"{word}: " not in head]
-    parts = [head, "\n".join(facts), "\n".join(entry.example)]
-    value.__doc__ = "\n\n".join(part for part in parts if part)
+    facts = [f"{word}: {fact}" for word, fact in entry.facts.items() if f"{word}: " not in head]
+    more = "\n\n".join(filter(None, ("\n".join(facts), "\n".join(entry.example))))
+    if more:
+        value.__doc__ = _indented(head, more)
+
+
+def _indented(head, more):
+    """A docstring as it stands in a file, with more paragraphs as far to the right as its others."""
+    head = head.rstrip()
+    _, is_long, last = head.rpartition("\n")
+    margin = last[: len(last) - len(last.lstrip())] if is_long else ""
+    return "\n\n".join(filter(None, (head, margin + more.replace("\n", "\n" + margin))))

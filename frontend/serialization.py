@@ -37,7 +37,6 @@ from . import safetensors
 from .compiler import dtypes
 from .nn.parameter import Parameter
 from .placement import check_keywords
-from .reference import document
 from .runtime.state.device import require_cpu
 from .runtime.state.tensor import Tensor
 from .torch_files import Refusal, read_pickle
@@ -306,5 +305,3 @@ _READERS = {
     "tensor": _Reader.read_tensor,
     "parameter": _Reader.read_parameter,
 }
-
-document("", __name__)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import ModuleType
 
-from . import dynamic
+from .compiler.later import later
 from .runtime.code.threads import get_num_threads
 from .runtime.state.device import CPU, require_cpu
 
@@ -111,9 +111,9 @@ compiling = ModuleType(
 )
 compiling.__dict__.update(
     reset=_reset,
-    mark_dynamic=dynamic.mark_dynamic,
-    maybe_mark_dynamic=dynamic.maybe_mark_dynamic,
-    mark_static=dynamic.mark_static,
+    mark_dynamic=later("dynamic:mark_dynamic"),
+    maybe_mark_dynamic=later("dynamic:maybe_mark_dynamic"),
+    mark_static=later("dynamic:mark_static"),
     suppress_errors=False,
     cache_size_limit=8,
     recompile_limit=8,

@@ -11,7 +11,6 @@ tensor([2., 2., 2.])
 
 from functools import partial, wraps
 
-from .reference import document
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -171,6 +170,3 @@ def _joined(func, column, dim):
             "out_dims= to None for output?"
         )
     return stack(column, dim)
-
-
-document("", __name__)

@@ -20,6 +20,7 @@ LATE = {
     "llvmlite": "a library of 179 MB that only a cache miss needs",
     "dis": "3 ms, which only a function needs that catches what a factorization raises",
     "difflib": "1 ms, which only a misspelt name needs",
+    "fractions": "2 ms, which only bounds of sizes need",
     "json": "1.5 ms, which a process that never compiles need not pay",
     "importlib": "importlib.metadata: 15 ms, and only needed when imported from an archive",
     "weft.compiler.translate.translate": "the translator and ast, which only a cache miss needs",
@@ -47,7 +48,7 @@ CTYPES = {
     "runtime/programs/exported.py": "calls exported functions through their addresses",
     "runtime/programs/large.py": "calls programs of eager mode, and gives the interpreter's lock back meanwhile",
     "runtime/programs/program.py": "calls programs through their address",
-    "runtime/code/threads.py": "hands addresses of system functions to the pool, and wakes its workers",
+    "runtime/code/workers.py": "hands addresses of system functions to the pool, and wakes its workers",
     "runtime/code/translated.py": "fills in the table of addresses that native functions read",
 }
 LINES = 500

@@ -92,10 +92,10 @@ import ctypes
 import sys
 import time
 import numpy as np
-from weft.runtime.code import threads
+from weft.runtime.code import workers
 from weft.runtime.code import jit
 library = jit.link(jit.compile_text(sys.stdin.read()))
-pool = threads._Pool(library, has_workers=True)
+pool = workers.WorkerPool(library, has_workers=True)
 pool.set_threads(4)
 pool.n_workers = 3
 job = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(library.address("job"))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -38,8 +39,10 @@ def same_for_all_counts(function, *arguments, shares=True):
         compiled = weft.compile(function)
         compiled(*arguments)
         before, should_share = jobs(), shares and n > 1 and HAS_WORKERS
-        # Workers may be late, and a team is gathered of those that are there.
-        for _ in range(20_000 if should_share else 5):
+        # Workers may be late, and a team is gathered of those that are there: on a busy machine, of nobody for long.
+        for k in range(500_000 if should_share else 5):
+            if k % 1000 == 999:
+                time.sleep(0.01)
             for got, wanted in zip(compiled(*arguments), expected):
                 assert got.numpy().tobytes() == wanted.tobytes(), f"{n} threads"
             if jobs() > before:
@@ -299,13 +302,14 @@ def test_fork_while_another_thread_makes_the_pool():
     """What it registered for forks then was called after this one alone, and released a lock that nobody held."""
     run(
         """
+        from weft.runtime.code import workers
         made = threading.Event()
-        load = threads.translated.load
+        load = workers.translated.load
         def make_slowly(*args):
             made.set()
             time.sleep(0.3)
             return load(*args)
-        threads.translated.load = make_slowly
+        workers.translated.load = make_slowly
         first = threading.Thread(target=check)
         first.start()
         made.wait()

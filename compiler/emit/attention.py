@@ -10,8 +10,8 @@ the forward its result alone.
 
 The order of all sums is defined, so bits are the same for any number of threads, any blocks, and any target. Products
 are chains in the order of what is summed (gemm.py); those over rows of the query go on from block to block of a chunk
-(gradient_chunks), and who calls the routine adds the sums of chunks. The sum of a row's weights has 32 lanes, closes a
-block every 2048 keys, and is halved at the end.
+(attention_blocks.py), and who calls the routine adds the sums of chunks. The sum of a row's weights has 32 lanes,
+closes a block every 2048 keys, and is halved at the end.
 
     q (n, T, E), k (n, S, E), v (n, S, V), mask (m, T or 1, S) of numbers to add -> (n, T, V)
 
@@ -19,9 +19,9 @@ Matrix i of the n sees matrix (i / repeat) % m of the mask. A row that sees noth
 """
 
 from math import inf
-from operator import index
 
-from ..extent import estimated, is_open
+from ..attention_blocks import block_rows
+from ..extent import is_open
 from ..target import AVX2, AVX512
 from ..vmath.exponential import EXP_NORMAL, exp_of_reduced, reduce_by_log2
 from ..vmath.pieces import times_pow2
@@ -29,30 +29,10 @@ from .builder import I64, PTR, Builder, Type
 from .gemm import Tiling, call_strips, emit_products, emit_tiles, scratch_bytes
 from .reduce import BLOCK_ELEMENTS, VIRTUAL_LANES, combine_lanes
 
-SCORES = 1 << 17
-LEAST_ROWS, MOST_ROWS = 16, 64
-# Rows of the query that one thread gets at least, if they are not fewer: it packs all keys for them.
-CHUNK_ROWS = 256
-# In so many units the gradient of fewer matrices is shared.
-UNITS = 8
 _LANES = VIRTUAL_LANES
 
 
 # --- sizes, as the compiler knows them (numbers or extents) -----------------------------------------------------------
-def block_rows(n_rows, n_keys):
-    """How many rows are computed at a time."""
-    fitting = SCORES // int(estimated(n_keys)) // 8 * 8
-    return min(max(LEAST_ROWS, min(fitting, MOST_ROWS)), int(estimated(n_rows)))
-
-
-def gradient_chunks(matrices, n_rows):
-    """In how many chunks the rows of a matrix go through its gradient. The shape decides, not how many threads there
-    are, because every chunk has sums of its own: where it is more than one the shape must be known."""
-    if 2 * matrices > UNITS or n_rows < 2 * CHUNK_ROWS:
-        return 1
-    return min(UNITS // index(matrices), index(n_rows) // CHUNK_ROWS)
-
-
 def forward_scratch(element, q, k, v):
     """Bytes of scratch memory for operands of these shapes."""
     size, rows = Type(element).element_bytes, block_rows(q[-2], k[-2])

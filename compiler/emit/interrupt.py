@@ -8,14 +8,12 @@ is noted where failed checks are noted, as INTERRUPTED, so all members leave tog
 
 from dataclasses import dataclass
 
+from ..conventions import INTERRUPTED
 from .builder import I32, I64, PTR, Reg
 from .pool_memory import MOST_WAITS
 
 LOOK_EVERY = 20_000_000  # nanoseconds: what a person does not notice
 MOST_LOOKS = MOST_WAITS  # of a team, which waits after each look
-INTERRUPTED = 2  # what the program returns; 1 if a check failed
-SEEN = "interrupt_seen"  # i32 (): whether there was an interrupt, which is forgotten then
-AGAIN = "interrupt_again"  # void (): as if there had been one
 
 
 @dataclass(frozen=True, slots=True)

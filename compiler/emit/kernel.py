@@ -8,9 +8,9 @@ outermost loop, or some elements of all its sweeps. Where sweeps are unrolled, s
 vector of columns, then for the next.
 """
 
+from ..dtypes import SIZES
 from ..extent import is_open
 from ..loopnest import (
-    SIZES,
     Apply,
     Constant,
     Extreme,

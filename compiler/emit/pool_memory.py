@@ -3,10 +3,10 @@
 What different threads write is kept on different cache lines.
 """
 
+from ..conventions import MAX_WORKERS
 from ..translate.kinds import I32, I64, Address, At, Atomic, Bool, Function, Inline, Struct, offset_of, struct_bytes
 from ..translate.language import RELAXED, Intrinsic, local_array, native
 
-MAX_WORKERS = 127
 # A job's number is its generation times JOB; members store it plus how many waits they have come to, at last plus LAST.
 JOB, LAST = 1 << 16, (1 << 16) - 1
 # Numbers of waits in one program: more would run into the next job's.

@@ -18,11 +18,12 @@ that LLVM takes for a function grows faster than its length.
 
 from dataclasses import dataclass
 
+from ..conventions import AGAIN, SEEN
 from ..dtypes import element_of
 from ..target import LINE_BYTES
 from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
-from .interrupt import AGAIN, SEEN, InTurns, Look
+from .interrupt import InTurns, Look
 from .kernel import emit_kernel
 from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool

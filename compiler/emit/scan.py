@@ -48,10 +48,6 @@ def emit_extremes(stem, smallest):
     return emit
 
 
-def no_scratch(element, shape, attributes):
-    return 0
-
-
 def _key(b, element, x, smallest):
     """An unsigned integer: the larger, the more extreme."""
     return Keys(b, element, smallest).with_nan_last(x)

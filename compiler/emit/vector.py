@@ -1,7 +1,8 @@
 """Statements of a sweep, one vector at a time: what emit/kernel.py calls for every vector of a row."""
 
+from ..dtypes import SIZES
 from ..extent import is_open
-from ..loopnest import SIZES, Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
+from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
 from .builder import Reg, Type
 from .reduce import better_extreme
 

@@ -14,18 +14,12 @@ import math
 from math import prod
 
 from .. import dtypes
+from ..attention_blocks import CHUNK_ROWS, gradient_chunks
+from ..attention_blocks import block_rows as rows_at_a_time
 from ..autodiff import vjp
 from ..conversions import same_types
-from ..emit.attention import (
-    CHUNK_ROWS,
-    emit_attention,
-    emit_gradient,
-    forward_scratch,
-    gradient_chunks,
-    gradient_scratch,
-)
-from ..emit.attention import block_rows as rows_at_a_time
 from ..kernels.library import UnitRoutine
+from ..later import later
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, mul, sub
@@ -39,6 +33,8 @@ from .statistics import softmax
 from .table import Meta, OpError
 from .view import cat, expand, reshape, slice_
 
+forward_scratch = later("compiler.emit.attention:forward_scratch")
+gradient_scratch = later("compiler.emit.attention:gradient_scratch")
 # 8 MB of float32, which stay in a large cache.
 _SCORES = 1 << 21
 _CAUSAL_STEPS = 4
@@ -169,7 +165,7 @@ def _products(q, k, v, attributes):
 def _rows_routine(masked):
     return UnitRoutine(
         "attention_masked" if masked else "attention",
-        emit_attention(masked),
+        later("compiler.emit.attention:emit_attention", masked),
         lambda s, a: s[0][0] * -(-s[0][1] // CHUNK_ROWS),
         lambda s, a: _sizes(*s[:3], s[3:], a, CHUNK_ROWS),
         lambda element, s, a: forward_scratch(element, *s[:3]),
@@ -192,7 +188,7 @@ class _Gradient(UnitRoutine):
 def _gradient_routine(masked):
     return _Gradient(
         "attention_gradient_masked" if masked else "attention_gradient",
-        emit_gradient(masked),
+        later("compiler.emit.attention:emit_gradient", masked),
         lambda s, a: s[0][0] * a["chunks"],
         lambda s, a: _sizes(*s[2:5], s[5:], a, a["parts"], s[0][0], a["chunks"]),
         lambda element, s, a: gradient_scratch(element, *s[2:5]),

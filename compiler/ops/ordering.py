@@ -8,10 +8,9 @@ from math import prod
 import numpy as np
 
 from .. import dtypes
-from ..emit.search import emit_search
-from ..emit.sort import argsort_scratch, buffer_length, emit_argsort, emit_top, top_scratch
 from ..extent import is_open
 from ..kernels.library import Routine
+from ..later import later
 from . import samples
 from .arithmetic import div, maximum, sub
 from .comparison import cast, eq, logical_and, logical_or, lt, ne, where
@@ -43,6 +42,13 @@ def _with_keys(operands, default_float):
     return (dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype,), dtypes.int64
 
 
+def _sort(name):
+    return later(f"compiler.emit.sort:{name}")
+
+
+_buffer_length = _sort("buffer_length")
+
+
 def _cost_ns(shape):
     """Passes over records, which take about 1.5 ns each."""
     return 8.0 * prod(shape)
@@ -51,7 +57,13 @@ def _cost_ns(shape):
 sort_rows = routine(
     "sort_rows",
     _positions_like,
-    Routine("argsort", emit_argsort, lambda shape, a: (shape[-1], a["descending"]), argsort_scratch, _cost_ns),
+    Routine(
+        "argsort",
+        _sort("emit_argsort"),
+        lambda shape, a: (shape[-1], a["descending"]),
+        _sort("argsort_scratch"),
+        _cost_ns,
+    ),
     compute_dtype=_with_keys,
     vjp=(None,),
     samples=lambda: [Sample((samples.integers(d, (3, 5), 0, 4),), {"descending": d}) for d in (False, True)],
@@ -62,7 +74,11 @@ top_rows = routine(
     "top_rows",
     lambda operands, attributes: Meta((*operands[0].shape[:-1], attributes["k"]), dtypes.int64),
     Routine(
-        "top", emit_top, lambda shape, a: (shape[-1], a["descending"], a["k"]), top_scratch, lambda s: 0.5 * prod(s)
+        "top",
+        _sort("emit_top"),
+        lambda shape, a: (shape[-1], a["descending"], a["k"]),
+        _sort("top_scratch"),
+        lambda s: 0.5 * prod(s),
     ),
     compute_dtype=_with_keys,
     vjp=(None,),
@@ -83,7 +99,7 @@ argsort = alias(
 
 def _first_along(x, axis, descending, k):
     size = x.shape[axis] if x.shape else 1
-    if k > 0 and 2 * buffer_length(k) <= size:
+    if k > 0 and 2 * _buffer_length(k) <= size:
         return along_rows(x, axis, lambda rows: top_rows(rows, descending=descending, k=k))
     found = argsort(x, axis=axis, descending=descending)
     kept = tuple((0, 1, k if a == axis else d) for a, d in enumerate(x.shape))
@@ -241,7 +257,13 @@ _LONGEST = 48
 search_rows = routine(
     "search_rows",
     _positions_like,
-    Routine("search", emit_search, _halvings, lambda element, shape, a: 0, lambda s: 10.0 * prod(s)),
+    Routine(
+        "search",
+        later("compiler.emit.search:emit_search"),
+        _halvings,
+        lambda element, shape, a: 0,
+        lambda s: 10.0 * prod(s),
+    ),
     compute_dtype=lambda operands, default_float: (tuple(x.dtype for x in operands), dtypes.int64),
     vjp=(None,),
     samples=lambda: [

@@ -9,9 +9,9 @@ import math
 import numpy as np
 
 from .. import dtypes
-from ..emit.scan import emit_extremes, emit_running, no_scratch
 from ..kernels.library import Routine
 from ..kernels.nest import Nest
+from ..later import later
 from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add, mul, sub
@@ -131,7 +131,9 @@ def _scan(name, infer, evaluate, step, row_step, n_operands=1, **facts):
     rows = routine(
         f"{name}_rows",
         infer,
-        Routine(name, emit_running(name, n_operands, row_step), _length, no_scratch, _cost_ns),
+        Routine(
+            name, later("compiler.emit.scan:emit_running", name, n_operands, row_step), _length, _no_scratch, _cost_ns
+        ),
         vjp=tuple(_of_rows(rule) for rule in facts["vjp"]),
         samples=lambda: [Sample(tuple(samples.numbers(k, (5, 4)) for k in range(n_operands)))],
         oracle=lambda torch, *operands: _torch_rows(torch, facts["oracle"], operands),
@@ -163,6 +165,10 @@ def _of_rows(rule):
 
 def _length(shape, attributes):
     return (shape[-1],)
+
+
+def _no_scratch(element, shape, attributes):
+    return 0
 
 
 def _cost_ns(shape):
@@ -292,9 +298,9 @@ _log_sum_rows = routine(
     like_first,
     Routine(
         "logcumsumexp",
-        emit_running("logcumsumexp", 1, _log_of_sum),
+        later("compiler.emit.scan:emit_running", "logcumsumexp", 1, _log_of_sum),
         _length,
-        no_scratch,
+        _no_scratch,
         lambda shape: 15.0 * math.prod(shape),
     ),
     vjp=(lambda g, out, x: _logcumsumexp_vjp(g, out, x, len(x.shape) - 1),),
@@ -342,7 +348,7 @@ def _position_scan(name, accumulate, reaches, smallest, oracle):
     rows = routine(
         f"{name}_rows",
         infer,
-        Routine(name, emit_extremes(name, smallest), _length, no_scratch, _cost_ns),
+        Routine(name, later("compiler.emit.scan:emit_extremes", name, smallest), _length, _no_scratch, _cost_ns),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), dtypes.int64),
         vjp=(None,),
         samples=lambda: [Sample((samples.numbers(0, (5, 4)),))],

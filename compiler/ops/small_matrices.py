@@ -7,17 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ..emit.factorizations import (
-    cofactors_scratch,
-    emit_cholesky,
-    emit_cofactors,
-    emit_pivots,
-    emit_solve,
-    emit_triangular,
-    scratch_elements,
-)
+from ..dtypes import SIZES
 from ..kernels.library import UnitRoutine
-from ..loopnest import SIZES
+from ..later import later
 from . import samples
 from .kinds import elementwise, routine
 from .samples import Sample
@@ -75,7 +67,14 @@ succeeded = elementwise(
 
 
 # --- routines ---------------------------------------------------------------------------------------------------------
-def _by_matrices(name, infer, emit, sizes, n_flops, n_scratch=scratch_elements, **facts):
+def _factorization(name):
+    return later(f"compiler.emit.factorizations:{name}")
+
+
+_scratch_elements = _factorization("scratch_elements")
+
+
+def _by_matrices(name, infer, emit, sizes, n_flops, n_scratch=_scratch_elements, **facts):
     """An entry whose units of work are matrices. `infer`, `sizes` and `n_flops` are functions of the shapes of its
     operands and their attributes; `n_flops` gives those of one matrix, `n_scratch` the elements of scratch memory."""
 
@@ -114,7 +113,7 @@ _SQUARE, _PAIRS = ((3, 3), (2, 2, 2), (9, 9)), (((3, 3), (3, 2)), ((2, 2, 2), (2
 cholesky_rows = _by_matrices(
     "cholesky_rows",
     lambda x: x,
-    emit_cholesky,
+    _factorization("emit_cholesky"),
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: _cube(shapes[0][-1]) // 3,
     samples=lambda: [Sample((_matrix(k, s, positive=True),)) for k, s in enumerate(_SQUARE)],
@@ -124,7 +123,7 @@ cholesky_rows = _by_matrices(
 triangular_rows = _by_matrices(
     "triangular_rows",
     lambda t, y: y,
-    emit_triangular,
+    _factorization("emit_triangular"),
     lambda shapes, a: (*shapes[1][-2:], int(a["upper"]), int(a["unit"])),
     lambda shapes, attributes: shapes[1][-1] * shapes[1][-2] * shapes[1][-2],
     n_scratch=lambda n: 0,
@@ -148,7 +147,7 @@ def _with_status(a, y):
 solve_rows = _by_matrices(
     "solve_rows",
     _with_status,
-    emit_solve,
+    _factorization("emit_solve"),
     lambda shapes, attributes: shapes[1][-2:],
     lambda shapes, attributes: 2 * _cube(shapes[1][-2]) // 3 + 2 * prod(shapes[1][-2:]) * shapes[1][-2],
     samples=lambda: [Sample((_matrix(k, a), samples.numbers(k + 9, y))) for k, (a, y) in enumerate(_PAIRS)],
@@ -160,7 +159,7 @@ solve_rows = _by_matrices(
 pivots = _by_matrices(
     "pivots_rows",
     lambda a: (*a[:-2], a[-1] + 1),
-    emit_pivots,
+    _factorization("emit_pivots"),
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: 2 * _cube(shapes[0][-1]) // 3,
     samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE)],
@@ -177,10 +176,10 @@ def _torch_pivots(torch, a):
 cofactor_rows = _by_matrices(
     "cofactors_rows",
     lambda a: a,
-    emit_cofactors,
+    _factorization("emit_cofactors"),
     lambda shapes, attributes: (shapes[0][-1],),
     lambda shapes, attributes: 3 * _cube(shapes[0][-1]),
-    n_scratch=cofactors_scratch,
+    n_scratch=_factorization("cofactors_scratch"),
     samples=lambda: [Sample((_matrix(k, s),)) for k, s in enumerate(_SQUARE[:2])],
     oracle=lambda torch, a: (torch.linalg.det(a)[..., None, None] * torch.linalg.inv(a).mT).detach(),
 )

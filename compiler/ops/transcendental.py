@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..vmath import FUNCTIONS
+from ..later import later
 from . import samples
 from .arithmetic import add, div, mul, neg, rsqrt, sub
 from .comparison import cast, eq, ge, logical_and, where
@@ -11,13 +11,17 @@ from .kinds import elementwise, floating
 from .table import Spelling
 
 
+def _lowering(name):
+    return later("compiler.vmath:FUNCTIONS.get", name)
+
+
 def _unary(name, vjp, low=-2.0, high=2.0, **facts):
     return elementwise(
         name,
         1,
         floating,
         vjp=(vjp,),
-        lower=FUNCTIONS[name],
+        lower=_lowering(name),
         cost="function",
         samples=samples.unary(low, high),
         oracle=name,
@@ -172,7 +176,7 @@ pow_ = elementwise(
     2,
     floating,
     vjp=(_pow_base, _pow_exponent),
-    lower=FUNCTIONS["pow"],
+    lower=_lowering("pow"),
     cost="function",
     node_name="PowBackward1",
     on_complex=_complex_power,
@@ -195,7 +199,7 @@ atan2 = elementwise(
         lambda g, out, y, x: mul(g, _over_square(x, y, x)),
         lambda g, out, y, x: neg(mul(g, _over_square(y, y, x))),
     ),
-    lower=FUNCTIONS["atan2"],
+    lower=_lowering("atan2"),
     cost="function",
     samples=samples.binary(0.25, 2.0, 0.25, 2.0, number=False),
     oracle="atan2",

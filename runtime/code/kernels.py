@@ -8,17 +8,18 @@ import ctypes
 
 import numpy as np
 
-from ...compiler import eager_kernels
+from ...compiler.conventions import AGAIN, SEEN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
-from ...compiler.emit.builder import Module
-from ...compiler.emit.gemm import emit_gemm, scratch_bytes
-from ...compiler.emit.gemv import emit_gemv
-from ...compiler.emit.grid_product import emit_grid_product
-from ...compiler.emit.interrupt import AGAIN, SEEN
-from ...compiler.kernels.library import ROUTINES
+from ...compiler.later import later
 from . import jit
 from .cache import default_cache, pack, unpack
 
+_elementwise_text = later("compiler.eager_kernels:elementwise_text")
+_rule_text = later("compiler.eager_kernels:rule_text")
+_source_text = later("compiler.eager_kernels:source_text")
+_reduction_text = later("compiler.eager_kernels:reduction_text")
+_routine_text = later("compiler.eager_kernels:routine_text")
+_scratch_bytes = later("compiler.emit.gemm:scratch_bytes")
 _libraries = {}
 _functions = {}
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
@@ -73,7 +74,7 @@ def elementwise(op, dtypes, attributes):
     if function is None:
         function = _function(
             key,
-            lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target()),
+            lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target()),
             "weft_kernel",
             (_POINTER, _SIZE),
         )
@@ -84,7 +85,7 @@ def elementwise_address(op, dtypes, attributes, single):
     """The address of a kernel of an op some of whose operands are one for all elements (eager_kernels.py)."""
     names = ",".join(d.name for d in dtypes)
     key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
-    text = lambda: eager_kernels.elementwise_text(op, dtypes, attributes, jit.kernel_target(), single)  # noqa: E731
+    text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single)  # noqa: E731
     return library(key, text).address("weft_kernel")
 
 
@@ -94,7 +95,7 @@ def rule_address(given, steps, written):
         (op.name, sorted(attributes.items()), [d.name for d in types], take) for op, attributes, types, take in steps
     ]
     key = f"eager rule {[(d.name, single) for d, single in given]} {told} {written}"
-    text = lambda: eager_kernels.rule_text(given, steps, written, jit.kernel_target())  # noqa: E731
+    text = lambda: _rule_text(given, steps, written, jit.kernel_target())  # noqa: E731
     return library(key, text).address("weft_kernel")
 
 
@@ -124,7 +125,7 @@ def source_address(op, numbers, dtype):
     """The address of the kernel of a source (eager_kernels.py: source_text), the classes of whose numbers are given."""
     elements = [_ELEMENTS_OF_NUMBERS[kind] for kind in numbers]
     attributes = {"shape": (), "dtype": dtype}
-    text = lambda: eager_kernels.source_text(op, elements, attributes, jit.kernel_target())  # noqa: E731
+    text = lambda: _source_text(op, elements, attributes, jit.kernel_target())  # noqa: E731
     return library(f"eager source {op.name} {elements} {dtype.name}", text).address("weft_kernel")
 
 
@@ -157,24 +158,20 @@ def reduction_address(op, dtype, outer, n, inner):
 def _reduction(op, dtype, outer, n, inner):
     form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
     key = f"eager {op.name} {dtype.name} {form}"
-    return key, lambda: eager_kernels.reduction_text(op, dtype, form, jit.kernel_target()), sizes
+    return key, lambda: _reduction_text(op, dtype, form, jit.kernel_target()), sizes
 
 
 # --- matrix product -------------------------------------------------------------------------------------------------
-def _product_text(emit, element):
-    module = Module(jit.kernel_target())
-    emit(module, element, module.target)
-    return str(module)
-
-
 def gemm_address(element):
     """The address of weft_gemm_f32 or weft_gemm_f64."""
-    return library(f"gemm {element}", lambda: _product_text(emit_gemm, element)).address(f"weft_gemm_{element}")
+    return library(f"gemm {element}", lambda: _routine_text("gemm", element, jit.kernel_target())).address(
+        f"weft_gemm_{element}"
+    )
 
 
 def gemv_address(element):
     """The address of weft_gemv_f32 or weft_gemv_f64: any product too, but faster where it has one row or one column."""
-    loaded = library(f"gemv {element}", lambda: _product_text(emit_gemv, element))
+    loaded = library(f"gemv {element}", lambda: _routine_text("gemv", element, jit.kernel_target()))
     begin = ctypes.PYFUNCTYPE(None, _POINTER)(loaded.address(f"weft_gemv_{element}_begin"))
     begin(gemm_address(element))
     return loaded.address(f"weft_gemv_{element}")
@@ -182,7 +179,7 @@ def gemv_address(element):
 
 def grid_address(element):
     """The address of weft_grid_f32 or weft_grid_f64: products over grids."""
-    text = lambda: _product_text(lambda module, element, _: emit_grid_product(module, element), element)  # noqa: E731
+    text = lambda: _routine_text("grid", element, jit.kernel_target())  # noqa: E731
     return library(f"grid {element}", text).address(f"weft_grid_{element}")
 
 
@@ -202,11 +199,7 @@ def routine(symbol):
 
 # --- rows from rows (compiler/kernels/library.py: Routine) ------------------------------------------------------------
 def _address_of_rows(stem, element):
-    def text():
-        module = Module(jit.kernel_target())
-        ROUTINES[stem].emit(module, element)
-        return str(module)
-
+    text = lambda: _routine_text(stem, element, jit.kernel_target())  # noqa: E731
     return library(f"{stem} {element}", text).address(f"weft_{stem}_{element}")
 
 
@@ -253,7 +246,7 @@ def product_address(dtype, shape, k):
     """(address of the kernel, bytes of scratch memory) of `product`."""
     element = "f32" if dtype == np.float32 else "f64"
     find = gemv_address if 1 in shape[-2:] else gemm_address
-    return find(element), scratch_bytes(element, k, jit.kernel_target()) + 64
+    return find(element), _scratch_bytes(element, k, jit.kernel_target()) + 64
 
 
 def product(dtype, shape, k):
@@ -265,7 +258,7 @@ def product(dtype, shape, k):
     function = _functions.get((find, element))
     if function is None:
         function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
-    return function, scratch_bytes(element, k, jit.kernel_target()) + 64
+    return function, _scratch_bytes(element, k, jit.kernel_target()) + 64
 
 
 def run_gemm(x, y, out):

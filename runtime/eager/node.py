@@ -10,10 +10,9 @@ import itertools
 from weakref import ref as _weak_reference
 
 from ...compiler.autodiff import has_rule, vjp
+from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
-from ..programs import fused
-from ..programs.array_program import derivative, is_large
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
 from ..state.tensor import (
@@ -30,6 +29,8 @@ from . import plan as plan_module
 from .needs import needs
 from .saved import Saved, to_save
 
+_derivative = later("runtime.programs.array_program:derivative")
+_is_large = later("runtime.programs.array_program:is_large")
 _new = object.__new__
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
@@ -339,7 +340,7 @@ class Recording:
         """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
         if not self.asked:
             self.asked = True
-            if not is_large((self.plan.meta, *self.plan.metas), fused.FEWEST_OF_ONE):
+            if not _is_large((self.plan.meta, *self.plan.metas)):
                 return None
         if self.derivative is None:
             self.derivative = self._make() or False
@@ -351,7 +352,7 @@ class Recording:
 
     def _make(self):
         plan = self.plan
-        found = derivative(plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype)
+        found = _derivative(plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype)
         if found is None:
             return None
         n_inputs = 2 + len(plan.metas)

@@ -9,15 +9,18 @@ import importlib
 import sys
 
 from ...compiler.dtypes import DType
+from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..code import jit
-from ..programs import array_program, fused
 from ..programs.steps import step
 from ..state.size import Size
 from ..state.tensor import dtype_of
 
+_decomposition = later("runtime.programs.array_program:decomposition")
+_single = later("runtime.programs.array_program:single")
+_forget_fused = later("runtime.programs.fused:forget")
 _MOST_PLANS = 4096
 _LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
@@ -109,7 +112,7 @@ def forget():
     """Drop all plans: each is made anew when it is asked for."""
     _plans.clear()
     _asked.clear()
-    fused.forget()
+    _forget_fused()
 
 
 def take_over(plan, requires, arrays):
@@ -146,7 +149,7 @@ def _make(op, arrays, attributes, default_dtype):
     if op.kind == "composite" and op.evaluate is None:
         if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
             return None
-        found = array_program.decomposition(op, metas, attributes, default_dtype)
+        found = _decomposition(op, metas, attributes, default_dtype)
         if found is None:
             return None
         program, is_view = found
@@ -157,7 +160,7 @@ def _make(op, arrays, attributes, default_dtype):
         return None
     types = op.compute_dtype(metas, default_dtype)[0] if op.compute_dtype else None
     plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
-    if plan.shows is None and (program := array_program.single(op, metas, meta, attributes, default_dtype)) is not None:
+    if plan.shows is None and (program := _single(op, metas, meta, attributes, default_dtype)) is not None:
         plan.run, plan.program = program.function(), program
     return plan
 

@@ -1,14 +1,16 @@
 """Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
 
+from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.storage import convert
-from ..programs.array_program import rule_program
 from ..state.modes import state
 from ..state.tensor import dtype_of
 from . import plan
 from .gate import check_fits, check_writable, cleared_at_once
 from .plan import add_attributes
+
+_rule_program = later("runtime.programs.array_program:rule_program")
 
 
 def update(rule, rows, numbers=(), **flags):
@@ -196,7 +198,7 @@ def _find(key, rule, arrays, numbers, flags):
 
 def _make(rule, arrays, numbers, flags):
     metas = [Meta(x.shape, dtype_of(x)) for x in arrays] + [number_meta(x) for x in numbers]
-    found = rule_program(rule, metas, flags, state.default_dtype)
+    found = _rule_program(rule, metas, flags, state.default_dtype)
     if found is None:
         return _NONE
     program, results = found

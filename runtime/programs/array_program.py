@@ -209,7 +209,7 @@ def single(op, metas, meta, attributes, default_dtype):
     return program if program.fused is not None else None
 
 
-def is_large(metas, fewest):
+def is_large(metas, fewest=fused.FEWEST_OF_ONE):
     """Whether one of these has so many elements."""
     return any(_n_elements(m) >= fewest for m in metas)
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from ...compiler.emit.interrupt import INTERRUPTED
+from ...compiler.conventions import INTERRUPTED
 from . import program as programs
 
 

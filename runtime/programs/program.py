@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import dtypes
-from ...compiler.emit.interrupt import INTERRUPTED
+from ...compiler.conventions import INTERRUPTED
 from ..code import jit, kernels, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.references import first_unheld

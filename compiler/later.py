@@ -1,0 +1,56 @@
+"""Functions that are imported when they are called: code that makes text is needed only where no cache has it.
+
+    later      such a function
+    imported   a module, for whoever asks for it in the middle of a program
+
+A fork waits for imports in other threads: the child has no such threads, and would wait for their locks for ever.
+"""
+
+import os
+import time
+from importlib import import_module
+from operator import attrgetter
+from threading import get_ident
+
+_ROOT = __package__.rpartition(".")[0]
+_importing = {}  # number of a thread -> how many imports it is in, one within the other
+
+
+def later(path, *given):
+    """The function at a path, "compiler.emit.sort:emit_top" say. With `given`, the one which that function makes of
+    these."""
+    module, _, name = path.partition(":")
+    found = []  # so that it is imported once: an import takes a lock, which a handler of signals could break into
+
+    def function(*args, **kwargs):
+        if not found:
+            made = attrgetter(name)(imported(f"{_ROOT}.{module}"))
+            found.append(made(*given) if given else made)
+        return found[0](*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def imported(name):
+    """The module of that name."""
+    thread = get_ident()
+    before = _importing.get(thread, 0)
+    _importing[thread] = before + 1
+    try:
+        return import_module(name)
+    finally:
+        if before:
+            _importing[thread] = before
+        else:
+            del _importing[thread]
+
+
+def _wait_for_others():
+    own = get_ident()
+    while any(thread != own for thread in tuple(_importing)):
+        time.sleep(0.0001)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_others)
