@@ -19,7 +19,6 @@ made by a rule. `python docs/reference.py` writes what the examples print.
 """
 
 import sys
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -30,16 +29,40 @@ FOLDER = Path(__file__).parent / "manual"
 FACTS = ("Shape", "Dtypes", "Raises")
 
 
-@dataclass(slots=True)
 class Entry:
-    """What manual/ says of some names: `facts` by their word, `example` as lines of a session."""
+    """What manual/ says of some names: `facts` by their word, `example` as lines of a session. What stands there is
+    taken apart when it is asked for: `import weft` does that for all of them."""
 
-    path: str
-    group: str
-    names: tuple
-    text: list = field(default_factory=list)
-    facts: dict = field(default_factory=dict)
-    example: list = field(default_factory=list)
+    __slots__ = ("path", "group", "names", "shared", "body", "_parts")
+
+    def __init__(self, path, group, names, shared, body):
+        self.path, self.group, self.names, self.shared, self.body, self._parts = path, group, names, shared, body, None
+
+    @property
+    def text(self):
+        return self.parts()[0]
+
+    @property
+    def facts(self):
+        return self.parts()[1]
+
+    @property
+    def example(self):
+        return self.parts()[2].splitlines()
+
+    def parts(self):
+        """(lines of text, facts, the example as one string)."""
+        if self._parts is None:
+            before, prompt, example = f"\n{self.body}".partition("\n>>> ")
+            text, facts = [], self.shared
+            for line in before.split("\n")[1:]:
+                word = line.partition(": ")[0]
+                if word in FACTS:
+                    facts = facts | {word: line[len(word) + 2 :]}
+                else:
+                    text.append(line)
+            self._parts = text, facts, prompt[1:] + example
+        return self._parts
 
 
 # --- from the table ---------------------------------------------------------------------------------------------------
@@ -59,7 +82,11 @@ def read(text):
     path = group = ""
     shared, entries = {}, []
     for block in text.split("\n\n"):
-        lines = block.strip("\n").split("\n")
+        names, _, body = block.strip("\n").partition("\n")
+        if names[:1] != "=" and names.partition(": ")[0] not in FACTS:
+            entries.append(Entry(path, group, names.split(), shared, body))
+            continue
+        lines, shared = block.strip("\n").split("\n"), dict(shared)
         while lines and lines[0][:2] in ("= ", "=="):
             line, shared = lines.pop(0), {}
             if line[1] == "=":
@@ -70,21 +97,8 @@ def read(text):
             word, _, fact = lines.pop(0).partition(": ")
             shared[word] = fact
         if lines and lines[0]:
-            entries.append(Entry(path, group, tuple(lines[0].split()), facts=dict(shared)))
-            _add_lines(entries[-1], lines[1:])
-    return entries
-
-
-def _add_lines(entry, lines):
-    for k, line in enumerate(lines):
-        if line.startswith(">>> "):
-            entry.example = lines[k:]
-            return
-        word, _, rest = line.partition(": ")
-        if word in FACTS:
-            entry.facts[word] = rest
-        else:
-            entry.text.append(line)
+            entries.append(Entry(path, group, lines[0].split(), shared, "\n".join(lines[1:])))
+    return [entry for entry in entries if entry.names]
 
 
 @cache
@@ -153,18 +167,18 @@ def attach(path, home):
 
 def _complete(value, entry):
     """Once for each object: names may share it."""
-    head = value.__doc__ or "\n".join(entry.text)
+    head = value.__doc__ or ""
     if ">>> " in head:
         return
-    facts = [f"{word}: {fact}" for word, fact in entry.facts.items() if f"{word}: " not in head]
-    more = "\n\n".join(filter(None, ("\n".join(facts), "\n".join(entry.example))))
-    if more:
-        value.__doc__ = _indented(head, more)
-
-
-def _indented(head, more):
-    """A docstring as it stands in a file, with more paragraphs as far to the right as its others."""
-    head = head.rstrip()
+    text, facts, example = entry.parts()
+    head = head.rstrip() or "\n".join(text)
+    more = "\n".join([f"{word}: {facts[word]}" for word in FACTS if word in facts and f"{word}: " not in head])
+    more = f"{more}\n\n{example}" if more and example else more or example
+    if not more or not head:
+        value.__doc__ = head or more
+        return
     _, is_long, last = head.rpartition("\n")
-    margin = last[: len(last) - len(last.lstrip())] if is_long else ""
-    return "\n\n".join(filter(None, (head, margin + more.replace("\n", "\n" + margin))))
+    if is_long:  # as far to the right as its other paragraphs
+        margin = last[: len(last) - len(last.lstrip())]
+        more = margin + more.replace("\n", f"\n{margin}")
+    value.__doc__ = f"{head}\n\n{more}"
