@@ -10,6 +10,8 @@ from compiled_twin import assert_same, error_of, leaf, twin
 import weft
 from weft import nn
 from weft.nn import functional as F
+from weft.runtime.replay.frame_usual import UsualFrame
+from weft.runtime.replay.native import native_code_is_used
 
 N_CALLS, ODD_CALLS = 13, (7, 10)
 
@@ -367,3 +369,119 @@ def test_memory_stays_flat():
         f(weft.ones(3))
     gc.collect()
     assert len(gc.get_objects()) - before < 20
+
+
+def micro_batches(surgery):
+    """Calls that add to gradients which are new every three calls; before the call that is another, something happens
+    to a gradient, and after it to none any more."""
+
+    def scenario(compile):
+        w, b = leaf(3, 2), leaf(2)
+
+        def micro_step(x):
+            loss = (x @ w + b).square().sum() / 3
+            loss.backward()
+            return loss
+
+        f, seen, kept = compile(micro_step), [], []
+        for k in range(24):
+            if k in (14, 19):
+                kept.append(surgery(w, b))
+            before = w.grad
+            seen += [error_of(lambda: f(weft.randn(5, 3)).detach()), before is w.grad, w.grad, b.grad]
+            seen += [w.grad._version, b.grad is None or b.grad._version]
+            if k % 3 == 2:
+                w.grad = b.grad = None
+        return [*seen, [x for x in kept if isinstance(x, (list, weft.Tensor))]]
+
+    return scenario
+
+
+def without_one(w, b):
+    b.grad = None
+
+
+def of_another_kind(w, b):
+    w.grad = weft.from_numpy(np.ones((3, 2), np.float32))
+
+
+def a_part_of_another(w, b):
+    rows = weft.ones(4, 3, 2)
+    w.grad = rows[1]
+    return rows
+
+
+def turned(w, b):
+    w.grad = weft.ones(2, 3).t()
+
+
+def two_that_share(w, b):
+    both = weft.zeros(8)
+    w.grad, b.grad = both[:6].view(3, 2), both[6:]
+    return both
+
+
+def somebody_holds_it(w, b):
+    return w.grad
+
+
+def a_view_of_it(w, b):
+    return w.grad.detach()
+
+
+def hook_of_a_leaf(w, b):
+    met = []
+    w.register_hook(lambda g: met.append(g.sum().item()))
+    return met
+
+
+def hook_after(w, b):
+    met = []
+    b.register_post_accumulate_grad_hook(lambda p: met.append(p.grad.clone()))
+    return met
+
+
+def graph_outside(w, b):
+    return (w * 2).sum()
+
+
+def with_a_history(w, b):
+    w.grad = w * 2
+
+
+@pytest.mark.parametrize(
+    "surgery",
+    [
+        without_one, of_another_kind, a_part_of_another, turned, two_that_share, somebody_holds_it, a_view_of_it,
+        hook_of_a_leaf, hook_after, graph_outside, with_a_history,
+    ],
+)  # fmt: skip
+def test_gradients_that_grow(surgery):
+    assert_same(micro_batches(surgery))
+
+
+def test_gradients_that_grow_are_added_in_native_code(monkeypatch):
+    """Whether leaves have been reached by other graphs before or not."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def micro_step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    f, asked = weft.compile(micro_step), []
+    for name in ("backward_again", "inplace_again"):
+        method = getattr(UsualFrame, name)
+
+        def counted(self, *args, name=name, method=method):
+            asked.append(name)
+            return method(self, *args)
+
+        monkeypatch.setattr(UsualFrame, name, counted)
+    for k in range(40):
+        if k == 32:
+            asked.clear()
+        if k % 4 == 0:
+            model.zero_grad()
+        f(weft.randn(5, 3))
+    assert (asked == []) == native_code_is_used()

@@ -18,6 +18,7 @@ from collections import defaultdict
 import numpy as np
 
 from ...compiler.emit.builder import Module
+from ...compiler.ops.arithmetic import add
 from ..code import kernels
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
@@ -244,7 +245,7 @@ def _constants():
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
         t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
         t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage, t.FRESH_KIND: Tensor,
-        t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+        t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():
@@ -254,6 +255,7 @@ def _constants():
     return words
 
 
+_NO_ATTRIBUTES = {}
 _NAMES = tuple(map(sys.intern, ("__dict__", "grad_enabled", "default_dtype", "frame", "params", "step")))
 
 
@@ -357,6 +359,7 @@ class NativeReplay:
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
+        words[t.ACCUMULATE_REST] = id(ends[7])
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
         shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED

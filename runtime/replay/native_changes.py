@@ -28,14 +28,15 @@ def _inplace_again(module, layout):
     n, tensors = f.load(operands, layout.size, I64), f.tensor_items()
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
+    items, codes = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS)
+    f.require_operands(items, codes, n, tensors)
+    # The target may come in with this very entry.
+    enter_fresh(f, entry, items, tensors)
     f.same(target, f.item(tensors, f.load(change, 8 * t.OLD, I64)))
     is_made = b.cmp("ne", f.load(change, 8 * t.IS_MADE, I64), b.i64(0))
     _require_alone(f, change, target, tensors)
     with b.when(b.not_(is_made)):
         _require_own_memory(f, change, target)
-    items, codes = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS)
-    f.require_operands(items, codes, n, tensors)
-    enter_fresh(f, entry, items, tensors)
     take_numbers(f, entry, items, codes, n)
     count_version(f, f.load(target, layout.storage))
     f.assign(target, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)

@@ -1,6 +1,6 @@
 """IR text of what a usual call does at weft's door (native_text.py): ops and backward."""
 
-from ...compiler.emit.builder import I64
+from ...compiler.emit.builder import I32, I64, PTR
 from . import native_attributes
 from . import native_text as t
 from .native_inputs import enter_fresh
@@ -80,8 +80,8 @@ def _append_numbers(f, items, codes, n):
 
 
 def _backward_again(module, layout):
-    """backward_again(outputs, gradients, retain_graph, create_graph, inputs): True if it is the expected one, to leaves
-    that have no gradient; they get theirs."""
+    """backward_again(outputs, gradients, retain_graph, create_graph, inputs): True if it is the expected one; leaves
+    have got their gradients, or more of them, then."""
     f = Method(module, "backward_again", layout)
     b = f.b
     entry, outputs = f.entry(), f.argument(0)
@@ -96,17 +96,69 @@ def _backward_again(module, layout):
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_operands(b.offset(outputs, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), n, tensors)
     pairs, n_pairs = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.N_STORAGES, I64)
-    with b.loop(0, n_pairs, 1) as i:
-        leaf = f.item(tensors, f.item(pairs, b.add(i, i), I64))
-        f.same(f.load(leaf, layout.grad), f.word(t.NONE))
-        f.same(f.load(leaf, layout.accumulator), f.word(t.NONE))
-    f.append(t.CHANGED_GRADIENTS, f.load(entry, 8 * t.UNDO))
-    with b.loop(0, n_pairs, 1) as i:
-        at = b.add(i, i)
-        leaf, gradient = f.item(tensors, f.item(pairs, at, I64)), f.item(pairs, b.add(at, b.i64(1)), I64)
-        f.assign(f.item(tensors, gradient), leaf, layout.grad)
+    with b.loop(0, n_pairs, 1, [b.i64(0)]) as (i, place):
+        leaf, _ = _pair(f, pairs, i, tensors)
+        f.require_unreached(leaf)
+        has_one = b.convert(b.cmp("ne", f.load(leaf, layout.grad), f.word(t.NONE)), "i64")
+        place.next([b.add(place.values[0], has_one)])
+    position, are_first = f.word(t.K, I64), b.cmp("eq", place.results[0], b.i64(0))
     f.advance()
+    with b.when(are_first):
+        f.append(t.CHANGED_GRADIENTS, f.load(entry, 8 * t.UNDO))
+        with b.loop(0, n_pairs, 1) as i:
+            leaf, gradient = _pair(f, pairs, i, tensors)
+            f.assign(gradient, leaf, layout.grad)
+    with b.when(b.not_(are_first)):
+        _accumulate(f, pairs, n_pairs, tensors, position)
     f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _pair(f, pairs, i, tensors):
+    """(leaf, gradient): the i-th of a backward."""
+    at = f.b.add(i, i)
+    return f.item(tensors, f.item(pairs, at, I64)), f.item(tensors, f.item(pairs, f.b.add(at, f.b.i64(1)), I64))
+
+
+def _accumulate(f, pairs, n_pairs, tensors, position):
+    """leaf.grad += gradient, one after the other; from the first that is not as expected on, Python does it."""
+    b, layout, none = f.b, f.layout, f.word(t.NONE)
+    arguments, n_done = b.alloca(PTR, 4), b.alloca(I64)
+    b.store(n_pairs, n_done)
+    with b.loop(0, n_pairs, 1) as i, b.when(b.cmp("eq", b.load(n_done, I64), n_pairs)):
+        leaf, gradient = _pair(f, pairs, i, tensors)
+        before = f.load(leaf, layout.grad)
+        is_first = b.cmp("eq", before, none)
+        with b.when(is_first):
+            f.append_new(t.CHANGED_GRADIENTS, f.tuple_of(*[f.tuple_of(f.keep(x)) for x in (leaf, none)]))
+            f.assign(gradient, leaf, layout.grad)
+        with b.when(b.not_(is_first)):
+            answer = _add_to(f, arguments, before, gradient)
+            with b.when(b.cmp("ne", answer, f.word(t.TRUE))):
+                b.store(i, n_done)
+            f.python("Py_DecRef", [answer], "void")
+    with b.when(b.cmp("ne", b.load(n_done, I64), n_pairs)):
+        for k, number in enumerate((position, b.load(n_done, I64))):
+            f.store(f.new("PyLong_FromLongLong", [number]), arguments, 8 * k)
+        answer = f.call(t.ACCUMULATE_REST, arguments, 2)
+        for k in range(2):
+            f.python("Py_DecRef", [f.load(arguments, 8 * k)], "void")
+        f.return_null_if(b.cmp("eq", answer, NULL))
+        f.python("Py_DecRef", [answer], "void")
+
+
+def _add_to(f, arguments, target, x):
+    """Whether target += x is the change expected here, as an object; it has been made, without gradients."""
+    b = f.b
+    operands, enabled = f.tuple_of(f.keep(target), f.keep(x)), f.mode(t.MODE_NAME, t.MODE)
+    for k, argument in enumerate((f.word(t.ADD), target, operands, f.word(t.NO_ATTRIBUTES))):
+        f.store(argument, arguments, 8 * k)
+    set_mode = [f.word(t.MODES), f.word(t.MODE_NAME)]
+    f.python("PyDict_SetItem", [*set_mode, f.word(t.FALSE)], I32)
+    answer = b.call(PTR, "weft_inplace_again", [b.arguments[0], arguments, b.i64(4)])
+    f.python("PyDict_SetItem", [*set_mode, enabled], I32)
+    f.python("Py_DecRef", [operands], "void")
+    f.return_null_if(b.cmp("eq", answer, NULL))
+    return answer
 
 
 def _gradients_again(module, layout):
@@ -131,7 +183,7 @@ def _gradients_again(module, layout):
     f.require_operands(input_items, b.offset(codes, after, 8), n_inputs, tensors)
     _require_cotangents(f, cotangents, b.offset(codes, n_outputs, 8), n_outputs, tensors)
     with b.loop(0, n_inputs, 1) as i:
-        f.same(f.load(f.item(input_items, i), layout.accumulator), f.word(t.NONE))
+        f.require_unreached(f.item(input_items, i))
     found = f.new_list()
     with b.loop(0, n_inputs, 1) as i:
         f.append_to(found, f.item(tensors, b.add(f.load(entry, 8 * t.VID, I64), i)))

@@ -59,7 +59,7 @@ FUNCTIONS = (
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
     "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear",
-    "PyWeakref_NewRef",
+    "PyWeakref_NewRef", "PyWeakref_GetObject",
 )  # fmt: skip
 # Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
 # anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
@@ -110,7 +110,9 @@ FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 # The native functions that make what stands for the call, and that open it when the program has run; null if Python
 # does. The first gives None where it leaves that to Python.
 MAKE_END, OPEN_END = 111, 112
-API = 114
+# What gradients are added with to those that are there: an op and a dict without attributes; who adds the rest of them.
+ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
+API = 116
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
@@ -277,6 +279,12 @@ class Function:
         self.same(self.load(tensor, self.layout.requires_grad), flag)
         self.same(self.load(tensor, self.layout.node), self.word(NONE))
         self.same(self.load(tensor, self.layout.frame), self.word(NONE))
+
+    def require_unreached(self, leaf):
+        """No node leads to the leaf any more: it has no end of a graph, or a dead one."""
+        end, none = self.load(leaf, self.layout.accumulator), self.word(NONE)
+        with self.b.when(self.b.cmp("ne", end, none)):
+            self.same(self.python("PyWeakref_GetObject", [end]), none)
 
     def require_hidden(self, tensor):
         """No NumPy array may show the tensor's memory (exposure.py)."""

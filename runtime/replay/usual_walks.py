@@ -86,6 +86,11 @@ def _views(entries, line):
     return [(entry.vid, entry.root) for entry in entries if entry.root is not None]
 
 
+def _accumulate(found):
+    """leaf.grad += gradient, for pairs of them; hooks of leaves may be called."""
+    accumulate_all((leaf, None if leaf._accumulator is None else edge_of(leaf), g) for leaf, g in found)
+
+
 def _may_be_watched(tensor):
     accumulator = tensor._accumulator and tensor._accumulator()
     return accumulator is not None and bool(accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
@@ -104,10 +109,14 @@ class GoesBack:
         if found is None:
             other = self.elsewhere()
             return other is not None and other.backward_again(outputs, gradients, retain_graph, create_graph, inputs)
-        # Hooks of leaves may be called.
-        gradients = ((leaf, None if leaf._accumulator is None else edge_of(leaf), g) for leaf, g in found)
-        accumulate_all(gradients)
+        _accumulate(found)
         return True
+
+    def _accumulate_rest(self, position, n_done):
+        """What is left to do of the backward at a position, when native code has given so many gradients."""
+        entry, tensors = self.entries[position], self.tensors
+        numbers = list(zip(entry.step.detail.wanted, entry.numbers))[n_done:]
+        _accumulate([(tensors[leaf], tensors[gradient]) for leaf, gradient in numbers])
 
     @at_work
     def _take_backward(self, outputs, gradients, retain_graph, create_graph, inputs):
