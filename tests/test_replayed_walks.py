@@ -190,3 +190,87 @@ def test_second_derivatives_outside_are_compiled():
         grad(grad(f(x), x, create_graph=True)[0].sum(), x)
     (again,) = f.recordings[0].usual.entries[-2].step.known.again.values()
     assert again.function.recordings[0].usual is not None
+
+
+def changed_after_a_second_order(change):
+    """A call whose nodes have saved views of weights that change afterwards: in branches that no backward frees."""
+
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(q, p):
+            q, p = q * 1, (p * 1).requires_grad_()
+            q.requires_grad_()
+            for _ in range(2):
+                along, across = weft.autograd.grad(
+                    model(weft.cat([q, p], 1)).sum(), iter((q, p)), create_graph=True
+                )  # one of the two gradients is dropped
+                p = p - 0.1 * along
+            loss = p.square().mean()
+            kept = [across] if change is keep_a_gradient else None
+            optimizer.zero_grad()
+            loss.backward(retain_graph=change is twice)
+            change(optimizer, model, loss)
+            results.extend(kept or ())
+            return loss.detach(), kept
+
+        f, seen, results = compile(step), [], []
+        for _ in range(9):
+            seen.append(error_of(f, weft.randn(3, 1), weft.randn(3, 1)))
+            seen += [p.detach().clone() for p in model.parameters()]
+            seen += [error_of(grad, result.sum(), list(model.parameters())) for result in results]
+            results.clear()
+        return seen
+
+    return scenario
+
+
+def by_the_optimizer(optimizer, model, loss):
+    optimizer.step()
+
+
+def by_hand(optimizer, model, loss):
+    with weft.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+
+
+def through_data(optimizer, model, loss):
+    for p in model.parameters():
+        p.data.sub_(p.grad, alpha=0.1)
+
+
+def keep_a_gradient(optimizer, model, loss):
+    """A result whose backward would read a weight that has changed."""
+    optimizer.step()
+
+
+def twice(optimizer, model, loss):
+    optimizer.step()
+    loss.backward()  # what it saved has changed
+
+
+@pytest.mark.parametrize("change", [by_the_optimizer, by_hand, through_data, keep_a_gradient, twice])
+def test_what_only_nodes_have_saved_does_not_keep_a_weight_from_changing(change):
+    assert_same(changed_after_a_second_order(change))
+
+
+def test_such_calls_are_replayed():
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+    @weft.compile
+    def step(x):
+        x = (x * 1).requires_grad_()
+        (slope,) = weft.autograd.grad(model(x).sum(), x, create_graph=True)
+        (other,) = weft.autograd.grad(model(x * 2).square().sum(), x, create_graph=True)
+        loss = slope.square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(8):
+        step(weft.randn(5, 2))
+    assert step.breaks == () and step.recordings[0].not_replayed is None

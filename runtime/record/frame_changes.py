@@ -29,7 +29,7 @@ from ..state.tensor import Tensor
 from . import frame_autograd, frame_through
 from .frame_inputs import read_now
 from .frame_leaves import made_leaves
-from .frame_views import group, read_by_any_backward, same_version
+from .frame_views import group, living, read_by_any_backward, same_version
 
 
 def apply_inplace(frame, op, target, operands, attributes):
@@ -186,9 +186,9 @@ def alias_reason(frame, target, vid, shown=()):
     """Why changing the target in place must run eagerly: other living tensors see its memory, besides those of the
     values `shown`. Else None."""
     if frame.views:
-        for other in group(frame, vid):
-            if other != vid and other not in shown and frame_through.is_alive(frame, other):
-                return "in-place change of a tensor that has living views (or is one)"
+        others = group(frame, vid).difference(shown, (vid,))
+        if living(frame, [other for other in others if frame_through.is_alive(frame, other)]):
+            return "in-place change of a tensor that has living views (or is one)"
         if frame.versioned:
             others = group(frame, vid) - same_version(frame, vid)
             if others and not others.isdisjoint(read_by_any_backward(frame)):

@@ -23,6 +23,7 @@ from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.references import held
 from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, owner_of
+from .frame_views import living
 
 # What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
 # raise must reach the user.
@@ -227,7 +228,7 @@ class UsualUpdate:
         """Whether the views that the call has made of the targets are the same as usual, and nobody holds one."""
         if not frame.views or self.views != _views_of(frame, self.old):
             return not frame.views and not self.views
-        return not held(frame.tensors, self.views)
+        return not living(frame, held(frame.tensors, self.views))
 
     def is_alone(self):
         """Whether nothing living shares the targets' memory."""

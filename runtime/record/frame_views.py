@@ -129,6 +129,15 @@ def is_held_outside(frame, vid, by_nodes):
     return is_held(frame.tensors, vid, by_nodes[vid]) and frame.tensors[vid] is not None
 
 
+def living(frame, views):
+    """Those of some views that are held, by more than the call's own autograd nodes: these find out, by its version,
+    that a view they have saved has been changed."""
+    if not views or not frame.nodes:
+        return views
+    by_nodes = references_by_nodes(frame)
+    return [v for v in views if v in frame.externals or is_held_outside(frame, v, by_nodes)]
+
+
 def references_by_nodes(frame):
     """number of a value -> how many of the call's own autograd nodes have saved its tensor (a Function's aside)."""
     nodes = [node for node in frame.nodes.values() if not node.is_python]
