@@ -32,7 +32,7 @@ def write(function, out, result):
         return type(result)(out)
     if not isinstance(out, Tensor):
         raise TypeError(f"{function}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    if state.grad_enabled and (result._requires_grad or out._requires_grad):
+    if (result._requires_grad or out._requires_grad) and state.grad_enabled:
         raise RuntimeError(
             f"{function}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad. Use the result instead, or weft.no_grad()"
@@ -88,15 +88,21 @@ _OF_ONE_TYPE = str.split("amax amin aminmax complex gather index_select kthvalue
 def check_apart(name, operands, targets):
     """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target of a
     function that computes element by element or row by row."""
-    overlap = _overlap if name in _MOVING else _overlap_in_part
-    operands = [y for x in operands for y in (x if isinstance(x, (tuple, list)) else [x])]
     for x in operands:
-        for target in targets:
-            if isinstance(x, Tensor) and isinstance(target, Tensor) and overlap(x, target):
-                raise RuntimeError(
-                    f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer "
-                    "to a single memory location. Please clone() the tensor before performing the operation."
-                )
+        if isinstance(x, (tuple, list)):
+            check_apart(name, x, targets)
+        elif isinstance(x, Tensor):
+            for target in targets:
+                if isinstance(target, Tensor) and not _known_apart(x, target):
+                    _check_memory(name, x, target)
+
+
+def _check_memory(name, x, target):
+    if (_overlap if name in _MOVING else _overlap_in_part)(x, target):
+        raise RuntimeError(
+            f"{name}: unsupported operation: some elements of the input tensor and the written-to tensor refer "
+            "to a single memory location. Please clone() the tensor before performing the operation."
+        )
 
 
 def _known_apart(x, y):
@@ -112,8 +118,6 @@ def _known_apart(x, y):
 
 
 def _overlap(x, y):
-    if _known_apart(x, y):
-        return False
     if (x._data is None or y._data is None) and x._base is y._base is None:
         # A value that a compiled call has not computed yet has memory of its own, unless it is a view.
         return False
