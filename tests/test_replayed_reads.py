@@ -1,7 +1,7 @@
 """Values that are read in the middle of replayed calls: `if`, `item()`, NumPy, printing. As without the decorator."""
 
 import pytest
-from compiled_twin import assert_same, error_of, leaf, twin
+from compiled_twin import assert_same, error_of, leaf, look, twin
 
 import weft
 from weft import nn
@@ -227,3 +227,113 @@ def test_what_nobody_held_at_a_read_is_not_saved_later():
     for k in range(6):
         p, x = weft.full((3,), k * 0.5), weft.full((2,), k + 1.0)
         assert compiled(p, x).tolist() == f(p, x).tolist()
+
+
+def views_at_a_read(use):
+    """Views of values, parameters and arguments are held where a value is read; two calls are given other memory."""
+
+    def scenario(compile):
+        layer, kept = nn.Linear(4, 6), []
+        optimizer = weft.optim.SGD(layer.parameters(), lr=0.1)
+
+        def step(x, k):
+            first, second = layer(x).chunk(2, dim=1)
+            turned, row = first.t(), x[1]
+            loss = (first * second.exp()).mean() + row.sum() * turned[0, 1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found = use(loss, turned, row, layer, kept, k)
+            return found, turned.shape
+
+        f, seen = compile(step), []
+        for k in range(16):
+            x = weft.randn(3, 4) if k not in ODD_CALLS else weft.randn(4, 3).t()
+            seen += [look(x) for x in f(x, k)] + [p.detach().clone() for p in layer.parameters()]
+            if k % 3 == 2:
+                seen += [list(kept)]
+                kept.clear()
+        return seen
+
+    return scenario
+
+
+def the_loss(loss, turned, row, layer, kept, k):
+    return loss.item()
+
+
+def the_view(loss, turned, row, layer, kept, k):
+    return turned.tolist(), row.sum().item(), loss.item()
+
+
+def keep_the_view(loss, turned, row, layer, kept, k):
+    found = loss.item()
+    kept += [turned.detach(), row]
+    return found
+
+
+def return_it(loss, turned, row, layer, kept, k):
+    return loss.item(), row, turned.detach()
+
+
+def keep_now_and_then(loss, turned, row, layer, kept, k):
+    if k in ODD_CALLS:
+        kept.append(row)
+    return loss.item()
+
+
+def changed_afterwards(loss, turned, row, layer, kept, k):
+    found = loss.item()
+    with weft.no_grad():
+        turned.mul_(2)
+    return found, turned.sum().item()
+
+
+def base_changed_afterwards(loss, turned, row, layer, kept, k):
+    part = layer.weight[1]
+    found = loss.item()
+    with weft.no_grad():
+        layer.weight.mul_(0.9)
+    return found, part.sum().item()
+
+
+def as_an_array(loss, turned, row, layer, kept, k):
+    found = loss.item()
+    array = row.numpy()
+    return found, array.tolist(), (row * 2).sum().item()
+
+
+def whole(loss, turned, row, layer, kept, k):
+    value = loss.detach()
+    return loss.item(), value
+
+
+def two_reads(loss, turned, row, layer, kept, k):
+    found = loss.item()
+    part = turned[0]
+    return found, (part * 2).sum().item(), part[1:]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        the_loss, the_view, keep_the_view, return_it, keep_now_and_then, changed_afterwards, base_changed_afterwards,
+        as_an_array, whole, two_reads,
+    ],
+)  # fmt: skip
+def test_views_that_are_held_where_a_value_is_read(use):
+    assert_same(views_at_a_read(use))
+
+
+def test_views_that_are_held_at_a_read_leave_the_end_of_the_call_to_native_code():
+    layer = nn.Linear(4, 6)
+
+    @weft.compile
+    def step(x):
+        mean, spread = layer(x).chunk(2, dim=1)
+        loss = (mean * spread.exp()).mean()
+        return loss.item()
+
+    for _ in range(8):
+        step(weft.randn(3, 4))
+    assert step.recordings[0].usual.slower_for == []

@@ -379,8 +379,11 @@ class NativeReplay:
         words[t.N_SEGMENTS] = self.fill(t.SEGMENTS, segments, 2)
         rows = [words_of_value(self.held, vid, frame.metas[vid]) for vid in made]
         words[t.N_MADE] = self.fill(t.MADE, rows, t.MADE_WORDS)
-        rows = [words_of_view(self.held, layout, frame.metas[layout.number]) for layout in frame.given_layouts or ()]
+        rows = self._views(frame, frame.given_layouts or (), ())
         words[t.N_GIVEN] = self.fill(t.GIVEN, rows, t.GIVEN_WORDS)
+
+    def _views(self, frame, layouts, made):
+        return [words_of_view(self.held, layout, frame.metas[layout.number], made) for layout in layouts]
 
     def _segment(self, frame, segment, program_words):
         """Where the words of a read in the middle are; 0 if Python does it."""
@@ -394,6 +397,8 @@ class NativeReplay:
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.N_NUMBERS], words[t.IN_THE_MIDDLE] = segment.n_numbers, 1
         words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
+        rows = self._views(frame, segment.layouts, segment.live)
+        words[t.N_GIVEN] = fill_table(self.held, words, t.GIVEN, rows, t.GIVEN_WORDS)
         program_words.fill(words, segment.program, segment.live)
         return id(words)
 

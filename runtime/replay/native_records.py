@@ -136,12 +136,20 @@ def words_of_value(held, number, meta):
     return [number, id(number), id(meta), id(meta.requires_grad), meta.history]
 
 
-def words_of_view(held, layout, meta):
-    """The words of a view that is a result (usual_views.py: ViewLayout)."""
+def words_of_view(held, layout, meta, made):
+    """The words of a view that is a result (usual_views.py: ViewLayout). made: what a segment makes together with it,
+    perhaps what it is a view of."""
     shape, strides = np.array(layout.shape, np.int64), np.array(layout.strides, np.int64)
     held += [shape, strides]
     row = [*words_of_value(held, layout.number, meta), *words_of(layout.base, held), len(shape)]
-    return [*row, shape.ctypes.data, strides.ctypes.data, layout.offset, WRITEABLE if layout.is_writeable else 0]
+    return [
+        *row,
+        shape.ctypes.data,
+        strides.ctypes.data,
+        layout.offset,
+        WRITEABLE if layout.is_writeable else 0,
+        layout.root in made,
+    ]
 
 
 def words_of_output(held, value, word, output):

@@ -5,6 +5,7 @@ A segment has words like those of a call, of which `weft_run` runs the program: 
 
 from ...compiler.emit.builder import I32, I64, PTR
 from . import native_text as t
+from . import native_views
 from .native_text import NULL, Method
 
 
@@ -24,25 +25,37 @@ def _materialize(module, layout):
     f.same(f.load(record, 0, I64), f.word(t.K, I64))
     segment = f.load(record, 8)
     f.require(b.cmp("ne", segment, NULL))
+    words = f.load(segment, layout.array_data)
+    f.require(b.cmp("ne", b.call(PTR, "weft_views_ready", [words]), NULL))
     ended = b.alloca(PTR)
     b.store(f.word(t.NONE), ended)
     answer = b.call(PTR, "weft_run", [segment, ended, b.i64(1)])
     f.return_null_if(b.cmp("eq", answer, NULL))
     f.python("Py_DecRef", [answer], "void")
     f.same(answer, f.word(t.TRUE))
-    f.count(f.load(f.load(segment, layout.array_data), 8 * t.PROGRAM_CALLS), 0)
+    f.count(f.load(words, 8 * t.PROGRAM_CALLS), 0)
+    native_views.show_all(f, words, f.tensor_items(), lambda record, view: _note_view(f, record, view))
     f.count(f.words, t.N_FLUSHED)
     array = f.load(tensor, layout.data)
     f.require_type(array, t.ARRAY)
     f.finish(f.keep(array))
 
 
+def _note_view(f, record, view):
+    _note(f, record, f.load(view, f.layout.data))
+
+
 def give_value(f, record, tensors):
     """A value that a segment has computed: its tensor stays where it is until the call ends."""
     array = f.load(record, 8 * t.CHOSEN)
+    _note(f, record, array)
+    f.assign(array, f.item(tensors, f.load(record, 0, I64)), f.layout.data)
+
+
+def _note(f, record, array):
+    """The array that a segment has given a value."""
     failed = f.python("PyDict_SetItem", [f.word(t.ARRAYS), f.load(record, 8), array], I32)
     f.return_null_if(f.b.cmp("ne", failed, f.b.const(0, I32)))
-    f.assign(array, f.item(tensors, f.load(record, 0, I64)), f.layout.data)
 
 
 def array_of(f, record, tensors, place):

@@ -17,16 +17,18 @@ def write(module, layout):
 
 
 def _views_ready(module, layout):
-    """views_ready(words): not null if the views of the call can be handed out here. The program has run."""
+    """views_ready(words): not null if the views of the call can be made here. The program has run, but for that of a
+    segment."""
     f = Helper(module, "views_ready", layout, [])
     b, tensors, given = f.b, f.tensor_items(), f.word(t.GIVEN)
     with b.loop(0, f.word(t.N_GIVEN, I64), 1) as i:
         record = b.offset(given, i, 8 * t.GIVEN_WORDS)
         base = f.load(f.item(tensors, f.load(record, 0, I64)), layout.base)
         f.require(b.cmp("ne", base, f.word(t.NONE)))
-        array = f.load(base, layout.data)
-        f.require_type(array, t.ARRAY)
-        f.require_place(array, b.offset(record, t.GIVEN_PLACE, 8))
+        with b.when(b.cmp("eq", f.load(record, 8 * t.BASE_IS_MADE, I64), b.i64(0))):
+            array = f.load(base, layout.data)
+            f.require_type(array, t.ARRAY)
+            f.require_place(array, b.offset(record, t.GIVEN_PLACE, 8))
         storage = f.load(base, layout.storage)
         with b.when(b.cmp("ne", storage, f.word(t.NONE))):
             sharers = f.load(storage, layout.sharers)
@@ -36,16 +38,23 @@ def _views_ready(module, layout):
     f.finish(f.words)
 
 
-def give(f, ended, tensors):
-    """Every view gets its memory and is a result from now on; the next call has others."""
-    b, given = f.b, f.word(t.GIVEN)
-    n = f.word(t.N_GIVEN, I64)
-    with b.loop(0, n, 1) as i:
+def show_all(f, words, tensors, and_then):
+    """Every view that the words know gets its memory. and_then(record, view) writes what else is done with each."""
+    b, given = f.b, f.load(words, 8 * t.GIVEN)
+    with b.loop(0, f.load(words, 8 * t.N_GIVEN, I64), 1) as i:
         record = b.offset(given, i, 8 * t.GIVEN_WORDS)
         view = f.item(tensors, f.load(record, 0, I64))
         base = f.load(view, f.layout.base)
         _show(f, record, view, base)
         _share_storage(f, view, base)
+        and_then(record, view)
+
+
+def give(f, ended, tensors):
+    """Every view gets its memory and is a result from now on; the next call has others."""
+    b, given = f.b, f.word(t.GIVEN)
+    n = f.word(t.N_GIVEN, I64)
+    show_all(f, f.words, tensors, lambda *_: None)
     with b.loop(0, n, 1) as i:
         f.hand_out(b.offset(given, i, 8 * t.GIVEN_WORDS), b.load(ended, PTR), tensors)
 

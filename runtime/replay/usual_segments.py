@@ -17,21 +17,22 @@ class Segment:
     position: how many entries come before it. pending: numbers of the values that are computed now or never.
     """
 
-    __slots__ = ("position", "pending", "held", "live", "views", "program", "made", "key", "n_numbers")
+    __slots__ = ("position", "pending", "held", "live", "views", "layouts", "program", "made", "key", "n_numbers")
 
-    def __init__(self, flush, position, pending, roots):
+    def __init__(self, flush, position, pending, roots, changed):
         self.position, self.pending = position, pending
         self.held = [v for v in pending if v in flush.held]
         self.live, self.program = flush.needed.live, flush.program
         self.views = GivenViews(flush.step, flush.needed.views, roots)
+        self.layouts = self.views.layouts(flush.step, changed)
         self.key = position, flush
         self.made = (*self.live, *flush.needed.views)
         self.n_numbers = flush.step.numbers_count()
 
     @property
     def is_native(self):
-        """Whether native code can do it: it makes no views, and asks for no more than there is to compute."""
-        return self.program is not None and not self.views.rows
+        """Whether native code can do it: it asks for more than views, which lie where the path tells."""
+        return self.program is not None and self.layouts is not None
 
     def results(self):
         """(number, whether it is held) of the values that are pending."""
@@ -84,9 +85,10 @@ class Segment:
 def segments_of(frame, entries, roots):
     """The segments of a frame's path, and the numbers of the values that are pending at its end."""
     found, begin = [], 0
+    changed = {entry.change.new for entry in entries if entry.change is not None}
     for flush in frame.flushes:
         position = sum(entry.step.depth <= flush.step.depth for entry in entries)
-        found.append(Segment(flush, position, _pending(entries[begin:position]), roots))
+        found.append(Segment(flush, position, _pending(entries[begin:position]), roots, changed))
         begin = position
     return found, _pending(entries[begin:])
 

@@ -9,10 +9,11 @@ from ..state.tensor import pending_tensor
 
 
 class ViewLayout(NamedTuple):
-    """Where in the memory of a contiguous base a view lies: the base's Place, and the view's own shape, strides and
-    distance from the base, in bytes."""
+    """Where in the memory of a contiguous base a view lies: the numbers of both, the base's Place, and the view's own
+    shape, strides and distance from the base, in bytes."""
 
     number: int
+    root: int
     base: Place
     shape: tuple
     strides: tuple
@@ -65,7 +66,7 @@ class GivenViews:
                 view = evaluate_view(op, view, attributes)
             offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
             place = Place(base.shape, base.dtype, None, False)
-            found.append(ViewLayout(vid, place, view.shape, view.strides, offset, view.flags.writeable))
+            found.append(ViewLayout(vid, root, place, view.shape, view.strides, offset, view.flags.writeable))
         return found
 
     def hand_out(self, call, ended):
