@@ -337,3 +337,20 @@ def test_views_that_are_held_at_a_read_leave_the_end_of_the_call_to_native_code(
     for _ in range(8):
         step(weft.randn(3, 4))
     assert step.recordings[0].usual.slower_for == []
+
+
+@twin
+def test_a_part_of_an_argument_is_read_before_anything_is_computed(compile):
+    table = weft.arange(6).reshape(3, 2) * 1.0
+
+    def f(x, k):
+        part = x[1]
+        if part[0].item() > 0 or table[1].tolist()[0] < 3:
+            return part * 2, x.sum()
+        return part, table[0] + x[0]
+
+    f, seen = compile(f), []
+    for k in range(16):
+        x = weft.randn(3, 2) if k not in ODD_CALLS else weft.randn(2, 3).t()
+        seen += [look(y) for y in f(x.abs() * (-1) ** (k == 11), k)]
+    return seen

@@ -134,7 +134,10 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             ("a result requires gradients, which go on to the history of an argument", self.goes_on),
-            ("what is read before the call ends is a view", [s for s in self.segments if not s.is_native]),
+            (
+                "what is read before the call ends is a view of memory that may lie otherwise",
+                [s for s in self.segments if not s.is_native],
+            ),
             (
                 "a leaf is made in the call, or a value of it has hooks or is made by a Function",
                 self.leaves or self.has_nodes,

@@ -399,6 +399,7 @@ class NativeReplay:
         words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
         rows = self._views(frame, segment.layouts, segment.live)
         words[t.N_GIVEN] = fill_table(self.held, words, t.GIVEN, rows, t.GIVEN_WORDS)
+        words[t.PROGRAM] = 0
         program_words.fill(words, segment.program, segment.live)
         return id(words)
 

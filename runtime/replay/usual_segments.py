@@ -31,8 +31,8 @@ class Segment:
 
     @property
     def is_native(self):
-        """Whether native code can do it: it asks for more than views, which lie where the path tells."""
-        return self.program is not None and self.layouts is not None
+        """Whether native code can do it: there is something to do, and its views lie where the path tells."""
+        return self.layouts is not None and (self.program is not None or bool(self.layouts))
 
     def results(self):
         """(number, whether it is held) of the values that are pending."""
