@@ -6,6 +6,8 @@ import pytest
 from compiled_twin import assert_same, error_of
 
 import weft
+from weft.runtime.replay import eager_native
+from weft.runtime.replay.native import native_code_is_used
 
 N_CALLS = 18
 
@@ -116,3 +118,31 @@ def test_the_whole_graph_is_refused_no_path():
     for k in range(8):
         assert f(x, k, x[0]).tolist() == (x[k] * x[0]).tolist()
     assert f.breaks == ()
+
+
+def test_what_runs_in_the_middle_is_native_code_too():
+    rows, labels = weft.randn(64, 4), weft.randn(64, 1)
+    model = weft.nn.Linear(4, 1)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(k):
+        loss = weft.nn.functional.mse_loss(model(rows[k : k + 16]), labels[k : k + 16])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def calls(f, n):
+        return [f(k % 4 * 16).item() for k in range(n)]
+
+    weights = [p.detach().clone() for p in model.parameters()]
+    expected = calls(step, 96)
+    with weft.no_grad():
+        for p, before in zip(model.parameters(), weights):
+            p.copy_(before)
+    f = weft.compile(step)
+    assert calls(f, 80) == expected[:80]
+    before = eager_native.taken("calls_taken")
+    assert calls(f, 16) == expected[80:]
+    n_slices = eager_native.taken("calls_taken") - before
+    assert n_slices >= 32 if native_code_is_used() else n_slices == 0

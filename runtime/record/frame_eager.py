@@ -5,7 +5,7 @@ from time import perf_counter
 from ...compiler.dtypes import without_kernels
 from ...compiler.ops import view
 from ...compiler.ops.kinds import number_meta
-from ..eager.gate import apply_eagerly
+from ..eager.gate import apply
 from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
 from ..state.modes import frame_hidden, no_grad, state
@@ -83,14 +83,14 @@ def apply_between(frame, reason, op, operands, attributes):
     if has_history(operands):
         link = link_for(op, operands, attributes, frame.default_dtype)
         if link is None or frame.full:
-            return run_eagerly(frame, reason, apply_eagerly, op, operands, attributes)
+            return run_eagerly(frame, reason, apply, op, operands, attributes)
     line = user_line()
     frame.recording.leaves(reason, line)
     if are_pending(frame, operands):
         frame.flush_here()
     frame.eager_ops.append(EagerOp(frame.step, op, reason, line, link))
     if link is None:
-        return _outside(frame, reason, line, apply_eagerly, op, operands, attributes)
+        return _outside(frame, reason, line, apply, op, operands, attributes)
     given = _outside(frame, reason, line, without_history, op, operands, attributes)
     return frame.apply(link, (given, *operands), attributes, True)
 
@@ -98,17 +98,18 @@ def apply_between(frame, reason, op, operands, attributes):
 def without_history(op, operands, attributes):
     """What the op gives."""
     with no_grad():
-        return apply_eagerly(op, operands, attributes)
+        return apply(op, operands, attributes)
 
 
 def has_history(operands):
     """Whether the result of an op will have one."""
-    return state.grad_enabled and any(isinstance(x, Tensor) and x._requires_grad for x in operands)
+    return True in [isinstance(x, Tensor) and x._requires_grad for x in operands] and state.grad_enabled
 
 
 def are_pending(frame, operands):
     """Whether an operand is to be computed, or to be written into its memory."""
-    return any(isinstance(x, Tensor) and (x._data is None or id(x) in frame.homes) for x in operands)
+    tensors, homes = [x for x in operands if isinstance(x, Tensor)], frame.homes
+    return True in [x._data is None or id(x) in homes for x in tensors]
 
 
 def _outside(frame, reason, line, function, *args):

@@ -274,7 +274,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
 
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
-        tensor = self._take_op(op, operands, attributes)
+        is_next = self.entries[self.position.value].op is op
+        tensor = self._take_op(op, operands, attributes) if is_next else None
         if tensor is None:
             found = self.apply_between(op, operands, attributes) if self.eager_ops else NOT_APPLIED
             if found is not NOT_APPLIED:

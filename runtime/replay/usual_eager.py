@@ -3,7 +3,7 @@ What they give comes in with the entry that uses it, like a tensor from outside.
 
 from time import perf_counter
 
-from ..eager.gate import apply_eagerly
+from ..eager.gate import apply
 from ..record.frame_eager import are_pending, has_history, has_varied, without_history
 from ..state.modes import frame_hidden
 
@@ -23,7 +23,8 @@ class AppliesEagerly:
 
     def apply_between(self, op, operands, attributes):
         """What the op gives, if one like it ran here before; else NOT_APPLIED."""
-        found = self.eager_ops.get(self.position.value, {}).get(op)
+        found = self.eager_ops.get(self.position.value)
+        found = None if found is None else found.get(op)
         if found is None or self._real is not None or has_history(operands) is not (found.link is not None):
             return NOT_APPLIED
         if not self._brings(operands):
@@ -36,7 +37,7 @@ class AppliesEagerly:
             self._applied = call, [found]
         began = perf_counter()
         with frame_hidden():
-            result = (apply_eagerly if found.link is None else without_history)(op, operands, attributes)
+            result = (apply if found.link is None else without_history)(op, operands, attributes)
         self.recording.took(found.reason, found.line, perf_counter() - began)
         return result if found.link is None else self.apply(found.link, (result, *operands), attributes)
 
