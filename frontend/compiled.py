@@ -6,6 +6,7 @@ import inspect
 import pickle
 import sys
 import warnings
+import weakref
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -131,6 +132,9 @@ class CompiledFunction(Calls):
             return self(*args, **kwargs)
         if self._counted is not None:
             self._lasts()
+        if contest.for_nodes:
+            self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
+            return self(*args, **kwargs)
         way = contest.way(self._next)
         if way is None:
             self._n_left.value = contest.pause
@@ -150,8 +154,15 @@ class CompiledFunction(Calls):
         self._counted = None
         self._eagerly.value = False
 
+    def _needs_nodes(self):
+        """Calls are run again after their end, most of them."""
+        if self._contest.pause < NEVER:
+            self._n_left.value, self._eagerly.value = self._contest.needs_nodes(), True
+
     def _why_eager(self):
         """Why calls run eagerly at present, if they do."""
+        if self._contest.for_nodes:
+            return "because those before were differentiated in ways for which each had to be run again"
         if self._contest.is_eager:
             return f"which was quicker: {self._contest.described()}"
         if self._eagerly.value:
@@ -251,6 +262,8 @@ class CompiledFunction(Calls):
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         if self._sizes is not None:
             recording.openings = openings(self._dynamic, tensors, signature, last)
+        if not self._fullgraph:
+            recording.when_opened = weakref.WeakMethod(self._needs_nodes)
         self._recordings.add(recording, reason)
         for found in _listening:
             if self not in found:

@@ -22,6 +22,7 @@ TRIAL = (*[REPLAYED] * 12, *[WARMING] * 24, *([EAGER] * 12 + [REPLAYED] * 12) * 
 _FEW_STEPS = 16
 # Where a replayed call takes so many seconds, its beginning and end are nothing.
 _LONG = 100e-6
+_LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
 # A trial ends where an eager call takes so much longer, or all of them took so many seconds.
 _CLEARLY, _SECONDS = 8, 0.1
 # A replay that is so little slower is kept. Of eager calls one in so many is timed, for others may come: if two of
@@ -30,13 +31,14 @@ _LITTLE, _LOOK, _SLOWER = 1.05, 16, 2.0
 
 
 class Contest:
-    """is_eager: whether calls run eagerly. pause: how many calls come before the next trial. seconds: what calls of the
-    last trial took, by way."""
+    """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
+    pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
+    calls that take longer replayed, nobody asks."""
 
-    __slots__ = ("is_eager", "pause", "seconds", "_n_tried", "_n_left", "_n_slow")
+    __slots__ = ("is_eager", "for_nodes", "pause", "seconds", "limit", "_n_tried", "_n_left", "_n_slow")
 
     def __init__(self):
-        self.is_eager, self.pause, self.seconds = False, AFTER, {}
+        self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
         self._n_tried = self._n_left = self._n_slow = 0
 
     def way(self, usual):
@@ -48,6 +50,7 @@ class Contest:
             if not may_be_quicker(usual):
                 return None
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
+            self.limit = _LONG_IN_PYTHON if runs_python(usual) else _LONG
         return TRIAL[self._n_tried]
 
     def took(self, way, seconds):
@@ -65,14 +68,20 @@ class Contest:
     def _is_lost(self, way, seconds):
         """Whether it is clear by now that calls are quicker replayed."""
         if way is REPLAYED:
-            return self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > _LONG
+            return self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > self.limit
         if way is EAGER and seconds > _CLEARLY * self.typical(REPLAYED):
             return True
         return sum(self.seconds[way]) > _SECONDS
 
+    def needs_nodes(self):
+        """Calls need nodes, which eager ones have from the start. Returns how many run eagerly before one that does
+        not."""
+        self.is_eager = self.for_nodes = True
+        return self.pause
+
     def end(self, is_eager):
         """The trial is over. Returns how many calls come before the next one that is timed."""
-        self.is_eager, self._n_tried, self._n_slow = is_eager, 0, 0
+        self.is_eager, self.for_nodes, self._n_tried, self._n_slow = is_eager, False, 0, 0
         self.pause = min(_LONGER * self.pause, NEVER)
         self._n_left = self.pause
         return _LOOK if is_eager else self.pause
@@ -98,10 +107,20 @@ class Contest:
 
 
 def may_be_quicker(usual):
-    """Whether calls like this can be quicker in eager mode: of few ops, with no history for a backward outside."""
-    if usual is None or usual.outside is not None or len(usual.entries) > _FEW_STEPS:
+    """Whether calls like this can be quicker in eager mode: of few ops, with no history for a backward outside; or with
+    Python of the user in a backward."""
+    if usual is None or usual.outside is not None:
         return False
-    return not any(entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries)
+    if runs_python(usual):
+        return True
+    return len(usual.entries) <= _FEW_STEPS and not any(
+        entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries
+    )
+
+
+def runs_python(usual):
+    """Whether a backward in such calls goes through Python of the user, and all that stands around that."""
+    return any(walk.walk.meetings for walk in usual.walks)
 
 
 def has_history(result):

@@ -5,6 +5,7 @@ import pytest
 import weft
 from weft import contest as contest_module
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest, may_be_quicker
+from weft.runtime.programs import recording
 
 AFTER = 100
 
@@ -178,3 +179,59 @@ def test_who_wants_no_eager_calls_gets_none():
     for _ in range(AFTER + len(TRIAL)):
         compiled(weft.ones(2))
     assert not compiled._contest.seconds and compiled.recordings[0].calls == AFTER + len(TRIAL)
+
+
+def penalised(decorate, n):
+    """Losses of calls whose gradients, and what comes of these, are differentiated in one pass after the call."""
+    weft.manual_seed(3)
+    model = weft.nn.Sequential(weft.nn.Linear(3, 5), weft.nn.Tanh(), weft.nn.Linear(5, 1))
+    critic, losses = decorate(model), []
+    for _ in range(n):
+        x = weft.randn(4, 3, requires_grad=True)
+        found = critic(x)
+        (slope,) = weft.autograd.grad(found.sum(), x, create_graph=True)
+        loss = found.mean() + (slope.norm(dim=1) - 1).square().mean()
+        loss.backward()
+        losses += [loss.item(), *(p.grad.sum().item() for p in model.parameters())]
+        model.zero_grad()
+    return losses, critic
+
+
+def test_calls_that_would_be_run_again_for_their_nodes_are_eager_ones():
+    n = recording.MOST_OPENED + AFTER // 2
+    losses, critic = penalised(weft.compile, n)
+    assert losses == penalised(lambda f: f, n)[0]
+    assert critic.recordings[0].calls < n - AFTER // 4
+    assert "for which each had to be run again" in critic.explain()
+
+
+def test_after_a_while_they_are_tried_once_more(monkeypatch):
+    monkeypatch.setattr(contest_module, "AFTER", 20)
+    _, critic = penalised(weft.compile, 30 + recording.MOST_OPENED)
+    x, calls = weft.randn(4, 3), sum(one.calls for one in critic.recordings)
+    results = [critic(x) for _ in range(40)]
+    assert sum(one.calls for one in critic.recordings) > calls + 20 and all((r == results[0]).all() for r in results)
+    assert "for which each had to be run again" not in critic.explain()
+
+
+def test_what_goes_through_python_on_its_way_back_may_be_quicker_eagerly():
+    class Rounded(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    w = weft.randn(4, requires_grad=True)
+
+    @weft.compile
+    def step(x):
+        w.grad = None
+        (Rounded.apply(w * 8) * x).sum().backward()
+
+    for _ in range(8):
+        step(weft.randn(4))
+    usual = step.recordings[0].usual
+    assert may_be_quicker(usual) and contest_module.runs_python(usual)

@@ -34,6 +34,8 @@ def number_code(x):
 
 
 MAX_BRANCHES = 16
+# Where half of the calls are run again after they have ended, and so many, the next ones had better be eager ones.
+MOST_OPENED = 24
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
 _first = attrgetter("first")
 _PACKAGE = __name__.partition(".")[0]
@@ -273,6 +275,9 @@ class Recording:
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
     caught: dict = field(default_factory=dict)  # caught.py of the frontend: places on the stack of a call -> in a `try`
     ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
+    n_opened: int = 0  # how many calls of the last ones went over to nodes, since so many had been made
+    opened_since: int = 0
+    when_opened: object = None  # a weak reference to what is called once most of them do
 
     @property
     def usual(self):
@@ -344,6 +349,16 @@ class Recording:
                 f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]{instead}"
             )
         self.note(reason, line)
+
+    def opened(self, reason, line):
+        """A finished call has gone over to nodes, for which it was run again."""
+        self.note(f"{reason}: the call was run again in eager mode", line)
+        if self.calls - self.opened_since > 2 * MOST_OPENED:
+            self.n_opened, self.opened_since = 0, self.calls
+        self.n_opened += 1
+        tell = self.when_opened and self.when_opened()
+        if self.n_opened == MOST_OPENED and tell is not None:
+            tell()
 
     def took(self, reason, line, seconds):
         """So long ran what was noted for this reason."""

@@ -249,7 +249,7 @@ class CallNode(BaseNode):
         if self.stands_for is not None:
             return
         if reason is not None:
-            self.frame.recording.note(f"{reason}: the call was run again in eager mode", self.frame.step.line)
+            self.frame.recording.opened(reason, self.frame.step.line)
         values = values_of_steps(self) if self.again is None else values_of_gradients(self)
         results = [values[v] for v in self.needed.differentiable]
         self.edges = self.stands_for = tuple(map(edge_of, results))
