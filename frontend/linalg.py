@@ -10,9 +10,11 @@ from .compiler.dtypes import int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
 from .compiler.ops import linear_algebra as algebra
+from .compiler.ops import symmetric
 from .compiler.ops.arithmetic import maximum as _maximum
 from .compiler.ops.linear_algebra import LinAlgError
 from .compiler.ops.table import OpError
+from .compiler.ops.transcendental import log
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .complex_numbers import conj
 from .composed import diagonal as _diagonal
@@ -41,6 +43,8 @@ _Eig = result_type("linalg_eig", "eigenvalues", "eigenvectors")
 _Svd = result_type("linalg_svd", "U", "S", "Vh")
 _Slogdet = result_type("linalg_slogdet", "sign", "logabsdet")
 _Lu, _LuFactor = result_type("linalg_lu", "P", "L", "U"), result_type("linalg_lu_factor", "LU", "pivots")
+_LdlFactor = result_type("linalg_ldl_factor", "LD", "pivots")
+_LdlFactorEx = result_type("linalg_ldl_factor_ex", "LD", "pivots", "info")
 _Lstsq = result_type("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
 
 
@@ -57,6 +61,8 @@ def slogdet(A):
 
 def logdet(input):
     """The logarithm of the determinant; NaN where that is negative."""
+    if input.dtype.is_complex:
+        return log(algebra.sign_det(input)) + algebra.log_abs_det(input)
     return where(algebra.sign_det(input) < 0, math.nan, algebra.log_abs_det(input))
 
 
@@ -238,6 +244,28 @@ def svdvals(A, *, driver=None):
     if A.requires_grad and state.grad_enabled:
         return svd(A, False).S
     return factors.singular_values(A)
+
+
+def ldl_factor(A, *, hermitian=False):
+    """(LD, pivots) of A = L D L^T for symmetric matrices, of which the lower triangle is read; without a derivative.
+
+    D has blocks of one or two rows; both are laid out as LAPACK's sytrf lays them out.
+    """
+    factors, pivots, info = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
+    return _LdlFactor(factors, pivots)
+
+
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
+    """ldl_factor, and an info per matrix: 0, or where D has a zero on its diagonal, counted from 1."""
+    info = symmetric.info(A.detach())
+    if check_errors and (info != 0).any():
+        raise LinAlgError("linalg.ldl_factor: a matrix is singular: its factor D has a zero on its diagonal")
+    return _LdlFactorEx(symmetric.compact(A), symmetric.pivots(A), info)
+
+
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    """X with A X = B, from ldl_factor(A)."""
+    return symmetric.solve(LD, pivots, B)
 
 
 def lu_factor(A, *, pivot=True):

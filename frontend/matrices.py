@@ -1,7 +1,5 @@
 """Functions on matrices that PyTorch has at its top level and as methods: older names of linalg's, and their kin."""
 
-import numpy as np
-
 from . import linalg
 from .casting import all_in_wide
 from .compiler.dtypes import int32
@@ -13,7 +11,6 @@ from .creation import eye
 from .functions import matmul
 from .norms import old_norm
 from .results import result_type
-from .runtime.state.tensor import Tensor
 from .shaping import expand
 
 det, slogdet, logdet, matrix_exp, matrix_power, matrix_rank = (
@@ -104,9 +101,7 @@ _Geqrf = result_type("geqrf", "a", "tau")
 
 def geqrf(input):
     """(a, tau): R above and the reflections below the diagonal, as LAPACK leaves them. Without a derivative."""
-    algebra.require_matrices("geqrf", input)
-    raw, tau = np.linalg.qr(input.detach().array, mode="raw")
-    return _Geqrf(Tensor(np.ascontiguousarray(raw.swapaxes(-1, -2))), Tensor(np.ascontiguousarray(tau)))
+    return _Geqrf(decompositions.reflections(input), decompositions.reflection_scales(input))
 
 
 orgqr = linalg.householder_product

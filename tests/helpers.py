@@ -7,6 +7,7 @@ import weft
 from weft.compiler import dtypes
 from weft.compiler.autodiff import has_rule
 from weft.compiler.ops import TABLE
+from weft.compiler.ops.kinds import is_unknown
 
 FLOATS = {"float32": weft.float32, "float64": weft.float64}
 
@@ -30,6 +31,12 @@ def operands_of(sample, dtype="float64", requires_grad=False):
     return made
 
 
+def leaves_of(op, sample):
+    """The sample's operands in float64, floating ones as leaves: but for those whose derivative nobody has written."""
+    made = operands_of(sample, requires_grad=True)
+    return [x.detach() if isinstance(x, weft.Tensor) and is_unknown(op, k) else x for k, x in enumerate(made)]
+
+
 def call(op, operands, attributes):
     """The op on tensors; a source has none to say how it runs, so it goes to the gate directly."""
     if any(isinstance(x, weft.Tensor) for x in operands):
@@ -40,7 +47,7 @@ def call(op, operands, attributes):
 def differentiable_positions(op, operands):
     """Positions of the floating tensors that the op has a derivative for."""
     floating = [k for k, x in enumerate(operands) if isinstance(x, weft.Tensor) and x.dtype.is_floating_point]
-    return [k for k in floating if has_rule(op, k)]
+    return [k for k in floating if has_rule(op, k) and not is_unknown(op, k)]
 
 
 # --- derivatives by random projection --------------------------------------------------------------------------------

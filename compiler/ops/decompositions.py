@@ -15,7 +15,7 @@ from .arithmetic import add, div, mul, sub
 from .comparison import eq, logical_or, where
 from .contraction import matmul, swap_last
 from .indexing import gather
-from .kinds import library
+from .kinds import NotImplementedRule, library, no_derivative
 from .linear_algebra import (
     _checked,
     _matrices,
@@ -29,7 +29,7 @@ from .linear_algebra import (
 )
 from .samples import Sample
 from .spelling import tril, triu
-from .table import Meta, OpError
+from .table import Meta
 from .view import cat, expand, reshape, slice_
 
 
@@ -88,7 +88,7 @@ def _qr_square(gq, gr, q, r):
 def _qr_vjp(g, out, x, mode):
     m, n = x.shape[-2:]
     if mode == "complete" and m > n:
-        raise OpError("linalg.qr: the derivative is not implemented when mode='complete' and nrows > ncols")
+        return no_derivative(x, message="linalg.qr: no derivative is known when mode='complete' and nrows > ncols")
     (gq, gr), (q, r) = unpack(g, qr_shapes(m, n, mode)), unpack(out, qr_shapes(m, n, mode))
     if m >= n:
         return _qr_square(gq, gr, q, r)
@@ -111,6 +111,38 @@ qr = library(
 
 def _torch_pack(torch, x, factors):
     return torch.cat([f.flatten(x.ndim - 2) for f in factors], -1)
+
+
+def _evaluate_reflections(x):
+    return np.ascontiguousarray(np.linalg.qr(x, mode="raw")[0].swapaxes(-1, -2))
+
+
+def _reflections_infer(operands, attributes):
+    require_matrices("geqrf", operands[0])
+    return Meta(operands[0].shape, operands[0].dtype)
+
+
+def _scales_infer(operands, attributes):
+    require_matrices("geqrf", operands[0])
+    return Meta((*operands[0].shape[:-2], min(operands[0].shape[-2:])), operands[0].dtype)
+
+
+# R above and the reflections below the diagonal, as LAPACK leaves them; and the scale of each reflection.
+reflections, reflection_scales = (
+    library(
+        name,
+        infer,
+        _checked("geqrf", function),
+        vjp=(NotImplementedRule("geqrf"),),
+        node_name="GeqrfBackward0",
+        samples=lambda: [Sample(_matrices(k, s)) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
+        oracle=lambda torch, x, part=part: torch.geqrf(x.detach())[part],
+    )
+    for name, part, infer, function in (
+        ("qr_reflections", 0, _reflections_infer, _evaluate_reflections),
+        ("qr_reflection_scales", 1, _scales_infer, lambda x: np.linalg.qr(x, mode="raw")[1]),
+    )
+)
 
 
 # --- eigenvalues of symmetric matrices --------------------------------------------------------------------------------

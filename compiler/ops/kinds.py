@@ -145,6 +145,19 @@ def _as_given(operands, default_float):
     return tuple(x.dtype for x in operands), operands[0].dtype
 
 
+class NotImplementedRule:
+    """The rule of an operand whose derivative nobody has worked out: backward raises a NotImplementedError, and the
+    result has a history like any other, so that no gradient is silently left out."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of):
+        self.of = of
+
+    def __call__(self, g, out, *operands, **attributes):
+        return no_derivative(operands[0], message=f"the derivative for '{self.of}' is not implemented.")
+
+
 def like_first(operands, attributes):
     """The shape rule of a result like the first operand."""
     return Meta(operands[0].shape, operands[0].dtype)
@@ -216,3 +229,17 @@ def require_floating(name, operand):
         raise NotImplementedError(f"{name}: {_no_complex(operand.dtype)}")
     if not operand.dtype.is_floating_point:
         raise OpError(f"{name}: needs a floating point tensor, got {operand.dtype.name}; convert with .float() first")
+
+
+# --- derivatives that are not there -----------------------------------------------------------------------------------
+def is_unknown(op, index):
+    """Whether the derivative of an op with respect to one operand is such."""
+    return op.vjp.__class__ is tuple and isinstance(op.vjp_rule(index), NotImplementedRule)
+
+
+def _raise_no_derivative(x, message):
+    raise NotImplementedError(message)
+
+
+# Rules are run once to find what they read, so they may not raise by themselves: they return this.
+no_derivative = library("no_derivative", like_first, _raise_no_derivative, vjp=(None,), on_complex=True)

@@ -17,6 +17,7 @@ from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, mul, neg, sign, sub
 from .comparison import cast, eq
+from .complex_numbers import conjugate, imag
 from .contraction import matmul, swap_last
 from .kinds import composite, library, like_first, require_floating
 from .reduction import prod, sum_
@@ -27,6 +28,8 @@ from .spelling import tril, triu
 from .table import Meta, OpError
 from .transcendental import log
 from .view import cat, expand, reshape, slice_
+
+_CONJUGATE = frozenset(["conjugate"])
 
 
 # --- shapes and matrices ----------------------------------------------------------------------------------------------
@@ -47,10 +50,10 @@ def _square(name):
     return infer
 
 
-def _number_of(name, dtype=None):
+def _number_of(name, dtype=lambda dtype: dtype):
     def infer(operands, attributes):
         require_matrices(name, operands[0], square=True, complex_too=True)
-        return Meta(operands[0].shape[:-2], operands[0].dtype)
+        return Meta(operands[0].shape[:-2], dtype(operands[0].dtype))
 
     return infer
 
@@ -185,24 +188,41 @@ det = _of_any_size(
     samples=_samples((3, 3), (2, 2, 2), (0, 0)),
     oracle="linalg.det",
 )
+
+
+def _adjoint_inverse(x):
+    """x^-H, the gradient of log|det x|."""
+    return conjugate(swap_last(inv(x)))
+
+
+def _sign_det_vjp(g, out, x):
+    """exp(i t) with t = Im log det x turns with t. The sign of real matrices does not change."""
+    if not x.dtype.is_complex:
+        return full_like(x, 0)
+    return scaled(mul(imag(mul(g, conjugate(out))), 1j), _adjoint_inverse(x))
+
+
 log_abs_det = _of_any_size(
     "log_abs_det",
-    _number_of("linalg.slogdet"),
+    _number_of("linalg.slogdet", lambda dtype: dtype.to_real()),
     lambda x: _sum_of_last(log(abs_(columns(pivots(x), 0, x.shape[-1])))),
-    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[1], x.dtype)),
-    vjp=(lambda g, out, x: scaled(g, swap_last(inv(x))),),
+    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[1], x.real.dtype)),
+    vjp=(lambda g, out, x: scaled(g, _adjoint_inverse(x)),),
     node_name="LinalgSlogdetBackward0",
     samples=_samples((3, 3), (2, 2, 2)),
     oracle=lambda torch, x: torch.linalg.slogdet(x).logabsdet,
+    traits=_CONJUGATE,
 )
 sign_det = _of_any_size(
     "sign_det",
     _number_of("linalg.slogdet"),
     lambda x: _product_of_last(sign(pivots(x))),
     _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[0], x.dtype)),
-    vjp=(None,),
+    vjp=(_sign_det_vjp,),
+    node_name="LinalgSlogdetBackward0",
     samples=_samples((3, 3), (2, 2, 2)),
-    oracle=lambda torch, x: torch.linalg.slogdet(x.detach()).sign,
+    oracle=lambda torch, x: torch.linalg.slogdet(x).sign,
+    traits=_CONJUGATE,
 )
 
 

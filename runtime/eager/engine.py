@@ -192,12 +192,14 @@ class Sweep:
                 self.contribute(*edge, cotangent)
 
     def pass_on(self, node, cotangents):
-        relevant, captured = self.relevant, self.captured
         for edge, cotangent in zip(node.edges, cotangents or ()):
-            if edge is None or cotangent is None:
-                continue
-            if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
+            if edge is not None and cotangent is not None and self.is_wanted(edge):
                 self.contribute(*edge, cotangent)
+
+    def is_wanted(self, edge):
+        """Whether anything comes of a cotangent that is passed on there."""
+        relevant, captured = self.relevant, self.captured
+        return relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured
 
     def contribute(self, node, index, cotangent):
         if node.stands_for is not None:

@@ -11,7 +11,7 @@ from weakref import ref as _weak_reference
 
 from ...compiler.autodiff import has_rule, vjp
 from ...compiler.later import later
-from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.kinds import is_unknown, number_meta
 from ...compiler.ops.table import Meta
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
@@ -203,8 +203,11 @@ class Node(BaseNode):
                 return results
         operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(*_pair(self.meta)) if self.out is None else self._restore_output()
+        # A rule that raises, for want of a derivative, does not where nobody wants its result.
         return [
-            None if e is None else vjp(self.op, k, cotangent, out, operands, self.attributes)
+            None
+            if e is None or is_unknown(self.op, k) and state.sweep and not state.sweep.is_wanted(e)
+            else vjp(self.op, k, cotangent, out, operands, self.attributes)
             for k, e in enumerate(self.edges)
         ]
 

@@ -9,7 +9,7 @@ tensors in between. The steps are those that the rules take on tensors, so the b
 from math import prod
 
 from ...compiler.autodiff import vjp
-from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.kinds import is_unknown, number_meta
 from ...compiler.ops.table import Meta
 from . import fused
 from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
@@ -231,6 +231,9 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
             for k, wanted in enumerate(differentiated)
         ]
 
+    if any(wanted and is_unknown(op, k) for k, wanted in enumerate(differentiated)):
+        # Whether it raises depends on what is asked for.
+        return None
     found = _traced((meta, meta, *metas), default_dtype, rules)
     if found is None:
         return None
