@@ -46,7 +46,7 @@ from .spelled import FORMS as _FORMS
 globals().update(_FORMS[""])
 for _module in _FAMILIES:
     globals().update({name: _understanding(name, getattr(_module, name)) for name in _module.PUBLIC})
-for _name in (*absent.taking_out(""), "norm", "tensordot"):
+for _name in (*absent.taking_out(""), "lu", "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])
 

@@ -7,7 +7,7 @@ from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .creation import as_tensor
-from .functions import check_scatter, clamp, matmul, operand, require_tensors, where
+from .functions import check_scatter, check_slices, clamp, index_add, matmul, operand, require_tensors, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .reducing import mean, std, var
@@ -39,14 +39,6 @@ def logit(input, eps=None):
     input = input if input.dtype.is_floating_point else input * 1.0
     p = input if eps is None else clamp(input, eps, 1 - eps)
     return (p / (1 - p)).log()
-
-
-@both_in_float32
-def hypot(input, other):
-    """sqrt(input**2 + other**2)."""
-    input, other = operand(input), operand(other)
-    require_tensors("hypot", input, other)
-    return (input * input + other * other).sqrt()
 
 
 @both_in_float32
@@ -108,6 +100,9 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n == 0:
+        # Nothing is joined to what stays as it is.
+        return input.clone()
     input = cat(joined, dim) if len(joined) > 1 else input
     for _ in range(n):
         rest = max(input.shape[normalize_axis("diff", dim, input.ndim)] - 1, 0)
@@ -220,7 +215,11 @@ def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
 
 def index_add_(input, dim, index, source, *, alpha=1):
     axis = normalize_axis("index_add_", dim, input.ndim)
+    check_slices("index_add_", input, axis, source)
+    if input.ndim == 0:
+        return input.add_(index_add(input * 0, 0, index, source, alpha=alpha))
     source = source if alpha == 1 else source * alpha
+    index = index if index.ndim else reshape(index, 1)
     return apply_inplace(indexing.index_add, input, (input, index, source), {"axis": axis})
 
 
@@ -254,12 +253,12 @@ def is_floating_point(input):
 
 
 METHODS = str.split("""
-    addcmul addcdiv frac logit hypot logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
+    addcmul addcdiv frac logit logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
     diagonal diag scatter scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
-    addcmul addcdiv frac logit hypot logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
+    addcmul addcdiv frac logit logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
     repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
     finfo iinfo
 """)
-INPLACE = str.split("frac logit hypot nan_to_num")
+INPLACE = str.split("frac logit nan_to_num")

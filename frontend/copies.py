@@ -6,8 +6,9 @@ import numpy as np
 
 from . import arranging, shaping
 from .compiler.ops import view
+from .compiler.storage import convert
 from .composed import diagonal, select
-from .creation import check_spacing, full_like, linspace, tensor, zeros
+from .creation import check_spacing, full_like, linspace, tensor, whole_spacing, zeros
 from .functions import nonzero
 from .placement import check_placement
 from .runtime.state.tensor import Tensor
@@ -81,6 +82,9 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, *
     """base to the powers that linspace(start, end, steps) gives."""
     check_placement("logspace", placement)
     start, end, steps = check_spacing("logspace", start, end, steps)
+    if dtype is not None and dtype.category == 1:
+        powers = float(base) ** (np.full(1, start) if steps == 1 else whole_spacing(start, end, steps, dtype))
+        return Tensor(convert(powers, dtype)).requires_grad_(requires_grad)
     wide = linspace(start, end, steps, dtype=tensor(0.0).double().dtype)
     made = (float(base) ** wide).to(dtype or tensor(0.0).dtype)
     return made.requires_grad_(requires_grad)

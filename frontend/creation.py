@@ -6,6 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, source
+from .compiler.ops.table import OpError
 from .compiler.storage import check_fits, convert, readable
 from .placement import check_placement
 from .runtime.state import random
@@ -297,9 +298,17 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError(f"arange: upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
-    count = int(np.ceil((end - start) / step))
     whole = all(isinstance(v, int) for v in (start, end, step))
     dtype = dtype or (dtypes.int64 if whole else state.default_dtype)
+    if dtype is dtypes.int64 and not whole:
+        start, end, step = map(int, (start, end, step))
+        if step == 0:
+            raise OpError("arange: step must be nonzero, and it is less than 1 for integers")
+    count = int(np.ceil((end - start) / step))
+    if dtype.category == 1:
+        # As PyTorch: the numbers lose their fractions before anything is added up. (Of smaller types than int64 there
+        # are as many as without that.)
+        start, step = int(start), int(step)
     return _finish(_apply(source.arange, (start, step), {"shape": (count,), "dtype": dtype}), requires_grad)
 
 
@@ -310,7 +319,8 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     start, end, steps = check_spacing("linspace", start, end, steps)
     dtype = dtype or state.default_dtype
     if not dtype.is_floating_point:
-        return _finish(Tensor(convert(np.linspace(start, end, steps), dtype)), requires_grad)
+        values = whole_spacing(start, end, steps, dtype) if dtype.category == 1 else np.linspace(start, end, steps)
+        return _finish(Tensor(convert(values, dtype)), requires_grad)
     if dtype.is_half:
         return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     number = dtype.numpy.type
@@ -322,6 +332,18 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
     values = np.where(k < max(steps // 2, steps == 1), rising, falling)
     return _finish(Tensor(values.astype(dtype.numpy)), requires_grad)
+
+
+def whole_spacing(start, end, steps, dtype):
+    """linspace of integers before the fractions are cut off, as float64: both ends are whole from the start."""
+    for x in (start, end):
+        # Whole numbers wrap around where there is no sign, others do not.
+        check_fits(x, x, dtype)
+        if isinstance(x, float) and x < 0 and not dtype.is_signed:
+            raise OpError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
+    first, last = (int(convert(np.asarray(int(x)), dtype)) for x in (start, end))
+    step, k = (last - first) / max(steps - 1, 1), np.arange(steps)
+    return np.where(k < max(steps // 2, steps == 1), first + step * k, last - step * (steps - 1 - k))
 
 
 def check_spacing(name, start, end, steps):

@@ -21,7 +21,7 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .creation import full
-from .operands import operand, require_one_tensor, require_tensors, tensor_of, to_dtype
+from .operands import operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -33,7 +33,7 @@ def add(input, other, *, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
-    require_one_tensor("add", input, other)
+    input = tensor_of_one(input, other)
     result = arithmetic.add(input, other)
     return result if out is None else write_apart("add", out, result, input, other)
 
@@ -43,7 +43,7 @@ def sub(input, other, *, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
-    require_one_tensor("sub", input, other)
+    input = tensor_of_one(input, other)
     result = arithmetic.sub(input, other)
     return result if out is None else write_apart("sub", out, result, input, other)
 
@@ -51,7 +51,7 @@ def sub(input, other, *, alpha=1, out=None):
 def div(input, other, *, rounding_mode=None, out=None):
     """input / other; rounding_mode "floor" or "trunc" rounds the quotient."""
     input, other = operand(input), operand(other)
-    require_one_tensor("div", input, other)
+    input = tensor_of_one(input, other)
     if rounding_mode is None:
         result = arithmetic.div(input, other)
     else:
@@ -262,13 +262,24 @@ def index_select(input, dim, index):
     return indexing.index_select(input, index if index.ndim else reshape(index, 1), axis=axis)
 
 
+def check_slices(name, input, axis, source):
+    """OpError unless source has the shape of input but for the dimension that is indexed."""
+    ours, theirs = (x.shape[:axis] + x.shape[axis + 1 :] if x.ndim else () for x in (input, source))
+    if input.ndim != source.ndim or ours != theirs:
+        raise OpError(
+            f"{name}: source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+            f"self.shape = {tuple(input.shape)} source.shape = {tuple(source.shape)}"
+        )
+
+
 def index_add(input, dim, index, source, *, alpha=1):
     axis = normalize_axis("index_add", dim, input.ndim)
+    check_slices("index_add", input, axis, source)
     source = source if alpha == 1 else source * alpha
     if input.ndim == 0:
         return reshape(index_add(reshape(input, 1), 0, reshape(index, -1), reshape(source, -1)), ())
     if index.ndim == 0:
-        index, source = reshape(index, 1), source if source.ndim == input.ndim else reshape(source, 1)
+        index = reshape(index, 1)
     return indexing.index_add(input, index, source, axis=axis)
 
 

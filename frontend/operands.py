@@ -38,6 +38,11 @@ def require_one_tensor(name, input, other):
         raise TypeError(f"{name}(): needs a Tensor among its arguments, got {input!r} and {other!r}")
 
 
+def tensor_of_one(input, other):
+    """The first operand; of two numbers it becomes a tensor, so that one of them is."""
+    return input if isinstance(input, Tensor) or isinstance(other, Tensor) else as_tensor(input)
+
+
 def require_tensors(name, *operands):
     """TypeError for a number where PyTorch takes only tensors."""
     for k, x in enumerate(operands):

@@ -1,6 +1,7 @@
 """Sorting, ranks, quantiles, counting and sets. What has two results returns `(values, indices)` with those names."""
 
 import math
+from math import prod
 
 import numpy as np
 
@@ -223,16 +224,14 @@ _Histogramdd = result_type("histogramdd", "hist", "bin_edges")
 
 def histogram(input, bins, *, range=None, weight=None, density=False):
     """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
-    values = _values(input).reshape(-1)
-    edges = _edges("histogram", values, bins, range, input.dtype)
-    weights = None if weight is None else _values(weight).reshape(-1)
-    hist, edges = np.histogram(values, edges, weights=weights, density=density)
-    return _Histogram(*(Tensor(convert(np.asarray(part), input.dtype)) for part in (hist, edges)))
+    points = _values(input).reshape(-1, 1)
+    edges = _edges("histogram", points[:, 0], bins, range, input.dtype)
+    return _Histogram(_counted(points, [edges], [False], weight, density, input.dtype), Tensor(edges))
 
 
 def _edges(name, values, bins, range, dtype):
     if isinstance(bins, Tensor):
-        return _values(bins)
+        return np.array(_values(bins), dtype.numpy)
     if bins <= 0:
         raise RuntimeError(f"{name}(): bins must be > 0, but got {bins}")
     low, high = (values.min(), values.max()) if range is None and values.size else range or (0.0, 1.0)
@@ -243,7 +242,10 @@ def _edges(name, values, bins, range, dtype):
 
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
-    """(hist, bin_edges) of points, one a row of the last dimension: bins are numbers, or edges, of each dimension."""
+    """(hist, bin_edges) of points, one a row of the last dimension: bins are numbers, or edges, of each dimension.
+
+    Edges are taken as they are given: what does not rise is searched all the same, as in PyTorch.
+    """
     points = _values(input).reshape(-1, input.shape[-1])
     count = points.shape[1]
     bins = list(bins) if isinstance(bins, (list, tuple)) else [bins] * count
@@ -253,10 +255,44 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
         )
     ranges = [None] * count if range is None else list(zip(range[::2], range[1::2]))
     edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
-    weights = None if weight is None else _values(weight).reshape(-1)
-    hist, edges = np.histogramdd(points, edges, weights=weights, density=density)
-    made = tuple(Tensor(convert(np.asarray(e), input.dtype)) for e in edges)
-    return _Histogramdd(Tensor(convert(np.asarray(hist), input.dtype)), made)
+    even = [not isinstance(b, Tensor) for b in bins]
+    return _Histogramdd(_counted(points, edges, even, weight, density, input.dtype), tuple(map(Tensor, edges)))
+
+
+def _counted(points, edges, even, weight, density, dtype):
+    """How many points (the sum of whose weights) lie in each of the bins between the edges of all dimensions; those
+    of `even` dimensions are found by the width of the bins."""
+    inside = np.ones(len(points), bool)
+    for column, own in zip(points.T, edges):
+        inside &= (column >= own[0]) & (column <= own[-1])
+    place, shape = 0, tuple(len(own) - 1 for own in edges)
+    for column, own, is_even, size in zip(points[inside].T, edges, even, shape):
+        found = _steps_from(column, own) if is_even else _behind(column, own) - 1
+        place = place * size + np.minimum(found, size - 1)
+    weights = None if weight is None else _values(weight).reshape(-1)[inside]
+    place = np.broadcast_to(place, (int(inside.sum()),))
+    hist = np.bincount(place, weights, prod(shape)).reshape(shape)
+    if density:
+        with np.errstate(all="ignore"):
+            hist = hist / hist.sum()
+            for axis, own in enumerate(edges):
+                hist = hist / np.diff(own).reshape(-1, *(1,) * (len(edges) - 1 - axis))
+    return Tensor(convert(np.asarray(hist), dtype))
+
+
+def _steps_from(values, edges):
+    return ((values - edges[0]) * (len(edges) - 1) / (edges[-1] - edges[0])).astype(np.int64)
+
+
+def _behind(values, edges):
+    """How many edges a binary search finds at or below each value, also where they do not rise."""
+    first, length = np.zeros(values.shape, np.int64), np.full(values.shape, len(edges))
+    while length.any():
+        half = length >> 1
+        above = (length > 0) & ~(values < edges[np.minimum(first + half, len(edges) - 1)])
+        first = np.where(above, first + half + 1, first)
+        length = np.where(above, length - half - 1, half)
+    return first
 
 
 def _binned(values, bins, low, high):

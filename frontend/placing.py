@@ -10,7 +10,7 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
 from .creation import arange, full_like, zeros
-from .functions import gather, masked_fill, nonzero, to_dtype, where
+from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
 from .indexing import getitem, setitem
 from .runtime.state.tensor import Tensor
 from .shaping import expand, flatten, reshape, unsqueeze
@@ -142,6 +142,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     axis, index = normalize_axis("index_reduce", dim, input.ndim), _vector_index("index_reduce", index)
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): reduce must be prod, mean, amax or amin, got {reduce!r}")
+    check_slices("index_reduce", input, axis, source)
     if input.ndim == 0:
         return reshape(
             index_reduce(reshape(input, 1), 0, index, reshape(source, 1), reduce, include_self=include_self), ()

@@ -72,6 +72,16 @@ def float_power(input, exponent):
     return pow(*wide)
 
 
+def float_power_(input, exponent):
+    """float_power, in place: of float64 alone, which is what it computes in."""
+    if input.dtype is not dtypes.float64:
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {input.dtype.name} but the operation's result requires dtype "
+            "float64; convert it first, or write pow_"
+        )
+    return input.pow_(exponent)
+
+
 def ldexp(input, other):
     """input * 2 ** other."""
     require_tensors("ldexp", input, other)
@@ -125,10 +135,11 @@ def mvlgamma(input, p):
     return total
 
 
-METHODS = str.split("""
+FUNCTIONS = str.split("""
     sign sgn signbit positive isposinf isneginf heaviside deg2rad rad2deg float_power ldexp frexp logaddexp2 polygamma
     mvlgamma
 """)
-_NOT_INPLACE = str.split("positive isposinf isneginf signbit frexp")
-INPLACE = [name for name in METHODS if name not in _NOT_INPLACE]
-PUBLIC = [*METHODS, "rsub"]
+METHODS = [*FUNCTIONS, "float_power_"]
+_NOT_INPLACE = str.split("positive isposinf isneginf signbit frexp float_power")
+INPLACE = [name for name in FUNCTIONS if name not in _NOT_INPLACE]
+PUBLIC = [*FUNCTIONS, "rsub"]

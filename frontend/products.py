@@ -14,8 +14,10 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
 from .functions import bmm, clamp_min, matmul, mm, mv, operand, outer, require_tensors, to_dtype
+from .inplace import written
 from .reducing import amax, mean, norm, sum
 from .runtime.state.marks import spanned
+from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .shaping import cat, expand, permute, reshape, unsqueeze
 
@@ -282,6 +284,20 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return _scaled_sum(input, product, beta, alpha)
 
 
+def addbmm_(input, batch1, batch2, *, beta=1, alpha=1):
+    """addbmm, in place: input takes the shape of the product, if it is another one."""
+    old = input.clone() if input.requires_grad else input
+    result = addbmm(old, batch1, batch2, beta=beta, alpha=alpha)
+    if result.shape == input.shape:
+        return written("addbmm", input, result)
+    if state.grad_enabled and result.requires_grad:
+        raise NotImplementedError(
+            f"addbmm_: {input.shape} cannot become {result.shape} in place while gradients are recorded; use addbmm"
+        )
+    input.data = result
+    return input
+
+
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec)."""
     product = mv(mat, vec)
@@ -402,6 +418,7 @@ def corrcoef(input):
     return (c / unsqueeze(spread, 1) / unsqueeze(spread, 0)).clamp(-1, 1)
 
 
-METHODS = str.split("kron vdot ger baddbmm addbmm addmv addr cross dist cov corrcoef")
-INPLACE = str.split("baddbmm addbmm addmv addr")
-PUBLIC = [*METHODS, *str.split("einsum tensordot chain_matmul cdist pdist")]
+FUNCTIONS = str.split("kron vdot ger baddbmm addbmm addmv addr cross dist cov corrcoef")
+METHODS = [*FUNCTIONS, "addbmm_"]
+INPLACE = str.split("baddbmm addmv addr")
+PUBLIC = [*FUNCTIONS, *str.split("einsum tensordot chain_matmul cdist pdist")]

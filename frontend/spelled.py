@@ -12,14 +12,14 @@ from .absent import Absent, mark_absent, names_in
 from .compiler.ops import TABLE
 from .compiler.ops.table import ON_REGISTER, ON_UNREGISTER
 from .inplace import inplace_form
-from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensors
+from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensor_of_one, tensors
 from .out import write_apart
 from .reference import text_of_entry
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor
 
 _ROOT = __name__.partition(".")[0]
-_N_TENSORS = {"either": 0, "other": 1, "none": 2}
+_N_TENSORS = {"both": 0, "either": 0, "other": 1, "none": 2}
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
@@ -32,12 +32,14 @@ def _of_one(op, name):
 
 
 def _of_two(op, name):
-    n_tensors = _N_TENSORS[op.spelling.numbers]
+    n_tensors, of_numbers = _N_TENSORS[op.spelling.numbers], op.spelling.numbers == "both"
 
     def function(input, other, *, out=None):
         input, other = operand(input), operand(other)
         if n_tensors:
             require_tensors(name, *(input, other)[:n_tensors])
+        elif of_numbers:
+            input = tensor_of_one(input, other)
         else:
             require_one_tensor(name, input, other)
         result = op(input, other)
@@ -50,6 +52,7 @@ def _of_two_alike(op, name):
     n_tensors, floating = _N_TENSORS[op.spelling.numbers], op.spelling.promotes == "floating"
 
     def function(input, other, *, out=None):
+        input, other = operand(input), operand(other)
         require_tensors(name, *(input, other)[:n_tensors])
         result = op(*alike(*tensors(name, input, other), floating))
         return result if out is None else write_apart(name, out, result, input, other)

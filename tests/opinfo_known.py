@@ -1,9 +1,6 @@
 """What of PyTorch's OpInfo samples weft does not pass, and why: ops that are absent, and kinds of checks per op."""
 
 ABSENT = {
-    **dict.fromkeys(
-        str.split("linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve"), "NumPy has no such decomposition"
-    ),
     "slice": "x[a:b] under an internal name",
 }
 
@@ -12,8 +9,6 @@ _FORMATS = "memory_format is not a keyword of conversions"
 _TRIANGLE = "PyTorch's derivative has elements in the triangle that is not read"
 _MEMORY = "as_strided is a copy, and about the elements of the tensor alone: docs/differences.md"
 _ROUNDED = "PyTorch's float32 result has fewer correct digits: docs/differences.md"
-_OVERWRITTEN = "PyTorch's derivative reaches elements that are overwritten"
-_EDGES = "edges that do not rise are refused; PyTorch counts with them"
 
 KNOWN = {
     **dict.fromkeys(
@@ -40,9 +35,6 @@ KNOWN = {
         ("backward", "second"), "PyTorch's derivative reaches elements that are overwritten"
     ),
     "cov": {"second": "PyTorch rounds weights of float32 before their product"},
-    "histogramdd": dict.fromkeys(
-        ("forward", "compiled"), "edges that do not rise are refused; PyTorch counts with them"
-    ),
     "linalg.pinv": dict.fromkeys(("backward", "second"), "hermitian: PyTorch's derivative is not made symmetric"),
     "narrow_copy": {"errors": "a dimension out of range is an IndexError everywhere"},
     "nn.functional.local_response_norm": {"forward": "PyTorch rounds means of integers"},

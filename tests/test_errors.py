@@ -94,7 +94,7 @@ CASES = {
     "only supports boolean masks": lambda: f(2).masked_fill(weft.tensor([1, 0]), 0.0),
     "clamp: At least one of 'min' or 'max' must not be None": lambda: f(2).clamp(),
     "norm: p must be a number or 'fro', got 'max'": lambda: f(2).norm("max"),
-    "add(): needs a Tensor among its arguments": lambda: weft.add(1, 2),
+    "remainder(): needs a Tensor among its arguments": lambda: weft.remainder(1, 2),
     "exp(): argument 'input' must be Tensor, not float": lambda: weft.exp(1.0),
     "to: weft computes on the CPU, got 'cuda'": lambda: f(2).to("cuda"),
     "floating-point types are supported as the default type": lambda: weft.set_default_dtype(weft.int64),

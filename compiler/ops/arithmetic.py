@@ -48,7 +48,7 @@ mul = elementwise(
     oracle="mul",
     traits=frozenset(["wide-number"]),
     doc="input * other.",
-    spelling=Spelling("mul multiply", operands=2),
+    spelling=Spelling("mul multiply", operands=2, numbers="both"),
 )
 div = elementwise(
     "div",
@@ -383,7 +383,7 @@ floor_divide = elementwise(
     extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
     cost="divide",
     doc="input / other, rounded down.",
-    spelling=Spelling(operands=2),
+    spelling=Spelling(operands=2, numbers="both"),
 )
 integer_pow = elementwise(
     "integer_pow",

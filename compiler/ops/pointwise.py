@@ -12,9 +12,9 @@ from ..dtypes import bfloat16
 from ..shapes import broadcast_shapes
 from ..storage import readable
 from . import samples
-from .arithmetic import add, div, maximum, minimum, mul, neg, sub
+from .arithmetic import abs_, add, div, maximum, minimum, mul, neg, sqrt, sub
 from .comparison import cast, eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
-from .kinds import alias, arithmetic, elementwise, floating, integers_only, library
+from .kinds import NotImplementedRule, alias, arithmetic, elementwise, floating, integers_only, library
 from .samples import Sample
 from .source import zeros_like
 from .special import lgamma
@@ -81,6 +81,27 @@ fmin = _ignoring_nan(
     le,
     doc="The smaller of the two; a nan loses to a number.",
     spelling=Spelling(operands=2, numbers="none", promotes="same", in_place=False),
+)
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+def _hypot(x, y):
+    """The longer side times a root between 1 and 2: no square overflows or vanishes."""
+    x, y = abs_(x), abs_(y)
+    longer = maximum(x, y)
+    ratio = div(minimum(x, y), longer)
+    length = where(eq(longer, 0.0), 0.0, mul(longer, sqrt(add(mul(ratio, ratio), 1.0))))
+    return where(logical_or(eq(x, math.inf), eq(y, math.inf)), math.inf, length)
+
+
+hypot = alias(
+    "hypot",
+    _hypot,
+    vjp=(lambda g, out, x, y: mul(g, div(x, out)), lambda g, out, x, y: mul(g, div(y, out))),
+    samples=samples.binary(0.25, 2.0, number=False),
+    oracle="hypot",
+    doc="sqrt(input ** 2 + other ** 2), also where the squares are too large or too small; infinite if one of them is.",
+    spelling=Spelling(operands=2, numbers="none", promotes="floating"),
 )
 
 
@@ -310,7 +331,7 @@ def _wide(function):
     def evaluate(x, y):
         with np.errstate(all="ignore"):
             wide = function(*np.broadcast_arrays(np.float64(x), np.float64(y)))
-        return np.asarray(wide).astype(np.result_type(x, y))
+            return np.asarray(wide).astype(np.result_type(x, y))
 
     return evaluate
 
@@ -333,16 +354,19 @@ def _zeta(x, q):
         tail = tail + factor * power / c
         factor, power = factor * (x + 2 * k + 1) * (x + 2 * k + 2), power / (a * a)
     total = np.where(np.isfinite(tail), total + tail, total)
-    pole = (x == 1) | ((q <= 0) & (q == np.floor(q)))
-    wrong = (x < 1) | ((q <= 0) & (q != np.floor(q)) & (x != np.floor(x))) | np.isnan(x) | np.isnan(q)
-    return np.where(wrong, np.nan, np.where(pole, np.inf, total))
+    # As PyTorch has it where one operand is infinite or a NaN: its first questions come last.
+    total = np.where(np.isinf(x), np.where(q > 1, np.nan, np.where(q == 1, 1.0, np.inf)), total)
+    total = np.where(np.isinf(q) | np.isnan(x) | np.isnan(q), np.nan, total)
+    total = np.where((q <= 0) & (x != np.floor(x)), np.nan, total)
+    total = np.where((q <= 0) & (q == np.floor(q)), np.inf, total)
+    return np.where(x < 1, np.nan, np.where(x == 1, np.inf, total))
 
 
 zeta = library(
     "zeta",
     _float_meta,
     _wide(_zeta),
-    vjp=(None, lambda g, out, x, q: mul(g, mul(neg(x), zeta(add(x, 1.0), q)))),
+    vjp=(NotImplementedRule("zeta: input"), lambda g, out, x, q: mul(g, mul(neg(x), zeta(add(x, 1.0), q)))),
     samples=samples.binary(1.5, 4.0, 0.5, 3.0, number=False),
     oracle="special.zeta",
     tolerance=1e-7,
@@ -382,7 +406,10 @@ def _gamma_fraction(a, x):
 def _gammainc(a, x):
     result = np.where(x == 0, np.where(a == 0, np.nan, 0.0), np.where(np.isinf(x), 1.0, _lower_gamma(a, x)))
     result = np.where((a == 0) & (x > 0), 1.0, np.where(np.isinf(a), np.where(np.isinf(x), np.nan, 0.0), result))
-    return np.where((a < 0) | (x < 0) | np.isnan(a) | np.isnan(x), np.nan, result)
+    # PyTorch's limits hold at the ends of x and of a also where the other one is a NaN.
+    result = np.where(np.isnan(a) & (x == 0) | np.isinf(a) & np.isnan(x), 0.0, result)
+    known = np.isnan(a) & ((x == 0) | np.isinf(x)) | np.isinf(a) & np.isnan(x)
+    return np.where((a < 0) | (x < 0) | (np.isnan(a) | np.isnan(x)) & ~known, np.nan, result)
 
 
 def _gammaincc(a, x):
@@ -401,7 +428,7 @@ def _incomplete(name, function, sign_of, oracle, **facts):
         name,
         _float_meta,
         _wide(function),
-        vjp=(None, lambda g, out, a, x: mul(mul(g, sign_of), _gamma_density(a, x))),
+        vjp=(NotImplementedRule(f"{name}: input"), lambda g, out, a, x: mul(mul(g, sign_of), _gamma_density(a, x))),
         samples=samples.binary(0.5, 3.0, 0.5, 4.0, number=False),
         oracle=oracle,
         **facts,

@@ -155,6 +155,9 @@ def _same_float(name):
 
 
 def _softmax(x, axis):
+    if 0 in x.shape:
+        # Nothing is the largest of nothing.
+        return exp(x)
     axes = (axis,) if x.shape else ()
     powers = exp(sub(x, amax(x, axes=axes, keepdim=True)))
     return div(powers, sum_(powers, axes=axes, keepdim=True))
@@ -176,6 +179,8 @@ softmax = composite(
 
 
 def _log_softmax(x, axis):
+    if 0 in x.shape:
+        return exp(x)
     axes = (axis,) if x.shape else ()
     shifted = sub(x, amax(x, axes=axes, keepdim=True))
     return sub(shifted, log(sum_(exp(shifted), axes=axes, keepdim=True)))

@@ -76,7 +76,7 @@ class Spelling:
         method      whether tensors have the names of `function` as methods
         in_place    whether they have forms that change them: those names with an underscore
         operands    what it takes: one is (input), two are (input, other)
-        numbers     which of two may be numbers: "either", "other" or "none"
+        numbers     which of two may be numbers: "both", "either" (not both), "other" or "none"
         promotes    whether two operands are converted here, since the op wants them of one type: to the "same", which
                     they promote to, or to a "floating" one. "" leaves it to the op's own rule
     """

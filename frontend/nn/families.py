@@ -36,6 +36,6 @@ TOP_LEVEL = str.split("""
     layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
     pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
 """)
-TAKING_OUT = str.split("avg_pool2d avg_pool3d gelu hardshrink normalize softplus softshrink")
+TAKING_OUT = str.split("avg_pool2d avg_pool3d gelu hardshrink logsigmoid normalize softplus softshrink")
 METHODS = str.split("prelu hardshrink")
 INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")

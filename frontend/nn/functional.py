@@ -22,6 +22,7 @@ from ..compiler.ops import (
     view,
 )
 from ..compiler.ops import reduction as reductions
+from ..compiler.ops.table import OpError
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..half_floats import in_float32
 from ..limits import finfo
@@ -85,8 +86,16 @@ def prelu(input, weight):
     input, weight = lowered(input, weight)
     if not input.shape and weight.shape not in ((), (1,)):
         raise RuntimeError(f"prelu: Not allow zero-dim input tensor with {weight.shape[0]} slopes; give it a dimension")
-    if weight.shape not in ((), (1,)) and len(input.shape) > 1:
-        weight = weight.reshape((weight.shape[0],) + (1,) * (len(input.shape) - 2))
+    if not input.shape:
+        weight = weight.reshape(())
+    elif weight.shape not in ((), (1,)):
+        channels = input.shape[1] if len(input.shape) > 1 else 1
+        if weight.shape != (channels,):
+            raise OpError(
+                "prelu: Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                f"{weight.numel()} and channel size = {channels}"
+            )
+        weight = weight.reshape((channels,) + (1,) * (len(input.shape) - 2))
     return comparison.where(input > 0, input, input * weight)
 
 
@@ -316,6 +325,11 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
     In training mean and variance are the batch's, and the running ones, if given, move towards them by `momentum`.
     """
+    if len(input.shape) < 2:
+        if input.shape != (0,):
+            raise OpError(f"batch_norm: input must have two dimensions or more, (N, C, ...), got {tuple(input.shape)}")
+        # PyTorch takes it, and whatever else is empty.
+        return input * 1
     axes = (0, *range(2, len(input.shape)))
     channels = (1, input.shape[1]) + (1,) * (len(input.shape) - 2)
     if training:

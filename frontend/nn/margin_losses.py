@@ -127,7 +127,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     losses = losses if weight is None else losses * unsqueeze(weight[classes], 1)
     losses = where(eq(arange(rows.shape[1]), column), 0.0, losses)
     each = sum(losses, 1) / rows.shape[1]
-    return _reduced(reshape(each, ()) if input.ndim < 2 else each, reduction)
+    return _reduced(reshape(each, target.shape) if input.ndim < 2 else each, reduction)
 
 
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):

@@ -1,0 +1,214 @@
+"""Numbers and gradients that were once not PyTorch's, each against PyTorch: ends of ranges, ties, zeros, infinities."""
+
+import math
+
+import numpy as np
+import pytest
+
+import weft
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+WHOLE = str.split("int64 int32 int16 uint8")
+ENDS = [0.0, 1.0, 2.5, 0.5, -2.5, 200.0, 3.0, math.inf, -math.inf, math.nan]
+PAIRS = [np.repeat(ENDS, len(ENDS)), np.tile(ENDS, len(ENDS))]
+
+
+def agree(run, rtol=1e-9):
+    """run(module) is a list of tensors, of one type and of equal numbers in both libraries."""
+    ours, theirs = run(weft), run(torch)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        assert str(a.dtype).partition(".")[2] == str(b.dtype).partition(".")[2]
+        assert tuple(a.shape) == tuple(b.shape)
+        np.testing.assert_allclose(
+            a.detach().numpy(), b.detach().resolve_conj().numpy(), rtol=rtol, atol=1e-12, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_ranges_of_integers_lose_the_fractions_of_their_ends_first(dtype):
+    def run(module):
+        kind = getattr(module, dtype)
+        yield module.arange(0.5, 7.9, 1.5, dtype=kind)
+        yield module.arange(5.5, 0.5, -1.5, dtype=kind)
+        for start, end in ((0.5, 7.9), (1.9, 10.7), (-7, 7.9)):
+            yield from (module.linspace(start, end, steps, dtype=kind) for steps in (0, 1, 2, 5, 10))
+        for start, end, base in ((0.5, 2.1, 10.0), (0, 7, 2.0), (-1.5, 2.9, 3.0)):
+            if start >= 0 or dtype != "uint8":
+                yield from (module.logspace(start, end, steps, base, dtype=kind) for steps in (1, 4, 5))
+
+    agree(lambda module: list(run(module)))
+
+
+def test_ranges_that_no_integers_fill_are_refused():
+    for module in (weft, torch):
+        with pytest.raises((ValueError, RuntimeError), match="step must be nonzero"):
+            module.arange(0, 5, 0.5, dtype=module.int64)
+        with pytest.raises(RuntimeError, match="without overflow"):
+            module.linspace(0, 300, 4, dtype=module.int8)
+        with pytest.raises(RuntimeError, match="without overflow"):
+            module.linspace(-7.0, 7, 4, dtype=module.uint8)
+
+
+def test_no_differences_leave_what_there_is():
+    agree(lambda m: [m.diff(m.arange(4.0), n=0, prepend=m.ones(2), append=m.ones(1)), m.diff(m.ones(2, 3), n=0, dim=0)])
+
+
+def complex_matrices(module, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(2, 3, 3)) + 1j * rng.normal(size=(2, 3, 3))
+    return module.tensor(z, requires_grad=True)
+
+
+def test_the_determinant_of_complex_matrices_has_its_gradients():
+    def run(module):
+        z = complex_matrices(module)
+        sign, size = module.linalg.slogdet(z)
+        turned = (sign * (0.3 + 0.7j)).real.sum()
+        of_size = module.autograd.grad(size.sum(), z, create_graph=True)[0]
+        second = module.autograd.grad(of_size.abs().sum(), z)[0]
+        whole = module.linalg.slogdet(z)
+        both = module.autograd.grad((whole.sign.imag * whole.logabsdet).sum(), z)[0]
+        return [sign, size, module.logdet(z), of_size, second, both, module.autograd.grad(turned, z)[0]]
+
+    agree(run, 1e-8)
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize("args", [(), (0,), (-1, True)])
+def test_medians_share_their_gradient_among_equal_elements_as_pytorch_does(name, args):
+    rng = np.random.default_rng(1)
+    for shape in ((1,), (2,), (7,), (3, 8), (9, 2)):
+        for missing in (0.0, 0.3):
+            values = rng.integers(0, 3, shape).astype(np.float64)
+            values[rng.random(shape) < missing] = math.nan
+
+            def run(module, values=values):
+                x = module.tensor(values, requires_grad=True)
+                found = getattr(module, name)(x, *args)
+                found = found[0] if args else found
+                return [found, module.autograd.grad(found.sum(), x)[0]]
+
+            agree(run)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_products_at_places_have_second_derivatives_with_any_number_of_zeros(include_self):
+    """PyTorch refuses several zeros: the products are written out for it."""
+    places, weights = [0, 0, 0, 1], (0.3, 0.7, 1.1, 0.4, 0.6, 1.7)
+
+    def written_out(base, source):
+        made = []
+        for place in range(2):
+            factors = [source[k] for k in range(4) if places[k] == place]
+            factors = [base[place], *factors] if include_self else factors
+            made.append(math.prod(factors[1:], start=factors[0]))
+        return torch.stack(made)
+
+    for zeros in ((), (0,), (0, 1), (0, 1, 2), (0, 3)):
+        given = np.array([1.5, 2.0, 2.5, 3.0])
+        given[list(zeros)] = 0.0
+        for start in ([1.0, 2.0], [0.0, 2.0]):
+
+            def run(module, given=given, start=start):
+                base = module.tensor(start, dtype=module.float64, requires_grad=True)
+                source = module.tensor(given, requires_grad=True)
+                if module is torch:
+                    out = written_out(base, source)
+                else:
+                    out = base.scatter_reduce(0, weft.tensor(places), source, "prod", include_self=include_self)
+                loss = (out * module.tensor([1.0, 2.0], dtype=module.float64)).sum()
+                found = module.autograd.grad(loss, (base, source), create_graph=True, allow_unused=True)
+                found = [x * 0 if g is None else g for g, x in zip(found, (base, source))]
+                joined = (module.cat(found) * module.tensor(weights, dtype=module.float64)).sum()
+                again = module.autograd.grad(joined, (base, source), allow_unused=True)
+                return [*found, *(x * 0 if g is None else g for g, x in zip(again, (base, source)))]
+
+            agree(run)
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac", "special.gammainc", "special.zeta"])
+def test_a_derivative_that_nobody_knows_is_an_error_where_it_is_asked_for(name):
+    def gradient(module, wanted):
+        function = module
+        for part in name.split("."):
+            function = getattr(function, part)
+        first = module.tensor([1.5, 2.5], requires_grad=True)
+        second = module.tensor([0.5, 1.5], requires_grad=True)
+        result = function(first, second)
+        assert result.requires_grad
+        if wanted == "all":
+            return result.sum().backward()
+        return [module.autograd.grad(result.sum(), second)[0]]
+
+    for module in (weft, torch):
+        with pytest.raises(NotImplementedError, match="the derivative for '.*' is not implemented"):
+            gradient(module, "all")
+    agree(lambda module: gradient(module, "second"), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["hypot", "igamma", "igammac", "special.zeta"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_infinities_and_what_is_no_number(name, dtype):
+    def run(module):
+        function = module
+        for part in name.split("."):
+            function = getattr(function, part)
+        return [function(*(module.tensor(x, dtype=getattr(module, dtype)) for x in PAIRS))]
+
+    agree(run, 1e-5)
+
+
+def test_lengths_whose_squares_are_too_large_or_too_small():
+    def run(module):
+        sides = [[3e200, 3e-200, 0.0, math.inf, 1e-310], [4e200, -4e-200, 0.0, 1.0, 1e-310]]
+        x, y = (module.tensor(s, dtype=module.float64, requires_grad=True) for s in sides)
+        length = module.hypot(x, y)
+        return [length, *module.autograd.grad(length.sum(), (x, y))]
+
+    agree(run)
+
+
+def test_histograms_count_between_edges_that_do_not_rise():
+    rng = np.random.default_rng(2)
+    for k in range(40):
+        points, weight = rng.normal(size=(30, 2)), rng.random(30) if k % 2 else None
+        edges = [rng.normal(size=rng.integers(2, 6)) for _ in range(2)]
+        edges = [np.sort(e) for e in edges] if k % 3 == 0 else edges
+
+        def run(module, points=points, weight=weight, edges=edges, k=k):
+            options = {"weight": None if weight is None else module.tensor(weight), "density": k % 5 == 0}
+            x, ends = module.tensor(points), [module.tensor(e) for e in edges]
+            of_edges, of_numbers = (module.histogramdd(x, bins, **options) for bins in (ends, [3, 4]))
+            flat = module.histogram(x[:, 0].contiguous(), ends[0], **options)
+            return [of_edges.hist, *of_edges.bin_edges, of_numbers.hist, flat.hist, flat.bin_edges]
+
+        agree(run)
+
+
+def test_float_power_in_place_is_of_float64():
+    for module in (weft, torch):
+        with pytest.raises(RuntimeError, match="the base given to float_power_ has dtype"):
+            module.ones(2).float_power_(2)
+    agree(lambda module: [module.full((2,), 3.0, dtype=module.float64).float_power_(2.5)])
+
+
+def test_addbmm_gives_its_target_the_shape_of_the_product():
+    def run(module):
+        left, right = module.ones(2, 2, 4), module.ones(2, 4, 3)
+        targets = [module.ones(3), module.ones(1, 3), module.ones(2, 3), module.tensor(1.0)]
+        made = [x.addbmm_(left, right, beta=2) for x in targets]
+        assert all(x is y for x, y in zip(made, targets))
+        return made
+
+    agree(run)
+
+
+def test_two_numbers_are_a_tensor_for_five_functions():
+    agree(lambda m: [f(7, 2) for f in (m.add, m.sub, m.mul, m.div, m.floor_divide, m.true_divide)])
+    agree(lambda m: [m.mul(2, 3.5), m.div(7, 2, rounding_mode="trunc"), m.add(1, 2, alpha=3)])
+    for module in (weft, torch):
+        with pytest.raises(TypeError):
+            module.remainder(7, 2)
