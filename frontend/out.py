@@ -29,7 +29,8 @@ def write(function, out, result):
     if isinstance(result, tuple):
         for part, target in zip(result, _one_each(function, out, result)):
             write(function, target, part)
-        return tuple(out) if type(result) is tuple else type(result)(*out)
+        # Whatever its class makes of its arguments.
+        return tuple.__new__(type(result), out)
     if not isinstance(out, Tensor):
         raise TypeError(f"{function}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if (result._requires_grad or out._requires_grad) and state.grad_enabled:

@@ -206,6 +206,59 @@ def test_addbmm_gives_its_target_the_shape_of_the_product():
     agree(run)
 
 
+def test_results_written_by_out_have_their_names():
+    def run(module):
+        values, indices = module.empty(2), module.empty(2, dtype=module.int64)
+        found = module.sort(module.tensor([2.0, 1.0]), out=(values, indices))
+        assert found.values is values and found.indices is indices
+        rank = module.empty(0, dtype=module.int64)
+        into = (module.empty(0), module.empty(0), rank, module.empty(0))
+        least = module.linalg.lstsq(module.eye(2), module.ones(2, 1), out=into)
+        assert least.rank is rank
+        pivots = module.empty(0, dtype=module.int32)
+        factors = module.lu(module.eye(2) * 2, out=(module.empty(0), pivots))
+        line = module.empty(2)
+        assert module.nn.functional.logsigmoid(module.ones(2), out=line) is line
+        return [*found, least.solution, least.rank, *factors, line]
+
+    agree(run, 1e-6)
+
+
+def test_shapes_without_elements_or_dimensions():
+    def run(module):
+        nn, zeros, one = module.nn.functional, module.zeros, module.tensor
+        yield from (f(zeros(5, 0, 0), -1) for f in (nn.softmin, nn.softmax, nn.log_softmax))
+        yield from (f(zeros(0, 3), 0) for f in (nn.softmin, nn.softmax, nn.log_softmax))
+        yield nn.batch_norm(zeros(0), zeros(0), zeros(0), training=True)
+        yield nn.batch_norm(zeros(0, 3), zeros(3), zeros(3), training=False)
+        yield from (nn.prelu(one(-1.0), w) for w in (one(0.5), one([0.5])))
+        yield nn.prelu(-module.ones(3), one([0.5]))
+        yield from (x.index_add(0, one(0), one(2.0) if x.ndim == 0 else one([2.0])) for x in (one(1.0), module.ones(3)))
+        yield from (x.index_add_(0, one([0]), one(2.0)) for x in (one(1.0),))
+        yield module.ones(3).index_add_(0, one(1), one([2.0]), alpha=3)
+        for reduction in ("none", "mean"):
+            yield from (nn.multi_margin_loss(one([1.0, 2.0, 3.0]), y, reduction=reduction) for y in (one(1), one([1])))
+
+    agree(lambda module: list(run(module)), 1e-6)
+
+
+MISFITS = (
+    lambda m: m.nn.functional.prelu(m.ones(3), m.tensor([0.5, 0.6, 0.7])),
+    lambda m: m.nn.functional.batch_norm(m.ones(3), m.zeros(3), m.zeros(3), training=True),
+    lambda m: m.ones(3).index_add(0, m.tensor(1), m.tensor(2.0)),
+    lambda m: m.ones(3).index_add_(0, m.tensor(1), m.tensor(2.0)),
+    lambda m: m.tensor(1.0).index_add(0, m.tensor([0]), m.tensor([2.0])),
+    lambda m: m.tensor(1.0).index_reduce(0, m.tensor([0]), m.tensor([2.0]), "prod"),
+)
+
+
+@pytest.mark.parametrize("module", [weft, torch])
+def test_shapes_that_do_not_fit_are_refused(module):
+    for run in MISFITS:
+        with pytest.raises(RuntimeError):
+            run(module)
+
+
 def test_two_numbers_are_a_tensor_for_five_functions():
     agree(lambda m: [f(7, 2) for f in (m.add, m.sub, m.mul, m.div, m.floor_divide, m.true_divide)])
     agree(lambda m: [m.mul(2, 3.5), m.div(7, 2, rounding_mode="trunc"), m.add(1, 2, alpha=3)])

@@ -17,6 +17,7 @@ from weakref import ref
 import numpy as np
 
 from ...compiler.autodiff import has_rule, vjp
+from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.view import clone, data, detach
 from ..state.modes import state, step_out, watching
 from ..state.tensor import Tensor
@@ -193,7 +194,7 @@ def _product(op, operands, tangents, out, attributes, create_graph):
     for k, tangent in enumerate(tangents):
         if tangent is None:
             continue
-        if has_rule(op, k):
+        if has_rule(op, k) and not is_unknown(op, k):
             gradient = vjp(op, k, cotangent, out, operands, attributes)
             if gradient is not None and gradient._requires_grad:
                 roots.append((edge_of(gradient), tangent))
