@@ -1,9 +1,12 @@
 """In-place forms of functions: `x.f_(...)` computes f(x, ...) and writes it into x's memory."""
 
-from .compiler.ops import comparison, view
+from .compiler.ops import comparison, source, spelling, view
+from .compiler.ops.table import OpError
+from .creation import as_tensor, plain
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, shape_of
+from .shaping import expand
 
 # What PyTorch also has as functions, of forms that no entry of the op table spells: weft.zero_(x) is x.zero_().
 FUNCTIONS = str.split("""
@@ -30,6 +33,31 @@ def written(name, target, new):
     if new.dtype is not target.dtype:
         new = comparison.cast(new, dtype=target.dtype)
     return apply_inplace(view.clone, target, (new,), {})
+
+
+def overwrite(target, new, node="CopyBackwards"):
+    """The target, after its elements became those of `new`, expanded and converted. If it had a history, that goes on
+    behind a node of this name, with gradients of zero, as in PyTorch."""
+    new = as_tensor(new)
+    if shape_of(new) != shape_of(target):
+        new = expand(new, target.shape)
+    if new.dtype is not target.dtype:
+        new = comparison.cast(new, dtype=target.dtype)
+    if target._requires_grad and state.grad_enabled:
+        return apply_inplace(spelling.overwritten, target, (target, new), {"node": node})
+    return apply_inplace(view.clone, target, (new,), {})
+
+
+def fill(target, value, node="FillBackward2"):
+    """The target, after all of its elements became one number, or those of a tensor without dimensions."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise OpError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        if value._requires_grad and state.grad_enabled:
+            return overwrite(target, value, "FillBackward3")
+    if target._requires_grad and state.grad_enabled:
+        return apply_inplace(spelling.refilled, target, (target, plain(value)), {"node": node})
+    return apply_inplace(source.full, target, (plain(value),), {"shape": shape_of(target), "dtype": target.dtype})
 
 
 def attach(modules):

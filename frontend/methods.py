@@ -8,12 +8,12 @@ from . import functions as f
 from . import inplace, pickling, reshaping, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
-from .compiler.ops import TABLE, arithmetic, comparison, neural, source, transcendental, view
+from .compiler.ops import TABLE, arithmetic, neural, transcendental, view
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
-from .creation import as_tensor, plain
 from .families import FAMILIES
 from .indexing import getitem, setitem
+from .inplace import fill, overwrite
 from .notebooks import tensor_html
 from .numpy_words import understanding
 from .printing import tensor_repr
@@ -21,7 +21,7 @@ from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.state import random
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
+from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array
 from .spelled import FORMS
 
 _OPERATORS = {
@@ -105,37 +105,34 @@ def _div_(self, other, *, rounding_mode=None):
         return apply_inplace(arithmetic.floor_divide, self, (self, other), {})
     quotient = f.div(self, other, rounding_mode=rounding_mode)
     check_fits("div", self, quotient)
-    return _copy_(self, quotient)
+    return overwrite(self, quotient)
 
 
-def _copy_(self, source_tensor):
-    source_tensor = as_tensor(source_tensor)
-    if shape_of(source_tensor) != shape_of(self):
-        source_tensor = shaping.expand(source_tensor, self.shape)
-    if source_tensor.dtype is not self.dtype:
-        source_tensor = comparison.cast(source_tensor, dtype=self.dtype)
-    return apply_inplace(view.clone, self, (source_tensor,), {})
+def _copy_(self, src, non_blocking=False):
+    return overwrite(self, src)
 
 
 def _fill_(self, value):
-    return apply_inplace(source.full, self, (plain(value),), {"shape": shape_of(self), "dtype": self.dtype})
+    return fill(self, value)
 
 
 def _zero_(self):
-    return self if cleared_at_once([self]) else _fill_(self, 0)
+    if self._requires_grad and state.grad_enabled:
+        return fill(self, 0, "ZeroBackward0")
+    return self if cleared_at_once([self]) else fill(self, 0)
 
 
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     draw = random.uniform(self.shape, self.dtype, generator)
-    return _copy_(self, draw * (high - low) + low)
+    return overwrite(self, draw * (high - low) + low, "UniformBackward0")
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _copy_(self, random.normal(self.shape, self.dtype, generator) * std + mean)
+    return overwrite(self, random.normal(self.shape, self.dtype, generator) * std + mean, "NormalBackward0")
 
 
 def _clamp_(self, min=None, max=None):

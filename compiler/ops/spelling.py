@@ -14,10 +14,10 @@ from .indexing import gather, index_add, index_select, scatter_add
 from .kinds import alias, number_meta
 from .reduction import _extreme_vjp, amax, amin
 from .samples import Sample
-from .source import arange, full, zeros_like
+from .source import arange, full, full_like, zeros_like
 from .table import OpError
 from .transcendental import pow_
-from .view import clone, reshape, select_at, select_vjp, slice_, slice_scatter
+from .view import clone, expand, reshape, select_at, select_vjp, slice_, slice_scatter
 
 
 def _matrix(seed=0, shape=(3, 4)):
@@ -129,6 +129,36 @@ index_ = alias(
         Sample((_matrix(), samples.integers(1, (2, 5), 0, 12)), {"axis": 0, "merged": (12,)}),
         Sample((_matrix(), samples.integers(2, (3,), 0, 4)), {"axis": 1, "merged": (3, 4)}),
     ],
+)
+
+
+# --- what is overwritten ----------------------------------------------------------------------------------------------
+def _overwriting(name, decompose, samples_of, oracle):
+    """`new` where `old` was: the derivative of what was there is 0, and it keeps its place in the graph. `node` is the
+    name of the node."""
+    return alias(
+        name,
+        decompose,
+        vjp=(lambda g, out, old, new, node: zeros_like(g), lambda g, out, old, new, node: g),
+        on_complex=True,
+        node_name=lambda operands, attributes: attributes["node"],
+        samples=lambda: [Sample((_matrix(), new), {"node": "CopyBackwards"}) for new in samples_of()],
+        oracle=oracle,
+    )
+
+
+# By a tensor of old's type, and by a number.
+overwritten = _overwriting(
+    "overwritten",
+    lambda old, new, node: clone(expand(new, shape=old.shape)),
+    lambda: (_matrix(1), samples.numbers(2, ())),
+    lambda torch, old, new, node: old.clone().copy_(new),
+)
+refilled = _overwriting(
+    "refilled",
+    lambda old, new, node: full_like(old, new),
+    lambda: (0.5, 2),
+    lambda torch, old, new, node: old.clone().fill_(new),
 )
 
 
