@@ -7,12 +7,13 @@ keep and what to compute again, for every value. Values and gradients are the sa
 
 import warnings
 from contextlib import nullcontext
+from weakref import WeakKeyDictionary
 
 from .. import random
 from ..amp import autocast
 from ..public import of_module
 from ..reference import document
-from ..runtime.eager.saved_hooks import saved_tensors_hooks, without_history
+from ..runtime.eager.saved_hooks import saved_tensors_hooks
 from ..runtime.state.modes import enable_grad, no_grad, state
 from ..runtime.state.tensor import Tensor
 
@@ -86,37 +87,50 @@ class _Place:
 
 
 class _Part:
-    """One call of a checkpointed function, which can be made again."""
+    """One call of a checkpointed function, which can be made again.
+
+    `again` has what every backward pass that asked has computed again and not taken yet. It goes with the pass, whether
+    that ends or fails: nothing here keeps a graph.
+    """
 
     def __init__(self, run, context, rng_state, early_stop, checks):
         self.run, self.context, self.rng_state, self.checks = run, context, rng_state, checks
         self.early_stop, self.autocast = early_stop, state.autocast
-        self.metas = []
-        self.sweep, self.values = None, None
+        self.metas, self.has_run = [], False
+        self.again = WeakKeyDictionary()
 
     def pack(self, tensor):
         self.metas.append((tensor.shape, tensor.dtype))
         return _Place(self, len(self.metas) - 1, self.metas[-1])
 
     def unpack(self, place):
-        if self.values is None or self.sweep is not state.sweep or place.index not in self.values:
-            self.recompute()
-        values, self.values = self.values, None if state.sweep is None else self.values
+        if state.sweep is None:
+            return self.recomputed()[place.index]
+        values = self.again.get(state.sweep)
+        # A part that still runs may have saved more since.
+        if values is None or place.index >= values.n_values:
+            values = self.again[state.sweep] = self.recomputed()
+        if place.index not in values:
+            raise CheckpointError(_TAKEN)
         return values.pop(place.index)
 
-    def recompute(self):
-        values = {}
+    def recomputed(self):
+        """What the nodes of the part save, by position."""
+        values, n_wanted = _Values(), len(self.metas)
 
         def keep(tensor):
             k = len(values)
-            if self.checks and k < len(self.metas) and (tensor.shape, tensor.dtype) != self.metas[k]:
+            if k >= n_wanted and not self.has_run:
+                # What is asked for is all that the part had saved so far.
+                return tensor
+            if self.checks and k < n_wanted and (tensor.shape, tensor.dtype) != self.metas[k]:
                 raise CheckpointError(_OTHER_META.format(k, self.metas[k], (tensor.shape, tensor.dtype)))
-            values[k] = without_history(tensor)
-            if self.early_stop and len(values) == len(self.metas):
+            values[k] = tensor
+            if self.early_stop and len(values) == n_wanted:
                 raise _EnoughRecomputed
             return k
 
-        inner = saved_tensors_hooks(keep, lambda k: values[k])
+        inner = saved_tensors_hooks(keep, lambda k: k if isinstance(k, Tensor) else values[k])
         after = None if self.rng_state is None else random.get_rng_state()
         try:
             if after is not None:
@@ -128,16 +142,22 @@ class _Part:
         finally:
             if after is not None:
                 random.set_rng_state(after)
-        if len(values) != len(self.metas) and (self.checks or len(values) < len(self.metas)):
-            raise CheckpointError(_OTHER_NUMBER.format(len(self.metas), len(values)))
-        self.values, self.sweep = values, state.sweep
-        if state.sweep is not None:
-            state.sweep.callbacks.append(self.forget)
-
-    def forget(self):
-        self.values = self.sweep = None
+        if len(values) != n_wanted and (self.checks or len(values) < n_wanted):
+            raise CheckpointError(_OTHER_NUMBER.format(n_wanted, len(values)))
+        values.n_values = n_wanted
+        return values
 
 
+class _Values(dict):
+    """Saved tensors by position; `n_values` counts those that have been taken too."""
+
+    n_values = 0
+
+
+_TAKEN = (
+    "checkpoint: Unpack is being triggered for a tensor that was already unpacked once in this backward pass: what a "
+    "part has computed again is let go when it is read. Read ctx.saved_tensors once, and keep the result."
+)
 _OTHER_NUMBER = (
     "checkpoint: A different number of tensors was saved during the original forward and recomputation. Number of "
     "tensors saved during forward: {}; during recomputation: {}. The function must do the same when it runs again."
@@ -189,7 +209,9 @@ def checkpoint(
     stops = early_stop and _early_stop.value
     part = _Part(lambda: function(*args, **kwargs), again, rng_state, stops, determinism_check != "none")
     with saved_tensors_hooks(part.pack, part.unpack), first:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    part.has_run = True
+    return result
 
 
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):

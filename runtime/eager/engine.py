@@ -12,7 +12,7 @@ from threading import RLock
 
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.view import clone
-from ..state.modes import state, watching
+from ..state.modes import state, watch_again, watching
 from ..state.references import is_held
 from ..state.tensor import Tensor
 from .anomaly import run_checked
@@ -54,6 +54,7 @@ class Sweep:
     __slots__ = (
         "roots", "wanted", "relevant", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
         "captured", "walked", "around", "callbacks", "reachable", "calls", "number",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(self, roots, wanted, within, retain_graph, create_graph):
@@ -85,7 +86,7 @@ class Sweep:
     def run(self, begun=None, is_part=False):
         """All that is left of the pass, after `begun` has gone on with a node that is being run. Returns the cotangents
         of the wanted edges, if there are any. is_part: of a pass whose end is not here, so nothing is called back."""
-        before, self.around = state.grad_enabled, state.sweep
+        before, blocks, self.around = state.grad_enabled, state.watchers, state.sweep
         state.grad_enabled, state.sweep = self.create_graph, self
         try:
             if begun is not None:
@@ -95,6 +96,8 @@ class Sweep:
                 callback()
         finally:
             state.grad_enabled, state.sweep = before, self.around
+            if state.watchers is not blocks:
+                watch_again(blocks)
         if self.wanted is None:
             return None
         found = [self.captured[(id(node), index)] for node, index in self.wanted]

@@ -402,8 +402,8 @@ def record(plan, operands, attributes, out, requires):
 
 def show_watchers(node, out):
     """A node has just been made, and has made `out`."""
-    for watcher in state.watchers:
-        watcher(node, out)
+    for block in state.watchers:
+        block.watch(node, out)
 
 
 def _saved(tensor):

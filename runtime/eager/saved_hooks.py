@@ -26,7 +26,7 @@ class Packed(Saved):
     __slots__ = ("packed", "unpack", "edge", "kept_meta")
 
     def __init__(self, tensor, edge, pack, unpack):
-        given = without_history(tensor)
+        given = tensor if edge is None and not tensor._requires_grad else without_history(tensor)
         version = given._version
         with no_grad():
             self.packed = pack(given)
@@ -45,6 +45,8 @@ class Packed(Saved):
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(found).__name__}"
             )
+        if self.edge is None and not found._requires_grad:
+            return found
         return with_history(found, (node, 0) if self.edge is OUTPUT else self.edge)
 
 
@@ -95,24 +97,36 @@ class saved_tensors_hooks:
 
     def __init__(self, pack_hook, unpack_hook):
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
-        self.blocks = []
 
     def __enter__(self):
         if state.hooks_disabled is not None:
             raise RuntimeError(state.hooks_disabled)
-        block = watched(self._pack, "saved tensor hooks: their Python runs whenever a tensor is saved")
-        block.__enter__()
-        self.blocks.append(block)
+        _Packing(self.pack_hook, self.unpack_hook).__enter__()
         return self
 
     def __exit__(self, *exception):
-        if self.blocks:
-            self.blocks.pop().__exit__(*exception)
+        # As in PyTorch the innermost block ends, whichever it is.
+        block = _innermost()
+        if block is not None:
+            block.__exit__(*exception)
 
-    def _pack(self, node, out):
-        inner = [w for w in state.watchers if getattr(w, "__func__", None) is saved_tensors_hooks._pack]
-        if inner[-1].__self__ is self:
-            pack_node(node, self.pack_hook, self.unpack_hook)
+
+class _Packing(watched):
+    """An open block of such hooks."""
+
+    is_of_pass = True
+
+    def __init__(self, pack_hook, unpack_hook):
+        super().__init__(None, "saved tensor hooks: their Python runs whenever a tensor is saved")
+        self.hooks = pack_hook, unpack_hook
+
+    def watch(self, node, out):
+        if _innermost() is self:
+            pack_node(node, *self.hooks)
+
+
+def _innermost():
+    return next((block for block in reversed(state.watchers) if isinstance(block, _Packing)), None)
 
 
 class disable_saved_tensors_hooks:
@@ -123,7 +137,7 @@ class disable_saved_tensors_hooks:
         self.before = []
 
     def __enter__(self):
-        if any(getattr(w, "__func__", None) is saved_tensors_hooks._pack for w in state.watchers):
+        if _innermost() is not None:
             raise RuntimeError(self.message)
         self.before.append(state.hooks_disabled)
         state.hooks_disabled = self.message

@@ -24,7 +24,7 @@ class _State(threading.local):
     looks_on = None  # a function that is given every tensor whose memory is read in a call without asking its program
     forward_enabled = True  # whether ops in a dual level pass tangents on
     level = forward = None  # the dual level in flight (forward.py), and the same while ops pass tangents on
-    watchers = ()  # functions that are given every node made in this thread, and the tensor it made
+    watchers = ()  # open blocks whose function is given every node made in this thread, and the tensor it made
 
 
 state = _State()
@@ -35,22 +35,40 @@ watching = []  # an entry for every block in any thread that has watchers: askin
 
 class watched:
     """A `with` block in which a function sees every node that is made, as watcher(node, out). A compiled call in flight
-    stands by: what is in the block runs eagerly."""
+    stands by: what is in the block runs eagerly. Blocks may end in any order."""
+
+    is_of_pass = False  # whether it ends with the backward pass in which it was opened
 
     def __init__(self, watcher, reason):
         self.watcher, self.reason = watcher, reason
-        self.before = []
+        self.back = None
 
     def __enter__(self):
-        self.before.append((state.watchers, step_out(self.reason)))
-        state.watchers = (*state.watchers, self.watcher)
+        self.back = step_out(self.reason)
+        state.watchers = (*state.watchers, self)
         watching.append(self)
         return self
 
+    def watch(self, node, out):
+        """A node has just been made, and has made `out`."""
+        self.watcher(node, out)
+
     def __exit__(self, *exception):
         watching.remove(self)
-        state.watchers, back = self.before.pop()
+        state.watchers = tuple([block for block in state.watchers if block is not self])
+        back, self.back = self.back, None
         back.__exit__(*exception)
+
+
+def watch_again(blocks):
+    """The watchers there were before a backward pass: of the blocks that belong to one, those that its code has left
+    open end, and those that it has ended go on."""
+    for block in reversed(state.watchers):
+        if block.is_of_pass and block not in blocks:
+            block.__exit__()
+    for block in blocks:
+        if block.is_of_pass and block not in state.watchers:
+            block.__enter__()
 
 
 class _stay:
