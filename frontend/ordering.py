@@ -14,6 +14,7 @@ from .compiler.storage import convert, readable
 from .creation import as_tensor
 from .functions import to_dtype, where
 from .results import result_type
+from .runtime.eager.function import without_derivative
 from .runtime.state import random
 from .runtime.state.tensor import Tensor
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
@@ -194,7 +195,8 @@ def bincount(input, weights=None, minlength=0):
         raise OpError(f"bincount: input {input.shape} and weights {weights.shape} should have the same length")
     counts = np.bincount(values, None if weights is None else _values(weights), minlength)
     wanted = np.int64 if weights is None else np.float32 if weights.dtype is dtypes.float32 else np.float64
-    return Tensor(counts.astype(wanted))
+    counted = Tensor(counts.astype(wanted))
+    return counted if weights is None else without_derivative("bincount", counted, weights)
 
 
 def histc(input, bins=100, min=0, max=0):
@@ -226,7 +228,9 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
     points = _values(input).reshape(-1, 1)
     edges = _edges("histogram", points[:, 0], bins, range, input.dtype)
-    return _Histogram(_counted(points, [edges], [False], weight, density, input.dtype), Tensor(edges))
+    given = [x for x in (input, bins, weight) if isinstance(x, Tensor)]
+    parts = _counted(points, [edges], [False], weight, density, input.dtype), Tensor(edges)
+    return _Histogram(*(without_derivative("histogram", part, *given) for part in parts))
 
 
 def _edges(name, values, bins, range, dtype):
@@ -309,7 +313,8 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     _check_unique_axis("unique", values, axis)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
-    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
+    result = without_derivative("unique", Tensor(np.ascontiguousarray(convert(found, input.dtype))), input)
+    return _chosen(result, inverse, counts, return_inverse, return_counts)
 
 
 def _check_unique_axis(name, values, axis):
@@ -330,11 +335,13 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     inverse, counts = np.cumsum(new) - 1, np.diff(np.append(starts, len(rows)))
     found = rows[starts] if axis is None else np.moveaxis(rows[starts], 0, axis)
     inverse = inverse.reshape(values.shape) if axis is None else inverse
-    return _chosen(convert(found, input.dtype), inverse, counts, return_inverse, return_counts)
+    found = Tensor(np.ascontiguousarray(convert(found, input.dtype)))
+    result = without_derivative("unique_consecutive", found, input)
+    return _chosen(result, inverse, counts, return_inverse, return_counts)
 
 
 def _chosen(found, inverse, counts, return_inverse, return_counts):
-    result = [Tensor(np.ascontiguousarray(found))]
+    result = [found]
     if return_inverse:
         result.append(Tensor(np.asarray(inverse, np.int64)))
     if return_counts:

@@ -366,7 +366,7 @@ zeta = library(
     "zeta",
     _float_meta,
     _wide(_zeta),
-    vjp=(NotImplementedRule("zeta: input"), lambda g, out, x, q: mul(g, mul(neg(x), zeta(add(x, 1.0), q)))),
+    vjp=(NotImplementedRule("zeta"), lambda g, out, x, q: mul(g, mul(neg(x), zeta(add(x, 1.0), q)))),
     samples=samples.binary(1.5, 4.0, 0.5, 3.0, number=False),
     oracle="special.zeta",
     tolerance=1e-7,

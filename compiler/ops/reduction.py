@@ -24,7 +24,7 @@ from ..kernels.nest import Search
 from ..shapes import contiguous_strides, joint_runs, normalize_axes, reduced_shape
 from . import samples
 from .arithmetic import div, mul
-from .comparison import eq, where
+from .comparison import eq, logical_or, ne, where
 from .samples import Sample
 from .source import full_like
 from .table import Meta, Op, OutOfRange, register
@@ -177,10 +177,18 @@ prod = _reduction(
 
 
 def _extreme_vjp(g, out, x, axes, keepdim):
-    """Ties share the cotangent evenly, as PyTorch's amax."""
-    hits = eq(x, spread(out, x, axes, keepdim))
-    count = sum_(hits, axes=axes, keepdim=True)
-    return where(hits, div(spread(g, x, axes, keepdim), count), 0.0)
+    """Ties share the cotangent evenly, as PyTorch's amax. A NaN equals nothing: 0 / 0 is its gradient."""
+    return _shared(g, eq(x, spread(out, x, axes, keepdim)), x, axes, keepdim)
+
+
+def _shared(g, hits, x, axes, keepdim):
+    """The cotangent in equal parts where something is hit."""
+    return div(where(hits, spread(g, x, axes, keepdim), 0.0), sum_(hits, axes=axes, keepdim=True))
+
+
+def total_extreme_vjp(g, out, x, axes):
+    """As PyTorch's max of everything: all NaNs share the cotangent where the result is one."""
+    return _shared(g, logical_or(eq(x, spread(out, x, axes, False)), ne(x, x)), x, axes, False)
 
 
 def _keep(predicate):

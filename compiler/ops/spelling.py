@@ -12,7 +12,7 @@ from .comparison import cast, ge, le, where
 from .contraction import bmm, check_dtypes, integers_only_eager, swap_last
 from .indexing import gather, index_add, index_select, scatter_add
 from .kinds import alias, number_meta
-from .reduction import _extreme_vjp, amax, amin
+from .reduction import amax, amin, total_extreme_vjp
 from .samples import Sample
 from .source import arange, full, full_like, zeros_like
 from .table import OpError
@@ -54,7 +54,7 @@ def _total_extreme(name, op):
     return alias(
         name,
         lambda x: op(x, axes=_all_axes(x), keepdim=False),
-        vjp=(lambda g, out, x: _extreme_vjp(g, out, x, _all_axes(x), False),),
+        vjp=(lambda g, out, x: total_extreme_vjp(g, out, x, _all_axes(x)),),
         node_name=f"{name.capitalize()}Backward1",
         samples=lambda: [Sample((_matrix(),)), Sample((samples.numbers(1, ()),))],
         oracle=name,

@@ -108,7 +108,7 @@ def _kept(tensor, index):
 class FunctionNode(BaseNode):
     """The node of one call of a Function."""
 
-    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs")
+    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs", "views")
     is_python = True
 
     def __new__(cls, function, context, inputs, outputs, edges):
@@ -122,6 +122,9 @@ class FunctionNode(BaseNode):
         self.n_outputs = len(outputs)
         self.metas = [_meta_of(x, context) for x in outputs]
         self.outputs = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
+        # The outputs that show the memory of an input.
+        views = [isinstance(x, Tensor) and x._base is not None for x in outputs]
+        self.views = {k for k, x in enumerate(outputs) if views[k] and not any(x is y for y in context._dirty)}
 
     def __getattr__(self, name):
         # In PyTorch the node is the ctx that forward was given.
@@ -316,6 +319,19 @@ def _check_dirty(context, args, outputs):
     for x in context._dirty:
         if not isinstance(x, Tensor):
             raise TypeError(f"mark_dirty can only accept input tensors, but argument is of type {type(x).__name__}")
+        if not any(x is y for y in args):
+            warnings.warn(
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors should be given to "
+                "ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to mark_dirty().",
+                stacklevel=3,
+            )
+        elif x._base is not None and len(outputs) > 1 and state.grad_enabled:
+            raise RuntimeError(
+                "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
+                "return more than one Tensor: its gradient is cut in two, for the view and for the rest of its base. "
+                "Make sure that the input is not a view (x.clone()), or make two Functions: one that changes the input "
+                "and returns it alone, one for the rest."
+            )
         if not any(x is y for y in outputs):
             raise RuntimeError(
                 "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
@@ -390,6 +406,27 @@ def _fresh(x, args, dirty):
     out = tensor_of(array)
     show(out, x, array)
     return out
+
+
+class _Underivable(Function):
+    """Passes on what another function has made: it has a history, and no derivative."""
+
+    @staticmethod
+    def forward(ctx, name, made, *tensors):
+        ctx.name = name
+        return made
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError(f"the derivative for '{ctx.name}' is not implemented.")
+
+
+def without_derivative(name, made, *tensors):
+    """What was made of these tensors, by a function whose derivative nobody knows: a backward pass that comes to it is
+    an error, where a tensor without history would be a gradient of zero that nobody notices."""
+    if not state.grad_enabled or not any(x._requires_grad for x in tensors):
+        return made
+    return _Underivable.apply(name, made, *tensors)
 
 
 def once_differentiable(backward):

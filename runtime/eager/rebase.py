@@ -8,6 +8,7 @@ that of the new value, the rest is that of what base was before. All living view
 now. Which elements a view shows is known from the arrays alone, whatever made the view.
 """
 
+import re
 from math import prod
 
 import numpy as np
@@ -181,9 +182,9 @@ def check_rebase(target, requires):
     if not target._requires_grad and requires:
         if base._requires_grad and not is_apart(target):
             raise RuntimeError(
-                f"A view (shape {target.shape}) was created in no_grad mode, or of a detached tensor, and is being "
-                "modified inplace with grad mode enabled, by something that requires gradients. Make the view outside "
-                "the no_grad block, or change a copy (x = x.clone())."
+                "A view was created in no_grad mode and is being modified inplace with grad mode enabled, by something "
+                f"that requires gradients; or it is a view of a detached tensor (shape {target.shape}). Make the view "
+                "outside the no_grad block, or change a copy (x = x.clone())."
             )
         _check_apart(target, base)
     if target._requires_grad or requires:
@@ -195,24 +196,31 @@ _PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
 
 def _check_part(target):
     """RuntimeError for what one call has cut a tensor into: its parts would need a node in common."""
-    node = target.grad_fn
+    node, index = edge_of(target)
+    made = f"Output {index} of {_plain(node)}"
     while node is not None:
         if node.name() in _PARTS:
             raise RuntimeError(
-                f"Output 0 of {node.name()} is a view and is being modified inplace. This view is the output of a "
+                f"{made} is a view and is being modified inplace. This view is the output of a "
                 "function that returns multiple views. Such functions do not allow the output views to be modified "
                 "inplace. You should replace the inplace operation by an out-of-place one."
             )
-        if hasattr(node, "function"):
+        if index in getattr(node, "views", ()):
             raise RuntimeError(
-                f"Output 0 of {node.name()} is a view and is being modified inplace. This view was created inside a "
+                f"{made} is a view and is being modified inplace. This view was created inside a "
                 "custom Function (or because an input was returned as-is) and the autograd logic to handle "
                 "view+inplace would override the custom backward associated with the custom Function, leading to "
                 "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
                 "Function."
             )
         op = getattr(node, "op", None)
-        node = node.next_functions[0][0] if op is not None and (op.kind == "view" or "view" in op.extra) else None
+        shows = op is not None and (op.kind == "view" or "view" in op.extra)
+        node, index = node.next_functions[0] if shows else (None, 0)
+
+
+def _plain(node):
+    """The name of what made a tensor, without what makes it the name of a node."""
+    return re.sub(r"Backward\d*$", "", node.name())
 
 
 def _check_apart(target, base):

@@ -315,7 +315,7 @@ class Tensor(metaclass=TensorType):
 
 def _check_grad(tensor, grad):
     if not isinstance(grad, Tensor):
-        raise TypeError(f"grad: assigned a {type(grad).__name__}, expected a Tensor or None")
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(grad).__name__}")
     if grad is tensor:
         raise RuntimeError("grad: can't assign Variable as its own grad")
     if grad.shape != tensor.shape or grad.dtype is not tensor.dtype:
