@@ -136,9 +136,63 @@ def kept(x, v):
     return x + 0
 
 
+def row_of_another_shape(x, v):
+    y = weft.zeros(12)
+    for k in range(3):
+        y.view(3, 4)[k].add_(x[k] * 2)
+    x.view(6, 2)[1].sub_(v[:2])
+    return y, x.sum()
+
+
+def column_of_the_transpose(x, v):
+    z = x.t()[2]
+    z.mul_(v[:3])
+    x.t()[:, 1].clamp_(min=-1)
+    return z, x * 1
+
+
+def one_of_the_heads(x, v):
+    y = (x * 2).view(3, 2, 2)
+    y[:, 1].add_(v[:2])
+    part = y.transpose(0, 1)[0, 1:]
+    part.copy_(v.view(2, 2))
+    return part, y.reshape(3, 4)
+
+
+def across_the_rows(x, v):
+    y = x.view(-1)[3:7]
+    y.add_(v)
+    return y, x * 1
+
+
+def of_a_detached_one(x, v):
+    x.detach().view(4, 3)[1].add_(1)
+    y = x * 2
+    y.data.t()[1].zero_()
+    return y, x + 0
+
+
+def of_another_shape_with_gradients(x, v):
+    w = v.detach().clone().requires_grad_()
+    y = (x * 1).view(4, 3)
+    y.t()[1].mul_(w)
+    y.exp().sum().backward()
+    return w.grad, y.detach()
+
+
+def saved_before(x, v):
+    w = v.detach().clone().requires_grad_()
+    y = x * 1
+    loss = (y.view(4, 3)[:, 0] * w).sum()
+    y.t()[0].add_(1)
+    return error_of(loss.backward), w.grad
+
+
 PROGRAMS = [
     row, column, block, turned, flat, with_a_dimension, of_the_call, set_in_part, whole_after_part, part_after_whole,
     two_parts, part_of_a_part, read_between, under_no_grad, with_gradients, another_type, wrong_shape, kept,
+    row_of_another_shape, column_of_the_transpose, one_of_the_heads, across_the_rows, of_a_detached_one,
+    of_another_shape_with_gradients, saved_before,
 ]  # fmt: skip
 
 
@@ -158,7 +212,11 @@ def test_parts_that_change(program):
     assert_same(scenario)
 
 
-@pytest.mark.parametrize("program", [row, column, turned, set_in_part], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [row, column, turned, set_in_part, row_of_another_shape, column_of_the_transpose],
+    ids=lambda p: p.__name__,
+)
 def test_nothing_runs_outside_the_programs(program):
     f, x = weft.compile(program), weft.randn(3, 4)
     for _ in range(8):

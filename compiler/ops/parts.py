@@ -91,6 +91,27 @@ def composed(shape, steps):
     return tuple(spec), tuple(k for k in range(len(shape)) if k not in left)
 
 
+def shown_part(base, view):
+    """(spec, axes) of `cut` for a view of a row-major array, whatever has led to it: a row of another shape, or a
+    column of the transpose. None if it shows no such part, or has an axis of length 1, which might be any."""
+    if not view.size or 1 in view.shape or not np.may_share_memory(base, view):
+        return None
+    size, strides = base.itemsize, [s // base.itemsize for s in base.strides]
+    first = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // size
+    start = np.unravel_index(first, base.shape) if base.ndim else ()
+    spec, left = [(int(k), 1, 1) for k in start], range(base.ndim)
+    for length, stride in zip(view.shape, (s // size for s in view.strides)):
+        fits = [k for k in left if stride > 0 and stride % strides[k] == 0]
+        fits = [k for k in fits if start[k] + stride // strides[k] * (length - 1) < base.shape[k]]
+        if not fits:
+            return None
+        axis = fits[0]
+        spec[axis], left = (int(start[axis]), stride // strides[axis], length), range(axis + 1, base.ndim)
+    axes = tuple(k for k in range(base.ndim) if spec[k][2] == 1)
+    same = base[as_slices(tuple(spec))].squeeze(axes).__array_interface__ == view.__array_interface__
+    return (tuple(spec), axes) if same else None
+
+
 def _taken(step, n_axes):
     """(start, step, length; no length: all of it) by axis, and the axes that are dropped."""
     if step.op is slice_:

@@ -6,8 +6,10 @@ The tensor is what changes, as if it had been changed itself, and the other name
     y = x[0]; y.mul_(2)      y2 = y * 2;  x2 = x with y2 in its row;  x holds x2, and y holds x2[0]
 """
 
+import numpy as np
+
 from ...compiler.ops import view
-from ...compiler.ops.parts import composed, cut, put_cut
+from ...compiler.ops.parts import composed, cut, put_cut, shown_part
 from ...compiler.ops.view import data, detach
 from ..programs.recording import ValueMeta
 from ..state.modes import state
@@ -48,11 +50,31 @@ def is_no_view(frame, vid, root):
     if vid in frame.externals or tensor._frame is not frame or tensor._data is not None:
         return True
     step = frame.step_of(vid)
-    return (step.op not in _PUT_BACK or step.operands != (root,)) and part_of(frame, vid, root) is None
+    return (step.op not in _PUT_BACK or step.operands != (root,)) and any_part_of(frame, vid, root) is None
 
 
 def part_of(frame, vid, root):
     """(spec, axes) of `cut`, if slices and selects alone lead from a root to one of its views; else None."""
+    steps = _steps_between(frame, vid, root)
+    return None if steps is None else composed(frame.meta(root).shape, steps)
+
+
+def any_part_of(frame, vid, root):
+    """The same of whatever leads there, if what is shown could have been taken by slices and selects."""
+    steps = _steps_between(frame, vid, root)
+    if steps is None or any(map(is_whole, steps)):
+        return None
+    found = composed(frame.meta(root).shape, steps)
+    if found is not None:
+        return found
+    base = shown = np.empty(frame.meta(root).shape, np.bool_)
+    for step in steps:
+        shown = frame_views.evaluate_view(step.op, shown, step.attributes)
+    return shown_part(base, shown)
+
+
+def _steps_between(frame, vid, root):
+    """The steps that lead from a root to one of its views, the first one first; None if one is no view."""
     steps = []
     while vid != root:
         step = frame.step_of(vid)
@@ -60,7 +82,7 @@ def part_of(frame, vid, root):
             return None
         steps.append(step)
         vid = step.operands[0]
-    return composed(frame.meta(root).shape, steps[::-1])
+    return steps[::-1]
 
 
 def _may_get_history(frame, base, names):
@@ -93,7 +115,9 @@ def is_whole(step):
 
 def put_back(frame, vid, base, new):
     """The value of the base in which what the view shows has become `new`."""
-    found, step = part_of(frame, vid, frame.roots[vid]), frame.step_of(vid)
+    root, step = frame.roots[vid], frame.step_of(vid)
+    has_own_way = step.op in _PUT_BACK and step.operands == (root,)
+    found = part_of(frame, vid, root) if has_own_way else any_part_of(frame, vid, root)
     if found is None:
         steps = _PUT_BACK[step.op](base, new, **step.attributes)
     else:
@@ -168,7 +192,7 @@ def show_again(frame, target, old, base):
     op, attributes = step.op, step.attributes
     flows = base.has_history and not is_whole(step)
     if flows or step.operands != (root,):
-        op, attributes = cut, dict(zip(("spec", "axes"), part_of(frame, old, root)))
+        op, attributes = cut, dict(zip(("spec", "axes"), any_part_of(frame, old, root)))
     meta = ValueMeta(target._meta.shape, target._meta.dtype, flows, flows)
     show(frame, target, old, frame.take(op, (base,), attributes, (meta,)))
 
