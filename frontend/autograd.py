@@ -7,12 +7,13 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import view
 from .compiler.ops.comparison import cast
-from .creation import ones_like, tensor
+from .creation import ones, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import GradientEdge
 from .public import of_module
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
+from .runtime.eager.expected import Expected
 from .runtime.eager.function import Function, FunctionContext, FunctionNode, once_differentiable
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
@@ -90,20 +91,23 @@ Variable = _Variable()
 
 
 def _as_tuple(given):
-    """One tensor, or what any iterable yields: a generator is walked here, and nowhere else."""
-    return (given,) if isinstance(given, Tensor) else tuple(given)
+    """One tensor or edge, or what any iterable yields: a generator is walked here, and nowhere else."""
+    return (given,) if isinstance(given, (Tensor, GradientEdge)) else tuple(given)
 
 
 def _in_their_types(outputs, gradients):
     """The cotangents, each in its output's type: what flows along an edge has the type of what flowed the other way."""
-    return tuple(_in_type_of(out, g) for out, g in zip(outputs, gradients)) + gradients[len(outputs) :]
+    return tuple(_in_type_of(_expected(out), g) for out, g in zip(outputs, gradients)) + gradients[len(outputs) :]
 
 
 def _in_type_of(out, gradient):
-    if not isinstance(out, Tensor) or not isinstance(gradient, Tensor) or gradient.dtype is out.dtype:
+    if not isinstance(out, (Tensor, Expected)) or not isinstance(gradient, Tensor) or gradient.dtype is out.dtype:
         return gradient
     if gradient.dtype.is_complex and not out.dtype.is_complex:
-        raise RuntimeError(f"the gradient of an output of type {out.dtype!r} cannot be {gradient.dtype!r}: pass .real")
+        raise RuntimeError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype: the gradient of an "
+            f"output of type {out.dtype!r} cannot be {gradient.dtype!r}; pass .real"
+        )
     return cast(gradient, dtype=out.dtype)
 
 
@@ -111,14 +115,24 @@ def _cotangents(outputs, gradients):
     """One cotangent per output; ones for scalars."""
     _check_cotangents(outputs, gradients)
     given = (None,) * len(outputs) if gradients is None else gradients
-    return [_one(out) if g is None else g for out, g in zip(outputs, given)]
+    return [_one(_expected(out)) if g is None else g for out, g in zip(outputs, given)]
+
+
+def _expected(out):
+    """What is asked of a cotangent by a tensor, or by the node of an edge."""
+    if not isinstance(out, GradientEdge):
+        return out
+    known = out.node._input_metadata[out.output_nr]
+    if known is None:
+        raise RuntimeError(f"the shape of what {out.node.name()} has made is unknown: pass the tensor, not its edge")
+    return known
 
 
 def _one(out):
     """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
     if state.frame is None and not watching and out.dtype in _PLAIN:
         return Tensor(np.ones(out.shape, out.dtype.numpy))
-    return ones_like(out)
+    return ones(out.shape, dtype=out.dtype)
 
 
 def _check_cotangents(outputs, gradients):
@@ -127,7 +141,7 @@ def _check_cotangents(outputs, gradients):
     if len(gradients) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
     for out, gradient in zip(outputs, gradients):
-        _check_cotangent(out, gradient)
+        _check_cotangent(_expected(out), gradient)
 
 
 def _check_cotangent(out, gradient):
@@ -173,7 +187,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             _check_cotangents(outputs, gradients)
             frame.backward(outputs, gradients, retain)
             return
-    elif _done_outside(outputs, gradients, retain, create_graph, inputs):
+    elif not _are_edges(outputs) and _done_outside(outputs, gradients, retain, create_graph, inputs):
         return
     if inputs is None:
         engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
@@ -211,7 +225,7 @@ def _are_edges(*groups):
 
 def _roots(outputs, gradients):
     """A function that gives where a backward pass begins, with which cotangents."""
-    return lambda: [(edge_of(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
+    return lambda: [(_edge(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
 
 
 def _done_outside(outputs, *arguments):
@@ -318,23 +332,12 @@ def _shape_of(x):
 def _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads):
     """`grad` where an edge takes the place of a tensor."""
     _check_inputs(inputs)
-    given = (None,) * len(outputs) if gradients is None else gradients
-    if len(given) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
-    roots = [(_edge(out), _cotangent_along(out, c)) for out, c in zip(outputs, given)]
+    roots = _roots(outputs, gradients)()
     if state.frame is not None:
         state.frame.note("gradients of an edge")
     wanted = [_edge(x) for x in inputs]
     found = engine.run(roots, retain_graph=retain, create_graph=create_graph, wanted=wanted)
     return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
-
-
-def _cotangent_along(out, gradient):
-    if not isinstance(out, GradientEdge):
-        return _cotangents((out,), (gradient,))[0]
-    if gradient is None:
-        raise RuntimeError("grad: an output that is a GradientEdge needs its gradient in grad_outputs")
-    return gradient
 
 
 def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):

@@ -238,7 +238,7 @@ def _check_output(number, out, leaves, differences, tolerances, nondet_tol):
                 )
             column.append(one)
     for k, (column, block) in enumerate(zip(columns, differences)):
-        derivative = np.array(column).reshape(out.numel(), -1).T
+        derivative = np.array(column).reshape(out.numel(), block[number].shape[0]).T
         message = f"Jacobian mismatch for output {number} with respect to input {k}"
         for words, part in _parts_of(out):
             _compare(derivative[:, part], block[number][:, part], tolerances, words + message)

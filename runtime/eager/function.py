@@ -108,7 +108,7 @@ def _kept(tensor, index):
 class FunctionNode(BaseNode):
     """The node of one call of a Function."""
 
-    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs", "views")
+    __slots__ = ("function", "context", "metas", "input_metas", "outputs", "n_outputs", "views", "output_metas")
     is_python = True
 
     def __new__(cls, function, context, inputs, outputs, edges):
@@ -120,7 +120,8 @@ class FunctionNode(BaseNode):
         self.function = function
         self.context = context
         self.n_outputs = len(outputs)
-        self.metas = [_meta_of(x, context) for x in outputs]
+        self.output_metas = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in outputs]
+        self.metas = [None if _lacks(x, context) else meta for x, meta in zip(outputs, self.output_metas)]
         self.outputs = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
         # The outputs that show the memory of an input.
         views = [isinstance(x, Tensor) and x._base is not None for x in outputs]
@@ -198,12 +199,9 @@ def _access(saved, k):
     return (lambda: saved[k]), (lambda value: saved.__setitem__(k, value))
 
 
-def _meta_of(x, context):
-    """(shape, type) of an output whose missing gradient becomes zeros."""
-    if not isinstance(x, Tensor):
-        return None
-    given = any(x is y for y in context._non_differentiable)
-    return None if given and not context._materialize_non_diff_grads else (x.shape, x.dtype)
+def _lacks(x, context):
+    """Whether the missing gradient of an output stays None, and becomes no zeros."""
+    return not context._materialize_non_diff_grads and any(x is y for y in context._non_differentiable)
 
 
 def _rule(function):

@@ -12,6 +12,7 @@ from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import connect
 from ..eager import engine
+from ..eager.expected import metas_of
 from ..eager.gate import apply_inplace
 from ..eager.needs import needs_of
 from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, next_sequence, shown
@@ -285,6 +286,12 @@ class StepNode(BaseNode):
         )
 
     register_prehook = register_hook
+
+
+@metas_of.register
+def _(node: StepNode):
+    meta = node.frame.metas[node.vid]
+    return ((meta.shape, meta.dtype),)
 
 
 def _operand_metas(frame, step):
