@@ -18,6 +18,7 @@ from .runtime.eager.function import Function, FunctionContext, FunctionNode, onc
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
+from .runtime.state.said import warn_once
 from .runtime.state.tensor import Tensor
 
 __all__ = [
@@ -175,6 +176,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     scalars without a cotangent, and for tensors that do not require gradients.
     """
     outputs = _as_tuple(tensors)
+    if create_graph:
+        warn_once(_KEEPS_GRAPH, stacklevel=2)
     if inputs is not None:
         inputs = _not_empty(_as_tuple(inputs), "backward")
     gradients = None if grad_tensors is None else _in_their_types(outputs, _as_tuple(grad_tensors))
@@ -194,6 +197,13 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         return
     given = outputs, gradients, inputs, retain, create_graph
     engine.noted(*given, lambda: _accumulate_into(*given), accumulates=True)
+
+
+_KEEPS_GRAPH = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which "
+    "can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use "
+    "this function, make sure to reset the .grad fields of your parameters to None after use to break the cycle."
+)
 
 
 def _accumulate_into(outputs, gradients, inputs, retain, create_graph):

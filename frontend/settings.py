@@ -5,6 +5,7 @@ from types import ModuleType
 
 from .compiler.later import later
 from .runtime.code.threads import get_num_threads
+from .runtime.state import said
 from .runtime.state.device import CPU, require_cpu
 
 
@@ -15,7 +16,6 @@ class _Settings:
     matmul_precision: str = "highest"
     deterministic: bool = False
     warn_only: bool = False
-    warn_always: bool = False
     interop_threads: int | None = None
 
 
@@ -63,12 +63,12 @@ def get_deterministic_debug_mode():
 
 
 def set_warn_always(b):
-    """Warnings appear as Python's filters say."""
-    _SETTINGS.warn_always = bool(b)
+    """Whether what is said once in a process is said every time. Python's filters come after that."""
+    said.set_always(bool(b))
 
 
 def is_warn_always_enabled():
-    return _SETTINGS.warn_always
+    return said.is_always()
 
 
 def set_flush_denormal(mode):

@@ -9,6 +9,7 @@ r"""The Tensor: an array, and how it came about.
 Only state and what the runtime needs is here; methods users call are attached by the frontend.
 """
 
+import warnings
 import weakref
 
 import numpy as np
@@ -298,7 +299,10 @@ class Tensor(metaclass=TensorType):
 
     @property
     def grad(self):
-        return self._grad
+        grad = self._grad
+        if grad is None and self._requires_grad and not self.is_leaf:
+            _say_no_leaf(self)
+        return grad
 
     @grad.setter
     def grad(self, value):
@@ -311,6 +315,19 @@ class Tensor(metaclass=TensorType):
     @grad.deleter
     def grad(self):
         self._grad = None
+
+
+def _say_no_leaf(tensor):
+    """Warn of .grad of a tensor that gets none."""
+    retained = getattr(tensor._node, "retained", None) or {}
+    if not any(reference() is tensor for reference in retained.values()):
+        warnings.warn(
+            "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+            "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf "
+            "Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make "
+            "sure you access the leaf Tensor instead.",
+            stacklevel=3,
+        )
 
 
 def _check_grad(tensor, grad):
