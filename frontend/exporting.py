@@ -31,7 +31,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     path: without an ending; its last part is the name of the C function.
     gradients: also `<name>_value_and_grad`, for all floating arguments; the function then returns one number, as does
     hvp: also `<name>_hvp`, the product of the Hessian with a vector for each floating argument.
-    target: "native", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64" (for Linux).
+    target: "native", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64" (for Linux).
     dynamic_shapes: which axes have an extent that the caller tells, such as {"x": {0: "n"}, "y": {0: "n"}}; or a tuple
     of such dicts, one for each argument. The extent is then the first parameter of the C functions. All have one name,
     and examples of 2 or more. The function is also called with other extents, and must compute the same for all.

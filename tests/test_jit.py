@@ -264,16 +264,18 @@ def test_the_target_is_a_value():
 def test_a_lesser_cpu_on_request(monkeypatch):
     wide = 'define void @f(ptr %p) nounwind "prefer-vector-width"="512" { %v = load <16 x float>, ptr %p, align 4\n'
     wide += "%w = fadd <16 x float> %v, %v\n store <16 x float> %w, ptr %p, align 4\n ret void }"
-    for level, lanes, register in (("x86-64-v4", 16, "zmm"), ("x86-64-v3", 8, "ymm"), ("x86-64-v2", 8, "xmm")):
+    levels = {"x86-64-v4": (16, "zmm"), "x86-64-v3": (8, "ymm"), "x86-64-v2": (8, "xmm"), "x86-64": (8, "xmm")}
+    for level, (lanes, register) in levels.items():
         monkeypatch.setenv("WEFT_CPU", level)
         assert jit.target()[1:] == (level, "", lanes)
         assert register in jit.assembly(wide)
 
 
-def test_what_a_lesser_cpu_lacks_is_called(monkeypatch):
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v2"])
+def test_what_a_lesser_cpu_lacks_is_called(level, monkeypatch):
     """Before x86-64-v3 a fused multiply-add is a library function, and so is a remainder anywhere."""
     monkeypatch.setenv("WEFT_JIT", "elf")
-    monkeypatch.setenv("WEFT_CPU", "x86-64-v2")
+    monkeypatch.setenv("WEFT_CPU", level)
     object_bytes = jit.compile_text("""
 declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
 define void @f(ptr %p) { %x = load <4 x float>, ptr %p, align 4

@@ -14,8 +14,8 @@ variable WEFT_JIT because a wrong linker can only be told from a wrong kernel by
     mcjit   LLVM's previous linker, the most widely used one on Windows and 64-bit ARM. Unlike the others it ends the
             process on a damaged object, and takes any function of the process for an external one.
 
-WEFT_CPU=x86-64-v2, -v3 or -v4 compiles for that level instead of this machine's CPU, so that the narrower kernels can
-be tested on a wide machine.
+WEFT_CPU=x86-64, x86-64-v2, -v3 or -v4 compiles for that level instead of this machine's CPU, so that the narrower
+kernels can be tested on a wide machine.
 """
 
 import functools
@@ -32,7 +32,7 @@ from weft.compiler.target import target_for
 from weft.runtime.code import elf
 
 ENGINES = ("elf", "lljit", "mcjit")
-_LEVELS = {"x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
+_LEVELS = {"x86-64": 8, "x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
 EXPORT_TARGETS = {
     **{level: ("x86_64-unknown-linux-gnu", level) for level in _LEVELS},
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
