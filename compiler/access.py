@@ -7,7 +7,7 @@ one `Access`. `collapsed` is its shortest form, in which two maps over the same 
 from dataclasses import dataclass
 from math import prod
 
-from .extent import divides
+from .extent import divides, is_open
 from .kernels.loop import reduction_shape
 from .ops.table import TABLE
 from .rewrite import Rewriter
@@ -144,4 +144,5 @@ def goes_across(collapsed):
     Tiles of such reads take a quarter of the time of whole rows, so reductions work on a copy.
     """
     *outer, (_, step) = collapsed or ((1, 1),)
-    return step > 1 and any(s == 1 and d >= _LONG for d, s in outer)
+    # What is as long as a call has it is taken for long.
+    return step > 1 and any(s == 1 and (is_open(d) or d >= _LONG) for d, s in outer)

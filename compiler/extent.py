@@ -16,6 +16,7 @@ So an Extent is no int, though it behaves like one: C code would read an int's d
 import ast
 import operator
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, prod
@@ -42,13 +43,35 @@ class Scope:
         self.numbers = {"n": number}  # what every unknown is now
         self.quotients = {}  # unknown -> (terms, divisor) it is the whole quotient of
         self.guards = {}  # (text, comparison with 0) -> the answer
+        self.typical = None  # what every unknown is where times are estimated, if that is not this call
+        self.is_asked = True  # whether == asks about this call; else it tells what is equal for every n
         self.n = Extent(self, {("n",): 1}, number)
 
     def affine(self, factor, constant):
         return self.n * factor + constant
 
     def number_of(self, terms):
-        return sum(c * prod(self.numbers[u] for u in unknowns) for unknowns, c in terms.items())
+        return _sum(terms, self.numbers)
+
+    def estimate_for(self, number):
+        """From now on times are estimated for this n: for calls that are larger than this one."""
+        self.typical = {"n": number}
+
+    def typical_number(self, terms):
+        for unknown in {u for unknowns in terms for u in unknowns if u not in self.typical}:
+            inner, divisor = self.quotients[unknown]
+            self.typical[unknown] = self.typical_number(inner) // divisor
+        return _sum(terms, self.typical)
+
+    @contextmanager
+    def equal_for_every_n(self):
+        """Within, extents are equal where they are for every n, and nothing is asked about the one at hand: for
+        choices that any answer is right for."""
+        before, self.is_asked = self.is_asked, False
+        try:
+            yield
+        finally:
+            self.is_asked = before
 
     def grows(self, unknown):
         """Whether an unknown is never smaller for a larger n."""
@@ -103,7 +126,7 @@ class Extent:
         result = dict(self.terms)
         for unknowns, coefficient in terms.items():
             result[unknowns] = result.get(unknowns, 0) + sign * coefficient
-        return _made(self.scope, result, self.number + sign * estimated(other))
+        return _made(self.scope, result, self.number + sign * _now(other))
 
     def __mul__(self, other):
         if isinstance(other, int) and other:
@@ -117,7 +140,7 @@ class Extent:
             for more, factor in terms.items():
                 product = tuple(sorted(unknowns + more))
                 result[product] = result.get(product, 0) + coefficient * factor
-        return _made(self.scope, result, self.number * estimated(other))
+        return _made(self.scope, result, self.number * _now(other))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -131,6 +154,9 @@ class Extent:
                 raise Fixed(f"{self!r} is divided by {other!r}")
             return ratio
         ((unknowns, factor),) = divisor.items()
+        if unknowns and None not in (reduced := {_without(term, unknowns): c for term, c in self.terms.items()}):
+            # What is in both is never 0.
+            return _made(self.scope, reduced, self.scope.number_of(reduced)) // factor
         if not unknowns and factor > 0 and all(c < 0 for term, c in self.terms.items() if term):
             return -((-self + (factor - 1)) // factor)
         whole, rest = {}, {}
@@ -147,7 +173,7 @@ class Extent:
         elif rest:
             text = self.scope.quotient(rest, factor)
             whole[(text,)] = whole.get((text,), 0) + 1
-        return _made(self.scope, whole, self.number // estimated(other))
+        return _made(self.scope, whole, self.number // _now(other))
 
     def __rfloordiv__(self, other):
         raise Fixed(f"{other} is divided by {self!r}")
@@ -195,6 +221,8 @@ class Extent:
         difference = other - self if turned else self - other
         if not isinstance(difference, Extent):
             return _COMPARISONS[comparison](difference, 0)
+        if comparison == "==" and not self.scope.is_asked:
+            return False
         known = _known(difference, comparison)
         if known is not None:
             return known
@@ -232,8 +260,8 @@ def scope_of(values):
 
 
 def estimated(x):
-    """The number an int or extent is now: for estimates, on which no result depends."""
-    return x.number if isinstance(x, Extent) else x
+    """The number an int or extent is now, or in a typical call: for estimates, on which no result depends."""
+    return x.scope.typical_number(x.terms) if isinstance(x, Extent) and x.scope.typical else _now(x)
 
 
 def whole(x):
@@ -335,6 +363,14 @@ def _evaluated(node, n):
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------
+def _sum(terms, numbers):
+    return sum(c * prod(numbers[u] for u in unknowns) for unknowns, c in terms.items())
+
+
+def _now(x):
+    return x.number if isinstance(x, Extent) else x
+
+
 def _terms(x):
     if isinstance(x, Extent):
         return x.terms

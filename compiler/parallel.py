@@ -17,13 +17,13 @@ ways to cut a kernel, the one is taken that touches what the steps before it lef
 How long work takes is estimated from the work alone; how many threads there are is known when the program runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from .dtypes import element_of
 from .emit.pool_memory import MOST_WAITS
 from .emit.vector import is_small
-from .extent import estimated
+from .extent import estimated, may_be_less
 from .loopnest import (
     Accumulate,
     Apply,
@@ -44,6 +44,8 @@ from .loopnest import (
 from .regions import Part, Touched, walk
 from .target import LINE_BYTES
 
+# No program for many sizes is made for more than this.
+_LARGEST = 1 << 24
 # Columns that threads get at once: a cache line of f32.
 COLUMNS = LINE_BYTES // 4
 
@@ -61,12 +63,20 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Team:
     """How a program is shared: per step its Cut (None: the caller does it alone) and whether all wait before it;
-    how many threads it has use for, and its estimated shared work."""
+    how many threads it has use for, its estimated shared work, and that of its largest step if only the call tells
+    whether it pays to share it."""
 
     cuts: tuple
     waits: tuple
     most: int
     ahead_ns: int
+    largest_ns: object = None
+
+    def for_extent(self, scope):
+        """The same of a program for many sizes, with extents in place of estimates: the work is n times something."""
+        n = estimated(scope.n)
+        most, ahead, largest = (x * scope.n // n for x in (self.most, self.ahead_ns, int(self.largest_ns)))
+        return replace(self, most=most, ahead_ns=ahead, largest_ns=largest)
 
 
 def share(works, target):
@@ -92,14 +102,18 @@ def share(works, target):
         return None
     shared_ns = sum(w.cost for w, cut in zip(works, cuts) if cut)
     most = max(2, int(shared_ns / target.part_ns / (1 + sum(waits))))
-    return Team(tuple(cuts), tuple(waits), most, int(shared_ns))
+    return Team(tuple(cuts), tuple(waits), most, int(shared_ns), max(w.cost for w, cut in zip(works, cuts) if cut))
 
 
-def note_large(works, scope, target):
-    """Of a program for one thread, ask from which extent on sharing would pay: another one does for those. One that is
-    shared serves small extents too, because it finds out by itself whether one thread does better."""
-    most = max((w.cost for w in works if w.cuts({})), default=0)
-    return 0 < most < target.large_ns and scope.n >= int(scope.n.number * target.large_ns / most) + 1
+def estimate_for_large(works, lowered, scope, target):
+    """Of a program for many sizes: estimate times for an n for which sharing pays, if it does for any."""
+    shareable = [step for work, step in zip(works, lowered) if work.cuts({})]
+    number = scope.n.number
+    most = max((work.cost for work in works if work.cuts({})), default=0)
+    while 0 < most < target.large_ns and number < _LARGEST:
+        number = min(max(2 * number, int(number * target.large_ns / most)), _LARGEST)
+        scope.estimate_for(number)
+        most = max(step.cost_ns(target) for step in shareable)
 
 
 def _choose(work, since_wait, owners, target):
@@ -234,7 +248,7 @@ def _flat(kernel, columns, wished):
     for size, part in wished:
         ((distance, rows),) = part.others if len(part.others) == 1 else ((0, 1),)
         is_all = part.start == 0 and part.step == size and part.extent * rows == extent
-        in_vectors = part.unit % kernel.lanes == 0 or part.unit >= part.extent
+        in_vectors = part.unit % kernel.lanes == 0 or not may_be_less(part.unit, part.extent)
         if is_all and in_vectors and distance in (0, part.extent * size):
             found.append(Cut("columns", part.unit, part.units, rows))
     return found

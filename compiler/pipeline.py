@@ -25,7 +25,7 @@ from .loopnest import Apply, Reduce, statements
 from .lower import lower
 from .lowered import GridCall, Loops, Product, RoutineCall, UnitCall
 from .memory import plan_memory, worker_bytes
-from .parallel import note_large, share
+from .parallel import estimate_for_large, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
@@ -129,15 +129,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     show("fusion", fusion)
     order = schedule(fusion)
     whole = _lower_all(order, target)
-    steps = whole if for_itself else _in_blocks(whole, settled, target)
-    memory, work, team = _shared(order, steps, target)
-    if for_itself:
-        team = None
-    elif team is None and len(steps) > len(whole):
-        steps = whole
-        memory, work, team = _shared(order, steps, target)
-    if not for_itself and (scope := scope_of(settled.inputs())) is not None:
-        note_large(work, scope, target)
+    steps, memory, work, team = _for_one(order, whole, target) if for_itself else _for_many(order, whole, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
     costs = [0 if for_itself else w.cost for w in work]
@@ -204,11 +196,38 @@ def _in_blocks(steps, graph, target):
     return result
 
 
-def _shared(order, steps, target):
-    """(where everything lies, the steps as threads may share them, how they do)."""
+def _for_one(order, steps, target):
+    """(the steps, where everything lies, the steps as Works, None) of a program for one thread."""
+    memory, work = _planned(order, steps, target)
+    return steps, memory, work, None
+
+
+def _for_many(order, whole, target):
+    """The same for threads that share what pays, with their Team."""
+    scope = scope_of(order.fusion.graph.inputs())
+    if scope is None:
+        return _shared(order, whole, target)
+    # One program serves small calls and large ones. It is made for those that threads share, and tells when they do.
+    estimate_for_large(_planned(order, whole, target)[1], [s.lowered for s in whole], scope, target)
+    with scope.equal_for_every_n():
+        steps, memory, work, team = _shared(order, whole, target)
+    return steps, memory, work, team and team.for_extent(scope)
+
+
+def _shared(order, whole, target):
+    steps = _in_blocks(whole, order.fusion.graph, target)
+    memory, work = _planned(order, steps, target)
+    team = share(work, target)
+    if team is not None or len(steps) == len(whole):
+        return steps, memory, work, team
+    memory, work = _planned(order, whole, target)
+    return whole, memory, work, share(work, target)
+
+
+def _planned(order, steps, target):
+    """(where everything lies, the steps as threads may share them)."""
     memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
-    work = works(order, steps, memory, target)
-    return memory, work, share(work, target)
+    return memory, works(order, steps, memory, target)
 
 
 class _Lowering:
@@ -275,7 +294,7 @@ def _cut_all(steps, team):
 def _emit(trace, order, steps, memory, team, costs, in_one, target):
     fusion, settled = order.fusion, order.fusion.graph
     module = Module(target)
-    program = Program(module, len(settled.inputs()), team and (team.most, team.ahead_ns))
+    program = Program(module, len(settled.inputs()), team)
     first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
     may_fail = any(step.lowered.checks for step in steps)
     kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - sum(team.waits if team else ())

@@ -432,8 +432,12 @@ class Builder:
             return None
         return self.emit(result, text)
 
-    def finish(self, value=None):
+    def leave(self, value=None):
+        """Return from the function, which has other blocks still."""
         self.lines.append(f"  ret {value}" if value is not None else "  ret void")
+
+    def finish(self, value=None):
+        self.leave(value)
         self.close()
 
     def close(self):

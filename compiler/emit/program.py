@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from ..conventions import AGAIN, SEEN
 from ..dtypes import element_of
+from ..extent import is_open
 from ..target import LINE_BYTES
 from ..translate.kinds import offset_of
 from .builder import I1, I64, PTR, Builder, Reg
@@ -123,7 +124,7 @@ class Program:
     """The steps of a program while they are collected; `finish` writes it. Kernels of equal text are emitted once."""
 
     def __init__(self, module, n_inputs, team=None):
-        """`team`: how many members the program has use for, and its estimated shared work in ns; None: one."""
+        """`team`: a Team (parallel.py), or None for one thread."""
         self.module, self.n_inputs, self.team = module, n_inputs, team
         self.kernels, self.names, self.symbols, self.tables = {}, {}, {}, {}
         self.steps = []
@@ -261,10 +262,23 @@ class Program:
         closure = b.alloca(I64, 1 + len(self.slots))
         b.store(b.i64(0), closure)
         self.fill_closure(b, table, closure)
-        if self.team is None:
-            b.finish(b.call(I64, "body", [closure, b.i64(0), b.i64(1), b.i64(0), _NULL]))
-            return
-        most, ahead_ns = map(b.i64, self.team)
+        if self.team is not None and self.team.largest_ns is not None:
+            small = b.cmp("lt", b.i64(self.team.largest_ns), b.i64(self.module.target.large_ns))
+            alone, together = b.label("alone"), b.label("together")
+            b.branch_if(small, alone, together)
+            b.start(alone)
+            b.leave(self.go_alone(b, closure))
+            b.start(together)
+        b.finish(self.go_alone(b, closure) if self.team is None else self.go_together(b, table, closure))
+
+    @staticmethod
+    def go_alone(b, closure):
+        return b.call(I64, "body", [closure, b.i64(0), b.i64(1), b.i64(0), _NULL])
+
+    def go_together(self, b, table, closure):
+        most, ahead_ns = b.i64(self.team.most), b.i64(self.team.ahead_ns)
+        if is_open(self.team.most):
+            most = b.select(b.cmp("lt", most, b.i64(2)), b.i64(2), most)
         self.module.globals["state"] = (
             f"@state = internal global [{STATE_WORDS} x i64] zeroinitializer, align {LINE_BYTES}"
         )
@@ -275,7 +289,7 @@ class Program:
         number = b.load(b.offset(pool, offset_of(Pool, "generation"), 1), I64)
         failed = b.call(I64, "body", [closure, b.i64(0), size, number, _NULL])
         b.call("void", end, [pool, state, size])
-        b.finish(failed)
+        return failed
 
     def fill_closure(self, b, table, closure):
         first = FIRST_SYMBOL_WORD + len(self.symbols) - _ARRAYS
