@@ -276,6 +276,8 @@ def real(x):
 
 def identical(x, y):
     """Whether two ints or extents, or tuples of them, are equal for every n. It asks nothing of the n of this call."""
+    if x is y or type(x) is type(y) is int:  # most of what is asked
+        return x is y or x == y
     if isinstance(x, tuple) and isinstance(y, tuple):
         return len(x) == len(y) and all(map(identical, x, y))
     return str(x) == str(y) if is_open(x) or is_open(y) else x == y

@@ -11,12 +11,13 @@ emit             their call in a program (emit/program.py); the function's name
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from .blocks import in_blocks
 from .dtypes import SIZES, bool_, element_of, float32, float64, int32, int64, memory_element
 from .emit.gemm import scratch_bytes
-from .extent import estimated
+from .extent import estimated, is_open
 from .loopnest import Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
@@ -180,6 +181,14 @@ class _Call:
         return [self]
 
 
+def _panel_bytes(element, depth):
+    # The matrix kernel is the runtime's: it may have wider vectors than this program.
+    return max(scratch_bytes(element, depth, target) for target in (AVX2, AVX512))
+
+
+_known_panel_bytes = lru_cache(maxsize=256)(_panel_bytes)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Product(_Call):
     """Products of matrices: `value` is of the operands with these Accesses, over all leading dimensions."""
@@ -191,9 +200,8 @@ class Product(_Call):
 
     @property
     def scratch(self):
-        # The matrix kernel is the runtime's: it may have wider vectors than this program.
         element, depth = element_of(self.value.dtype), self.left.shape[-1]
-        return [max(scratch_bytes(element, depth, target) for target in (AVX2, AVX512))]
+        return [_panel_bytes(element, depth) if is_open(depth) else _known_panel_bytes(element, depth)]
 
     def cost_ns(self, target):
         return product_cost_ns(self.value, target)

@@ -39,7 +39,9 @@ from .windows import counts, overlap_add, padded, windows
 
 # Fewer positions than this are too few columns for the matrix kernel: the batch is taken with them.
 _FEW_POSITIONS = 64
-# So few positions of the whole batch are better rows than columns: the weight is then read as it lies.
+# So few positions of one sample are better rows than columns: the weight is then read as it lies. How a convolution is
+# computed depends on whether there is one sample, and on no other number of them: the order of sums would, and programs
+# serve all sizes of a batch.
 _FEW_ROWS = 16
 # What it takes to add an element of the windows' cotangents to their image, where they stay in a level-2 or -3 cache.
 _ADDING_CYCLES = 1.2
@@ -177,10 +179,14 @@ def _convolution(x, weight, *bias, stride, padding, dilation, groups):
     return _plus_bias(reshape(out, shape=(n, weight.shape[0], *positions)), bias)
 
 
+def _is_few(samples, positions):
+    return samples == 1 and positions <= _FEW_ROWS
+
+
 def _direct(op, x, other, how, weight, positions):
     """The result of a convolution or its weight's adjoint as products over grids, of an input that is padded where that
     takes less time; None where they do not pay. `weight`: the shape of the weight."""
-    if x.shape[0] * positions <= _FEW_ROWS or not can((x, other), weight, how["groups"]):
+    if _is_few(x.shape[0], positions) or not can((x, other), weight, how["groups"]):
         return None
     padding, size = how["padding"], x.dtype.size_bytes
     image, partner = usual(x), usual(other) if "kernel" in how else other
@@ -199,7 +205,7 @@ def _direct_input(g, weight, how):
     """The same of the input's adjoint."""
     samples, positions = g.shape[0], prod(g.shape[2:])
     out = (samples, weight.shape[1] * how["groups"], *how["size"])
-    if samples * positions <= _FEW_ROWS or not can((g, weight), out, how["groups"]):
+    if _is_few(samples, positions) or not can((g, weight), out, how["groups"]):
         return None
     time = _cycles(direct_convolution_input, (usual(g), weight), how)
     if not pays(time, weight.shape, samples, positions, g.dtype.size_bytes, _ADDING_CYCLES):
@@ -242,7 +248,7 @@ def _convolution_input(g, weight, *bias, size, stride, padding, dilation, groups
     channels, rank = weight.shape[1], len(weight.shape) - 2
     rows = reshape(weight, shape=(groups, weight.shape[0] // groups, channels * prod(kernel)))
     g = reshape(g, shape=(n, groups, weight.shape[0] // groups, prod(positions)))
-    if n * prod(positions) <= _FEW_ROWS:
+    if _is_few(n, prod(positions)):
         g = reshape(permute(g, axes=(1, 0, 3, 2)), shape=(groups, n * prod(positions), weight.shape[0] // groups))
         columns = reshape(_matrix_product(g, rows), shape=(groups, n, *positions, channels, *kernel))
         columns = permute(columns, axes=(1, 0, *range(2 + rank, 3 + 2 * rank), *range(2, 2 + rank)))

@@ -220,6 +220,7 @@ def pays(time, weight, samples, positions, size, copying):
     """Whether products over grids, which take this time (`cycles`) for the usual batch, take less than one of matrices
     whose operand is a copy of all windows, or is added up to an image. `copying`: cycles for an element of it."""
     n_windows = positions * prod(weight[1:])
+    samples = samples if samples == 1 else _USUAL_BATCH
     if samples * n_windows * size > (_SMALL_SUM if copying else _SMALL_COPY):
         return True
     dense = n_windows * weight[0] * size / 64

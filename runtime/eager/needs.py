@@ -1,5 +1,7 @@
 """Which values the derivative of an op reads: found by running its rules once on a graph, never declared."""
 
+from functools import lru_cache
+
 from ...compiler.autodiff import vjp
 from ...compiler.graph import Graph
 from ...compiler.ops.kinds import number_meta
@@ -22,6 +24,22 @@ def needs(op, operands, attributes, differentiated):
 
 
 def needs_of(op, metas, attributes, differentiated):
+    """The same of operands that are Metas or numbers. Steps of a loop ask for the same again and again."""
+    kinds = tuple((m.shape, m.dtype) if isinstance(m, Meta) else m for m in metas)
+    try:
+        types = tuple(map(type, (*metas, *attributes.values())))
+        return _needs_of(op, kinds, types, tuple(attributes.items()), differentiated)
+    except TypeError:  # attributes without a hash
+        return _recorded(op, metas, attributes, differentiated)
+
+
+@lru_cache(maxsize=1024)
+def _needs_of(op, kinds, types, attributes, differentiated):
+    metas = [Meta(*kind) if isinstance(kind, tuple) else kind for kind in kinds]
+    return _recorded(op, metas, dict(attributes), differentiated)
+
+
+def _recorded(op, metas, attributes, differentiated):
     graph = Graph("derivative")
     # What is read in float32 (autodiff.py) is read.
     values = [graph.input(m.shape, m.dtype.wide) if isinstance(m, Meta) else m for m in metas]
