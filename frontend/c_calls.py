@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from . import c_names
 from .compiled import compile
 from .compiler.export_entry import Data, Field, Given, Own
 from .runtime.programs.capture import capturing
@@ -73,7 +74,7 @@ def inputs_of(run, tensors, names, of):
             arrays.append(Given(at))
             changed |= {at} if places[k].is_written else set()
         elif places[k].is_written:
-            key = outside.get(id(array), f"tensor{len(state)}")
+            key = c_names.distinct(outside.get(id(array), f"tensor{len(state)}"), state)
             state[key] = array
             arrays.append(key)
         else:
@@ -100,7 +101,16 @@ def results_of(result, run, labels):
             raise ValueError(f"export: the function returns a {type(x).__name__}; results must be tensors")
     if labels is None:
         labels = ["result"] if len(leaves) == 1 else [f"result{k}" for k in range(len(leaves))]
-    return {label: Result(_output_of(x, run.outputs, label), x._data) for label, x in zip(labels, leaves)}
+    found = {label: Result(_output_of(x, run.outputs, label), x._data) for label, x in zip(labels, leaves)}
+    first = {}
+    for label, result in found.items():
+        if result.output in first:
+            raise ValueError(
+                f"export: {first[result.output]} and {label} are the same memory, and in C each result has its own; "
+                "return one of them, or a .clone()"
+            )
+        first[result.output] = label
+    return found
 
 
 def _output_of(x, outputs, label):
@@ -112,7 +122,7 @@ def _output_of(x, outputs, label):
             return k
     raise ValueError(
         f"export: {label}, of shape {tuple(x.shape)}, is a view, an argument or a tensor that was there before; return "
-        "a new one, such as .clone() of it"
+        "a new one that lies without gaps, such as .clone(memory_format=weft.contiguous_format) of it"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import autograd, c_extents
+from . import autograd, c_extents, c_names
 from .c_calls import Layout, Parameter, inputs_of, observed, packed_numbers, results_of
 from .compiler.export import export_text
 from .compiler.export_entry import Body, Entry
@@ -63,10 +63,11 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
     """(Program, name of its extent or None) of each."""
     if not isinstance(example_args, (tuple, list)):
         raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
-    args = [_example(x) for x in example_args]
+    args = [_example(k, x) for k, x in enumerate(example_args)]
     places = [k for k, x in enumerate(args) if isinstance(x, Tensor)]
     all_names = _argument_names(function, len(args))
-    tensors, names = [args[k] for k in places], [all_names[k] for k in places]
+    c_arguments = c_names.arguments(all_names)
+    tensors, names = [args[k] for k in places], [c_arguments[k] for k in places]
     extent, axes = c_extents.open_axes(dynamic_shapes, dict(zip(all_names, args)))
     axes = [axes[k] for k in places]
 
@@ -104,9 +105,14 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
         yield Program("_hvp", products, [*leaves, *vectors], every_axes, arguments, results), extent
 
 
-def _example(x):
+def _example(k, x):
     if isinstance(x, np.ndarray):
         return tensor(x)
+    if not isinstance(x, Tensor) and any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in tree_flatten(x)[0]):
+        raise ValueError(
+            f"export: example_args[{k}] is a {type(x).__name__} with arrays in it; C functions take arrays: give the "
+            "function one argument for each"
+        )
     return x.detach().clone().contiguous() if isinstance(x, Tensor) else x
 
 

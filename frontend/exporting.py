@@ -8,7 +8,7 @@ its arguments are data of the object; those that it changes are fields of a stru
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import c_header
+from . import c_header, c_names
 from .runtime.programs.exported import loaded
 from .version import weft_version
 
@@ -49,7 +49,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     """
     path = Path(path)
     name = path.name
-    if not name.isidentifier() or not name.isascii():
+    if not c_names.is_function_name(name):
         raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
     functions, state, code = _made(name, function, example_args, gradients, hvp, target, dynamic_shapes)
     import json
@@ -75,7 +75,7 @@ def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=No
     (25.0, array([6., 8.]))
     """
     name = getattr(function, "__name__", "")
-    name = name if name.isidentifier() and name.isascii() else "function"
+    name = name if c_names.is_function_name(name) else "function"
     functions, _, code = _made(name, function, example_args, gradients, hvp, "native", dynamic_shapes)
     return loaded(code, _description(name, "native", functions))
 

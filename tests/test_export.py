@@ -190,6 +190,40 @@ def test_wrong_arguments_of_native_functions():
     assert native(list(beta)) == native(beta) == native(np.repeat(beta, 2)[::2])
 
 
+def test_numbers_that_an_argument_cannot_hold_are_refused():
+    native = weft.aot(lambda k: k * 2, (weft.arange(3, dtype=weft.int32),))
+    assert native([1, 2, 3]).tolist() == native(np.array([1, 2, 3])).tolist() == [2, 4, 6]
+    for wrong in (np.array([1.7, 2, 3]), np.array([2**40, 2, 3]), np.array([1j, 2, 3])):
+        with pytest.raises(TypeError, match=r"k: int32\[3\] was expected, got an array of .* does not have"):
+            native(wrong)
+
+
+def test_several_types_and_results():
+    def f(a, b, c, d, e):
+        return (a.double() + b).sum(), c + d, e & (a > 0), c.float() * a, b.float() * 2, d.clone()
+
+    weft.manual_seed(0)
+    args = (weft.randn(4), weft.randn(4, dtype=weft.float64), weft.arange(4), weft.arange(4, dtype=weft.int32))
+    args += (weft.tensor([True, False, True, True]),)
+    results = weft.aot(f, args)(*[a.numpy() for a in args])
+    for found, expected in zip(results, f(*args), strict=True):
+        assert np.array_equal(found, expected.numpy()) and np.asarray(found).dtype == expected.numpy().dtype
+
+
+def test_fields_of_two_tensors_have_two_names():
+    m_weight, m = weft.zeros(2), nn.Linear(2, 2)
+
+    @weft.no_grad()
+    def f(x):
+        m_weight.add_(x)
+        m.weight.mul_(x)
+        return m_weight.sum() + m.weight.sum()
+
+    native = weft.aot(f, (weft.ones(2),))
+    assert [a.shape for a in native.state.values()] == [(2,), (2, 2)]
+    assert native(np.full(2, 3.0)) == f(weft.full((2,), 3.0)).item()
+
+
 # --- what cannot be exported ------------------------------------------------------------------------------------------
 def refused(f, *args, **options):
     with pytest.raises((ValueError, RuntimeError)) as raised:
@@ -204,6 +238,8 @@ def test_what_cannot_be_exported_says_why():
     assert "computes nothing that depends on tensors" in refused(lambda x: x, x)
     assert "is a view, an argument" in refused(lambda x: (x * 2, x), x)
     assert "is a view, an argument" in refused(lambda x: (x * 2)[1:], x)
+    assert "result0 and result1 are the same memory" in refused(lambda x: [x * 2] * 2, x)
+    assert "example_args[0] is a dict with arrays in it" in refused(lambda d: d["x"] * 2, {"x": x})
     assert "returns a float" in refused(lambda x: (x * 2, 1.0), x)
     assert "one floating number, but the function returns of shape (3,)" in refused(lambda x: x * 2, x, gradients=True)
     assert "no argument is a tensor of floats" in refused(lambda k: k.sum(), weft.arange(3), gradients=True)
@@ -220,6 +256,28 @@ def test_nothing_is_written_that_would_be_wrong(tmp_path):
     with pytest.raises(RuntimeError, match="complex64 has no generated kernels"):
         weft.export(lambda x: x * 2, (weft.ones(3, dtype=weft.complex64),), tmp_path / "f")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["main", "exp", "double", "class", "NULL"])
+def test_names_that_c_has_for_something_else(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name!r} cannot be one's name"):
+        weft.export(lambda x: x * 2, (weft.ones(3),), tmp_path / name)
+
+
+def test_arguments_have_names_that_c_and_cpp_allow(tmp_path):
+    def f(new, value, scratch, int, grad_new_):
+        return (new * value * scratch * int * grad_new_).sum()
+
+    files = weft.export(f, (np.ones(2),) * 5, tmp_path / "f", gradients=True)
+    header = files.header.read_text()
+    double = "const double *{}, "
+    assert "int f(" + "".join(map(double.format, ["new_", "value_", "scratch_", "int_", "grad_new__"])) in header
+    for compiler, ending in (("cc", "c"), ("c++", "cpp")):
+        if shutil.which(compiler):
+            (tmp_path / f"main.{ending}").write_text(
+                '#include <stdio.h>\n#include "f.h"\nint main(void) { return 0; }\n'
+            )
+            subprocess.run([compiler, "-Wall", "-Werror", f"main.{ending}", "f.o", "-lm"], check=True, cwd=tmp_path)
 
 
 # --- from files -------------------------------------------------------------------------------------------------------

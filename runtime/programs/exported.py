@@ -139,12 +139,23 @@ class _Argument:
         if not is_ready:
             if self.changed:
                 raise TypeError(f"{self} is changed in place: it must be such an array, without gaps")
-            x = np.ascontiguousarray(x, self.dtype).reshape(np.shape(x))
+            x = self._converted(np.asarray(x))
         if x.shape != (_filled(self.shape, *extent) if self.is_open else self.shape):
             raise ValueError(f"{self} was expected, got an array of shape {x.shape}")
         if self.changed and not x.flags.writeable:
             raise ValueError(f"{self} is changed in place, but the array is read-only")
         return x
+
+    def _converted(self, x):
+        """The same numbers in this type. Floats may be rounded; nothing else may change."""
+        found = (
+            np.ascontiguousarray(x, self.dtype).reshape(x.shape) if np.can_cast(x, self.dtype, "same_kind") else None
+        )
+        if found is None or (self.dtype.kind != "f" and not np.array_equal(found, x)):
+            raise TypeError(
+                f"{self} was expected, got an array of {x.dtype.name}, whose numbers that type does not have"
+            )
+        return found
 
     def __str__(self):
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
