@@ -1,15 +1,15 @@
 """Entry points of exported programs: C functions on pointers.
 
     i32 @name(ptr array, ..., ptr scratch)              0, or 1 if a check failed
-    i32 @name(i64 n, ptr array, ..., ptr scratch)       the same with an extent; 2 if it is not served
-    i64 @name_scratch(i64 n)                            bytes of scratch memory, or -1
+    i32 @name(i64 n, ..., ptr array, ..., ptr scratch)  the same with extents; 2 if they are not served
+    i64 @name_scratch(i64 n, ...)                       bytes of scratch memory, or -1
 
 A program (emit/program.py) is called on a table of words: its arena, run-time numbers, routines and arrays. An entry
 point makes that table on the stack, from its parameters and what is known now: the routines are in the same module, the
 numbers and the arrays that are constants are data of it. So nothing is global that changes, and a function may run in
 several threads at once, each with scratch memory of its own.
 
-With an extent there may be several programs, each for the n that its guards name; the first that holds is called.
+With extents there may be several programs, each for those that its guards name; the first that holds is called.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,9 @@ from .emit.builder import F64, I32, I64, PTR, Builder, Reg
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD
 from .extent import evaluate, is_open, marked
 
-LARGEST_EXTENT = 2**31 - 1  # so that no number of bytes overflows
+LARGEST_EXTENT = 2**31 - 1
+# So that no number overflows: of several extents the product, and of scratch memory the bytes.
+_LARGEST_PRODUCT, _MOST_BYTES = 2.0**40, 2.0**60
 _SCRATCH_ALIGNMENT = 64
 _POINTER_WORDS = ARRAY_DATA_OFFSET // 8 + 1  # of what stands for an array in the table
 _NOT_SERVED = 2
@@ -58,8 +60,8 @@ class Own:
 @dataclass(frozen=True, slots=True)
 class Body:
     """A program of an entry. `arrays`: Given, Field, Data or Own for every input and output; `numbers`: the run-time
-    numbers, as the bytes of 64-bit words; `open_numbers`: (slot, type, polynomial) of those that follow the extent;
-    `guards`: (polynomial, comparison, answer) that say for which extents it is."""
+    numbers, as the bytes of 64-bit words; `open_numbers`: (slot, type, polynomial) of those that follow the extents;
+    `guards`: (polynomial, comparison, answer) that say for which extents it is. Extents are registers by name."""
 
     compiled: object
     arrays: tuple
@@ -76,26 +78,26 @@ class Body:
     def _own_start(self):
         return _aligned(self.compiled.plan.arena_bytes)
 
-    def emit(self, b, name, parameters, scratch, n):
+    def emit(self, b, name, parameters, scratch, extents):
         """Fill the table and call the program `name`; the i32 it gives."""
         symbols = self.compiled.plan.symbols
         first_array = FIRST_SYMBOL_WORD + len(symbols)
         table = b.alloca(I64, first_array + len(self.arrays))
         standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
-        words = [scratch, self._emit_numbers(b, n), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
+        words = [scratch, self._emit_numbers(b, extents), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
         words.insert(2, Reg("null", PTR))
         own = self._own_start
         for k, array in enumerate(self.arrays):
             at = b.offset(standing, k, 8 * _POINTER_WORDS)
-            b.store(_address(b, array, parameters, scratch, own, n), b.offset(at, ARRAY_DATA_OFFSET, 1))
+            b.store(_address(b, array, parameters, scratch, own, extents), b.offset(at, ARRAY_DATA_OFFSET, 1))
             own += _aligned(array.n_bytes) if isinstance(array, Own) else 0
             words.append(at)
         for k, word in enumerate(words):
             b.store(word, b.offset(table, k, 8))
-        failed = b.call(I64, f"{name}_weft_program", [*self._emit_extents(b, n), table])
+        failed = b.call(I64, f"{name}_weft_program", [*self._emit_extents(b, extents), table])
         return b.convert(b.cmp("ne", failed, b.i64(0)), "i32")
 
-    def _emit_numbers(self, b, n):
+    def _emit_numbers(self, b, extents):
         numbers = _data(b.module, self.numbers)
         if not self.open_numbers:
             return numbers
@@ -103,22 +105,28 @@ class Body:
         for slot in range(len(self.numbers) // 8):
             b.store(b.load(b.offset(numbers, slot, 8), I64), b.offset(own, slot, 8))
         for slot, element, polynomial in self.open_numbers:
-            b.store(b.convert(_number(b, polynomial, n), element), b.offset(own, slot, 8))
+            b.store(b.convert(_number(b, polynomial, extents), element), b.offset(own, slot, 8))
         return own
 
-    def _emit_extents(self, b, n):
-        extents = self.compiled.plan.extents
-        if not extents:
+    def _emit_extents(self, b, extents):
+        texts = self.compiled.plan.extents
+        if not texts:
             return []
-        table = b.alloca(I64, len(extents))
-        for k, extent in enumerate(extents):
-            b.store(_number(b, extent, n), b.offset(table, k, 8))
+        table = b.alloca(I64, len(texts))
+        for k, text in enumerate(texts):
+            b.store(_number(b, text, extents), b.offset(table, k, 8))
         return [table]
 
-    def emit_holds(self, b, n):
-        holds = [b.cmp("ge", n, b.i64(1)), b.cmp("le", n, b.i64(LARGEST_EXTENT))]
+    def emit_holds(self, b, extents):
+        holds = []
+        for n in extents.values():
+            holds += [b.cmp("ge", n, b.i64(1)), b.cmp("le", n, b.i64(LARGEST_EXTENT))]
+        floats = {name: b.convert(n, "f64") for name, n in extents.items()}
+        product = reduce(b.mul, floats.values())
+        holds.append(b.cmp("le", product, b.const(_LARGEST_PRODUCT, F64)))
+        holds.append(b.cmp("le", _number(b, self.scratch_bytes, floats, F64), b.const(_MOST_BYTES, F64)))
         for polynomial, comparison, answer in self.guards:
-            found = b.cmp(_PREDICATES[comparison], _number(b, polynomial, n), b.i64(0))
+            found = b.cmp(_PREDICATES[comparison], _number(b, polynomial, extents), b.i64(0))
             holds.append(found if answer else b.not_(found))
         return reduce(b.and_, holds)
 
@@ -128,60 +136,66 @@ _PREDICATES = {"<": "lt", "<=": "le", "==": "eq"}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A C function. `bodies`: its program, or those for several extents; `n_parameters`: but for the extent and the
+    """A C function. `bodies`: its program, or those for several extents; `n_parameters`: but for the extents and the
     scratch memory; `of_numbers`: it also gets the form `double name_scipy(int n, double *x, void *scratch)`, which
-    gives NaN if a check failed; `has_extent`: its first parameter is one."""
+    gives NaN if a check failed; `extents`: names of those that are its first parameters."""
 
     name: str
     bodies: tuple
     n_parameters: int
     of_numbers: bool = False
-    has_extent: bool = False
+    extents: tuple = ()
 
     @property
     def body_names(self):
-        return [f"{self.name}_for{k}" if self.has_extent else self.name for k in range(len(self.bodies))]
+        return [f"{self.name}_for{k}" if self.extents else self.name for k in range(len(self.bodies))]
 
     @property
     def scratch_bytes(self):
-        """None if it depends on the extent."""
-        return None if self.has_extent else self.bodies[0].scratch_bytes
+        """None if it depends on extents."""
+        return None if self.extents else self.bodies[0].scratch_bytes
 
     def emit(self, module):
-        names = [*[f"a{k}" for k in range(self.n_parameters)], "scratch"]
-        if self.has_extent:
-            self._emit_choice(module, [("n", I64), *[(name, PTR) for name in names]])
+        pointers = [*[(f"a{k}", PTR) for k in range(self.n_parameters)], ("scratch", PTR)]
+        if self.extents:
+            self._emit_choice(module, self._extent_parameters(), pointers)
             return
-        b = Builder(module, self.name, [(name, PTR) for name in names], result="i32")
+        b = Builder(module, self.name, pointers, result="i32")
         *parameters, scratch = b.arguments
-        b.finish(self.bodies[0].emit(b, self.name, parameters, scratch, None))
+        b.finish(self.bodies[0].emit(b, self.name, parameters, scratch, {}))
         if self.of_numbers:
             self.emit_of_numbers(module)
 
-    def _emit_choice(self, module, parameters):
+    def _extent_parameters(self):
+        return [(f"extent_{name}", I64) for name in self.extents]
+
+    def _emit_choice(self, module, numbers, pointers):
         for name, body in zip(self.body_names, self.bodies):
-            b = Builder(module, name, parameters, result="i32", linkage="internal")
-            n, *arrays, scratch = b.arguments
-            b.finish(body.emit(b, name, arrays, scratch, n))
-        b = Builder(module, self.name, parameters, result="i32")
-        which, result = self._emit_which(b, b.arguments[0]), b.const(_NOT_SERVED, I32)
+            b = Builder(module, name, [*numbers, *pointers], result="i32", linkage="internal")
+            *arrays, scratch = b.arguments[len(numbers) :]
+            b.finish(body.emit(b, name, arrays, scratch, self._registers(b)))
+        b = Builder(module, self.name, [*numbers, *pointers], result="i32")
+        which, result = self._emit_which(b), b.const(_NOT_SERVED, I32)
         for k, name in enumerate(self.body_names):
             result = b.when_value(
                 b.cmp("eq", which, b.i64(k)), result, lambda name=name: b.call(I32, name, b.arguments)
             )
         b.finish(result)
-        b = Builder(module, f"{self.name}_scratch", [("n", I64)], result="i64")
-        (n,) = b.arguments
-        which, n_bytes = self._emit_which(b, n), b.i64(-1)
+        b = Builder(module, f"{self.name}_scratch", numbers, result="i64")
+        which, n_bytes = self._emit_which(b), b.i64(-1)
         for k, body in enumerate(self.bodies):
-            n_bytes = b.select(b.cmp("eq", which, b.i64(k)), _number(b, body.scratch_bytes, n), n_bytes)
+            own = _number(b, body.scratch_bytes, self._registers(b))
+            n_bytes = b.select(b.cmp("eq", which, b.i64(k)), own, n_bytes)
         b.finish(n_bytes)
 
-    def _emit_which(self, b, n):
-        """The first of the bodies that is for this extent, or -1."""
+    def _registers(self, b):
+        return dict(zip(self.extents, b.arguments))
+
+    def _emit_which(self, b):
+        """The first of the bodies that is for these extents, or -1."""
         which = b.i64(-1)
         for k, body in reversed(list(enumerate(self.bodies))):
-            which = b.select(body.emit_holds(b, n), b.i64(k), which)
+            which = b.select(body.emit_holds(b, self._registers(b)), b.i64(k), which)
         return which
 
     def emit_of_numbers(self, module):
@@ -193,46 +207,49 @@ class Entry:
         b.finish(b.select(b.cmp("ne", failed, b.const(0, I32)), b.const(float("nan"), F64), number))
 
 
-def _address(b, array, parameters, scratch, own, n):
+def _address(b, array, parameters, scratch, own, extents):
     if isinstance(array, Given):
         return parameters[array.parameter]
     if isinstance(array, Field):
         return b.load(b.offset(parameters[array.parameter], array.place, 8), PTR)
     if isinstance(array, Data):
         return _data(b.module, array.bytes)
-    return b.offset(scratch, _number(b, own, n), 1) if is_open(own) else b.offset(scratch, own, 1)
+    return b.offset(scratch, _number(b, own, extents), 1) if is_open(own) else b.offset(scratch, own, 1)
 
 
 class _Computed:
-    """A register as a number: arithmetic with it is code."""
+    """A register as a number: arithmetic with it is code. Of floats it is an estimate."""
 
     def __init__(self, b, register):
         self.b, self.register = b, register
 
     def _of(self, other):
-        return other.register if isinstance(other, _Computed) else self.b.i64(other)
+        return other.register if isinstance(other, _Computed) else self.b.const(other, self.register.type)
+
+    def _made(self, emit, other):
+        return _Computed(self.b, emit(self.register, self._of(other)))
 
     def __add__(self, other):
-        return _Computed(self.b, self.b.add(self.register, self._of(other)))
+        return self._made(self.b.add, other)
 
     def __mul__(self, other):
-        return _Computed(self.b, self.b.mul(self.register, self._of(other)))
+        return self._made(self.b.mul, other)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other):
         # What is divided is 0 or more where it is used: a guard says so.
-        return _Computed(self.b, self.b.div(self.register, self._of(other)))
+        return self._made(self.b.div, other)
 
     def __neg__(self):
         return self * -1
 
 
-def _number(b, extent, n):
+def _number(b, extent, extents, type=I64):
     """The register of an extent, given as such, as its text or as a polynomial; or of a number."""
     text = str(extent)
-    found = evaluate(marked(text) or text, _Computed(b, n))
-    return found.register if isinstance(found, _Computed) else b.i64(found)
+    found = evaluate(marked(text) or text, {name: _Computed(b, register) for name, register in extents.items()})
+    return found.register if isinstance(found, _Computed) else b.const(found, type)
 
 
 def _data(module, content):

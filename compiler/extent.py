@@ -6,11 +6,14 @@
     rows > 4096                    # True for 200, and the scope notes that the program holds where 32*n-4096 > 0
     range(rows)                    # Fixed: only a number will do
 
-An Extent is a polynomial in n, with whole quotients as further unknowns. Passes compute with it as with an int. Where a
-pass asks which of two is larger, or whether they are equal, it gets the answer for the n of this call, and the scope
-notes it unless it holds for every n from LEAST on: the notes are the program's *guards*, and the program serves every n
-for which they hold. Whatever needs the number itself raises Fixed, and then the program is compiled for that number.
-So an Extent is no int, though it behaves like one: C code would read an int's digits, and nobody would know.
+An Extent is a polynomial in n, with whole quotients as further unknowns; what is exported may have several extents,
+each with a name of its own (Scope({"n": 200, "m": 30})), of which all that is said here of n holds.
+
+Passes compute with it as with an int. Where a pass asks which of two is larger, or whether they are equal, it gets the
+answer for the n of this call, and the scope notes it unless it holds for every n from LEAST on: the notes are the
+program's *guards*, and the program serves every n for which they hold. Whatever needs the number itself raises Fixed,
+and then the program is compiled for that number. So an Extent is no int, though it behaves like one: C code would read
+an int's digits, and nobody would know.
 """
 
 import ast
@@ -19,7 +22,8 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, prod
+from itertools import combinations
+from math import prod
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
@@ -33,22 +37,32 @@ class Fixed(Exception):
 
 
 class Coincidence(Fixed):
-    """Something holds for this number alone, and not for every other one: nothing is said of those."""
+    """Something holds for this number alone, and not for every other one: nothing is said of those. `terms` are 0."""
+
+    def __init__(self, message, terms):
+        super().__init__(message)
+        self.terms = terms
 
 
 class Scope:
-    """One compilation: the number that n is now, and what was found out about other numbers on the way."""
+    """One compilation: the number that n is now, or each extent by name, and what was found out about other numbers on
+    the way."""
 
     def __init__(self, number):
-        self.numbers = {"n": number}  # what every unknown is now
+        self.numbers = dict(number) if isinstance(number, dict) else {"n": number}  # what every unknown is now
         self.quotients = {}  # unknown -> (terms, divisor) it is the whole quotient of
         self.guards = {}  # (text, comparison with 0) -> the answer
         self.typical = None  # what every unknown is where times are estimated, if that is not this call
         self.is_asked = True  # whether == asks about this call; else it tells what is equal for every n
-        self.n = Extent(self, {("n",): 1}, number)
+        self.extents = {name: Extent(self, {(name,): 1}, now) for name, now in self.numbers.items()}
+        self.n = self.extents.get("n")
 
     def affine(self, factor, constant):
         return self.n * factor + constant
+
+    def polynomial(self, terms):
+        """sum(coefficient * product of extents), given as pairs (names, coefficient)."""
+        return sum(prod([self.extents[name] for name in names], start=c) for names, c in terms)
 
     def number_of(self, terms):
         return _sum(terms, self.numbers)
@@ -157,7 +171,7 @@ class Extent:
         if unknowns and None not in (reduced := {_without(term, unknowns): c for term, c in self.terms.items()}):
             # What is in both is never 0.
             return _made(self.scope, reduced, self.scope.number_of(reduced)) // factor
-        if not unknowns and factor > 0 and all(c < 0 for term, c in self.terms.items() if term):
+        if not unknowns and factor > 0 and (self.number < 0 or all(c < 0 for term, c in self.terms.items() if term)):
             return -((-self + (factor - 1)) // factor)
         whole, rest = {}, {}
         for term, coefficient in self.terms.items():
@@ -228,7 +242,7 @@ class Extent:
             return known
         answer = _COMPARISONS[comparison](difference.number, 0)
         if answer and comparison == "==" and not any(u in self.scope.quotients for t in difference.terms for u in t):
-            raise Coincidence(f"{self!r} is {other!r}")
+            raise Coincidence(f"{self!r} is {other!r}", difference.terms)
         self.scope.guards[_text(difference.terms), comparison] = answer
         return answer
 
@@ -323,7 +337,7 @@ def marked(text):
 
 
 def evaluate(polynomial, n):
-    """The number that a polynomial in text is for n."""
+    """The number that a polynomial in text is for n; or for several extents, given by name."""
     return _evaluated(_parsed(polynomial), n)
 
 
@@ -361,7 +375,9 @@ def _evaluated(node, n):
         return _OPERATORS[type(node.op)](_evaluated(node.left, n), _evaluated(node.right, n))
     if isinstance(node, ast.UnaryOp):
         return -_evaluated(node.operand, n)
-    return n if isinstance(node, ast.Name) else node.value
+    if isinstance(node, ast.Name):
+        return n[node.id] if isinstance(n, dict) else n
+    return node.value
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------
@@ -412,17 +428,18 @@ def _least(scope, terms):
     for unknowns, coefficient in terms.items():
         for term, factor in _estimate(scope, unknowns, coefficient).items():
             bound[term] = bound.get(term, 0) + factor
-    # In terms of what n exceeds LEAST by.
+    # In terms of what the extents exceed LEAST by.
     shifted = {}
     for unknowns, c in bound.items():
         for k in range(len(unknowns) + 1):
-            power = comb(len(unknowns), k) * LEAST ** (len(unknowns) - k)
-            shifted[k] = shifted.get(k, 0) + c * power
-    return shifted.pop(0, 0) if all(c >= 0 for k, c in shifted.items() if k) else None
+            for chosen in combinations(unknowns, k):
+                shifted[chosen] = shifted.get(chosen, 0) + c * LEAST ** (len(unknowns) - k)
+    constant = shifted.pop((), 0)
+    return constant if all(c >= 0 for c in shifted.values()) else None
 
 
 def _estimate(scope, unknowns, coefficient):
-    """A polynomial in n alone that a term is never less than (all unknowns are 0 or more)."""
+    """A polynomial in extents alone that a term is never less than (all unknowns are 0 or more)."""
     known = next((u for u in unknowns if u in scope.quotients), None)
     if known is None:
         return {unknowns: coefficient}
@@ -453,10 +470,12 @@ def _known(difference, comparison):
 
 
 def _is_never_zero(terms):
-    """Whether a polynomial of the first degree in n is 0 for no n that a program may serve."""
-    if terms.keys() != {("n",), ()}:
+    """Whether a polynomial of the first degree in one extent is 0 for no number that a program may serve."""
+    rest_of = terms.keys() - {()}
+    (unknowns,) = rest_of if len(rest_of) == 1 else ((),)
+    if () not in terms or len(unknowns) != 1 or not unknowns[0].isidentifier():
         return False
-    root, rest = divmod(-terms[()], terms["n",])
+    root, rest = divmod(-terms[()], terms[unknowns])
     return bool(rest) or root < LEAST
 
 

@@ -121,8 +121,8 @@ def _output_of(x, outputs, label):
         if array is output or (starts_there and array.flags.c_contiguous and array.dtype == output.dtype):
             return k
     raise ValueError(
-        f"export: {label}, of shape {tuple(x.shape)}, is a view, an argument or a tensor that was there before; return "
-        "a new one that lies without gaps, such as .clone(memory_format=weft.contiguous_format) of it"
+        f"export: {label}, of shape {tuple(x.shape)}, is a tensor that was there before; return a new one, such as "
+        ".clone() of it"
     )
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import autograd, c_extents, c_names
+from .c_bodies import Bodies
 from .c_calls import Layout, Parameter, inputs_of, observed, packed_numbers, results_of
+from .c_trials import Regime, Trials
 from .compiler.export import export_text
 from .compiler.export_entry import Body, Entry
 from .compiler.pipeline import compile_graph
 from .creation import tensor, zeros_like
+from .placement import contiguous_format
 from .runtime.code import jit
 from .runtime.state.tensor import Tensor
 from .utils._pytree import tree_flatten
@@ -22,17 +25,15 @@ from .utils._pytree import tree_flatten
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A C function: its Entry, and its Parameters but for the extent, if it has one of this name, and the scratch
-    memory."""
+    """A C function: its Entry, and its Parameters but for extents and the scratch memory."""
 
     entry: Entry
     parameters: tuple
-    extent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What becomes a C function: `call` of `tensors`; `axes`: of each of them, those whose length is the extent."""
+    """What becomes a C function: `call` of `tensors`; `axes`: of each of them, the (axis, extent) that are open."""
 
     ending: str
     call: object
@@ -46,8 +47,8 @@ def functions_of(name, function, example_args, gradients, hvp, target, dynamic_s
     """(the Functions, name -> array of what they change), as export and aot are asked for them."""
     machine = jit.export_target(target)
     functions = [
-        _function(f"{name}{p.ending}", p, machine, function, extent)
-        for p, extent in _programs(function, example_args, gradients, hvp, dynamic_shapes)
+        _function(f"{name}{p.ending}", p, machine, function, extents)
+        for p, extents in _programs(function, example_args, gradients, hvp, dynamic_shapes)
     ]
     return functions, {f"{name}_initial_{f}": a for x in functions for p in x.parameters for f, a in p.fields}
 
@@ -60,7 +61,7 @@ def object_of(functions, state, target):
 
 # --- the programs -----------------------------------------------------------------------------------------------------
 def _programs(function, example_args, gradients, hvp, dynamic_shapes):
-    """(Program, name of its extent or None) of each."""
+    """(Program, name of each extent -> its number in the examples) of each."""
     if not isinstance(example_args, (tuple, list)):
         raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
     args = [_example(k, x) for k, x in enumerate(example_args)]
@@ -68,7 +69,7 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
     all_names = _argument_names(function, len(args))
     c_arguments = c_names.arguments(all_names)
     tensors, names = [args[k] for k in places], [c_arguments[k] for k in places]
-    extent, axes = c_extents.open_axes(dynamic_shapes, dict(zip(all_names, args)))
+    extents, axes = c_extents.open_axes(dynamic_shapes, dict(zip(all_names, args)))
     axes = [axes[k] for k in places]
 
     def call(*given):
@@ -77,7 +78,7 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
             full[k] = x
         return function(*full)
 
-    yield Program("", _detached(call), tensors, axes, names, None), extent
+    yield Program("", _with_own_results(call), tensors, axes, names, None), extents
     floating = [k for k, x in enumerate(tensors) if x.is_floating_point()]
     if (gradients or hvp) and not floating:
         raise ValueError("export: gradients were asked for, but no argument is a tensor of floats")
@@ -87,10 +88,10 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
 
         def value_and_grad(*given):
             value = _one_number(call(*given))
-            return value.detach(), *_gradients(value, [given[k] for k in floating])
+            return value, *_gradients(value, [given[k] for k in floating])
 
         results = ["value", *[f"grad_{n}" for n in own]]
-        yield Program("_value_and_grad", value_and_grad, leaves, axes, names, results), extent
+        yield Program("_value_and_grad", _with_own_results(value_and_grad), leaves, axes, names, results), extents
     if hvp:
         vectors = [tensors[k].detach().clone() for k in floating]
 
@@ -102,7 +103,7 @@ def _programs(function, example_args, gradients, hvp, dynamic_shapes):
 
         arguments, results = [*names, *[f"vector_{n}" for n in own]], [f"product_{n}" for n in own]
         every_axes = [*axes, *[axes[k] for k in floating]]
-        yield Program("_hvp", products, [*leaves, *vectors], every_axes, arguments, results), extent
+        yield Program("_hvp", _with_own_results(products), [*leaves, *vectors], every_axes, arguments, results), extents
 
 
 def _example(k, x):
@@ -124,12 +125,25 @@ def _argument_names(function, count):
     return [*names, *[f"a{k}" for k in range(len(names), count)]][:count]
 
 
-def _detached(call):
-    def detached(*given):
-        leaves, shape = tree_flatten(call(*given))
-        return shape.unflatten([x.detach() if isinstance(x, Tensor) else x for x in leaves])
+def _with_own_results(call):
+    """The same, with results that have memory of their own, without gaps: in C each is written where the caller says.
+    What is a view, an argument, a parameter or the same as another is copied."""
 
-    return detached
+    def called(*given):
+        leaves, shape = tree_flatten(call(*given))
+        found, seen = [], set(map(id, given))
+        for x in leaves:
+            found.append(_own(x, id(x) in seen) if isinstance(x, Tensor) else x)
+            seen.add(id(x))
+        return shape.unflatten(found)
+
+    return called
+
+
+def _own(x, is_known):
+    if is_known or x._is_view() or not x.is_contiguous() or (x.is_leaf and x.requires_grad):
+        return x.detach().clone(memory_format=contiguous_format)
+    return x.detach()
 
 
 def _one_number(value):
@@ -146,10 +160,10 @@ def _gradients(value, xs, create_graph=False):
 
 
 # --- from a call to an entry ------------------------------------------------------------------------------------------
-def _function(name, program, machine, of, extent):
+def _function(name, program, machine, of, extents):
     """The Function of a program of tensors."""
     observed(program, program.tensors, name)  # makes what is made in the first call: the state of an optimizer
-    trials = c_extents.Trials(program, name) if extent else None
+    trials = Trials(program, name, Regime(extents, {})) if extents else None
     _, run, graph = observed(program, program.tensors, name)
     result, again, graph_again = observed(program, program.tensors, name)
     arguments, state, arrays = inputs_of(again, program.tensors, program.argument_names, of)
@@ -166,15 +180,15 @@ def _function(name, program, machine, of, extent):
     arguments += [Parameter(label, "result", found.array) for label, found in results.items()]
     if state:
         arguments.append(Parameter("state", "state", fields=tuple(state.items())))
-    if extent:
-        bodies = c_extents.Bodies(trials, layout, arrays, results, machine, of).made()
-        arguments = c_extents.with_shapes(arguments, trials, extent)
+    if extents:
+        bodies = Bodies(trials, layout, [(key, a.shape) for key, a in state.items()], machine, of).made()
+        arguments = c_extents.with_shapes(arguments, program.axes, trials.shape_of)
     else:
         compiled = compile_graph(graph, target=machine, for_itself=True)
         own_bytes = [a.nbytes for a in again.outputs]
         bodies = (Body(compiled, layout.arrays(arrays, results, own_bytes), packed_numbers(again)),)
-    of_numbers = extent is None and _is_of_numbers(arguments)
-    return Function(Entry(name, bodies, len(arguments), of_numbers, extent is not None), tuple(arguments), extent)
+    of_numbers = not extents and _is_of_numbers(arguments)
+    return Function(Entry(name, bodies, len(arguments), of_numbers, tuple(extents)), tuple(arguments))
 
 
 def _is_of_numbers(parameters):

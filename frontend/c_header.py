@@ -29,8 +29,8 @@ extern "C" {{
 """
 
 _OPEN = """
-   `{extent}` is an extent, known at run time. `..._scratch({extent})` says how many bytes of scratch memory it takes,
-   or -1 if it is not served; functions return 2 for those, and nothing has been written."""
+   {extents}: known at run time. `..._scratch({extents})` says how many bytes of scratch memory are needed, or -1 for
+   what is not served; functions return 2 for that, and nothing has been written."""
 
 _END = """
 #ifdef __cplusplus
@@ -42,8 +42,8 @@ _END = """
 
 def text_of(name, functions, state):
     """The header. `state`: name of initial content -> array."""
-    extent = functions[0].extent
-    more = _OPEN.format(extent=extent) if extent else ""
+    extents = ", ".join(functions[0].entry.extents)
+    more = _OPEN.format(extents=extents) if extents else ""
     parts = [_PREFACE.format(name=name, upper=name.upper(), more=more)]
     for function in functions:
         for parameter in function.parameters:
@@ -76,7 +76,8 @@ def _struct(name, parameter):
 
 def _declaration(function):
     name, n_bytes = function.entry.name, function.entry.scratch_bytes
-    parameters, shapes = [f"int64_t {function.extent}"] if function.extent else [], []
+    extents = [f"int64_t {extent}" for extent in function.entry.extents]
+    parameters, shapes = [*extents], []
     for p in function.parameters:
         if p.role == "state":
             parameters.append(f"const {name}_state *state")
@@ -87,7 +88,7 @@ def _declaration(function):
     scratch = f"#define {name.upper()}_SCRATCH {n_bytes}"
     return [
         f"/* {', '.join(shapes)} */",
-        f"int64_t {name}_scratch(int64_t {function.extent});" if function.extent else scratch,
+        f"int64_t {name}_scratch({', '.join(extents)});" if extents else scratch,
         f"int {name}({', '.join([*parameters, 'void *scratch'])});",
     ]
 

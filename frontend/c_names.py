@@ -1,15 +1,34 @@
 """Names of C functions, parameters and fields: those that C and C++ leave to programs, each once."""
 
 _KEYWORDS = frozenset(
-    ["alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq"]
+    str.split("""
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+    concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype default
+    delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void
+    volatile wchar_t while xor xor_eq
+""")
 )
 # Macros and types of headers that a program is likely to include beside ours.
 _MACROS = frozenset(
-    ["EOF", "FILE", "I", "INFINITY", "NAN", "NULL", "assert", "errno", "int8_t", "int16_t", "int32_t", "int64_t", "linux", "offsetof", "size_t", "stderr", "stdin", "stdout", "uint8_t", "unix"]
+    str.split("""
+    EOF FILE I INFINITY NAN NULL assert errno int8_t int16_t int32_t int64_t linux offsetof size_t stderr stdin stdout
+    uint8_t unix
+""")
 )
 # Functions of the C library that an object of the same name would take the place of, in the whole program.
 _FUNCTIONS = frozenset(
-    ["abort", "abs", "accept", "acos", "acosh", "aligned_alloc", "asin", "asinh", "atan", "atan2", "atanh", "atexit", "atof", "atoi", "bind", "bsearch", "calloc", "cbrt", "ceil", "clock", "close", "connect", "copysign", "cos", "cosh", "div", "erf", "erfc", "exit", "exp", "exp2", "expm1", "fabs", "fclose", "fdim", "fflush", "floor", "fma", "fmax", "fmin", "fmod", "fopen", "fork", "fprintf", "fputs", "fread", "free", "frexp", "fwrite", "getenv", "hypot", "index", "j0", "j1", "jn", "kill", "ldexp", "lgamma", "link", "listen", "log", "log10", "log1p", "log2", "logb", "main", "malloc", "memcmp", "memcpy", "memmove", "memset", "modf", "nan", "nearbyint", "open", "pause", "pipe", "poll", "pow", "printf", "putchar", "puts", "qsort", "raise", "rand", "random", "read", "realloc", "recv", "remainder", "remove", "rename", "rint", "round", "scanf", "select", "send", "signal", "sin", "sincos", "sinh", "sleep", "sprintf", "sqrt", "srand", "stat", "strcmp", "strcpy", "strlen", "system", "tan", "tanh", "tgamma", "time", "trunc", "wait", "write", "y0", "y1", "yn"]
+    str.split("""
+    abort abs accept acos acosh aligned_alloc asin asinh atan atan2 atanh atexit atof atoi bind bsearch calloc cbrt
+    ceil clock close connect copysign cos cosh div erf erfc exit exp exp2 expm1 fabs fclose fdim fflush floor fma fmax
+    fmin fmod fopen fork fprintf fputs fread free frexp fwrite getenv hypot index j0 j1 jn kill ldexp lgamma link
+    listen log log10 log1p log2 logb main malloc memcmp memcpy memmove memset modf nan nearbyint open pause pipe poll
+    pow printf putchar puts qsort raise rand random read realloc recv remainder remove rename rint round scanf select
+    send signal sin sincos sinh sleep sprintf sqrt srand stat strcmp strcpy strlen system tan tanh tgamma time trunc
+    wait write y0 y1 yn
+""")
 )
 
 

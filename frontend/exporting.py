@@ -32,9 +32,10 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     gradients: also `<name>_value_and_grad`, for all floating arguments; the function then returns one number, as does
     hvp: also `<name>_hvp`, the product of the Hessian with a vector for each floating argument.
     target: "native", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64" (for Linux).
-    dynamic_shapes: which axes have an extent that the caller tells, such as {"x": {0: "n"}, "y": {0: "n"}}; or a tuple
-    of such dicts, one for each argument. The extent is then the first parameter of the C functions. All have one name,
-    and examples of 2 or more. The function is also called with other extents, and must compute the same for all.
+    dynamic_shapes: which axes have an extent that the caller tells, such as {"x": {0: "n"}, "y": {0: "n", 1: "m"}}; or
+    a tuple of such dicts, one for each argument. Extents, up to four, are then the first parameters of the C functions,
+    in the order in which arguments have them; what has one name has one length, of 2 or more in the examples. The
+    function is also called with other extents, and must compute the same for all.
 
     Tensors that the function reads and were not given are data of the object. Those that it changes in place (the
     parameters of a training step, the buffers of its optimizer) are fields of `<name>_state`, and `<name>_initial_...`
@@ -98,7 +99,7 @@ def _description(name, target, functions):
             {
                 "name": f.entry.name,
                 "scratch_bytes": f.entry.scratch_bytes,
-                **({"extent": f.extent} if f.extent else {}),
+                "extents": list(f.entry.extents),
                 "parameters": [_of_parameter(p) for p in f.parameters],
             }
             for f in functions

@@ -24,7 +24,7 @@ class NativeFunction:
     function changes must be such an array. Calls of one object must not overlap; `copy` makes another one.
 
     address: of the C function, whose signature `declaration` gives. scratch_bytes: what its last parameter points to;
-    None if that depends on an extent, which the arrays tell here.
+    None if that depends on extents, which the arrays tell here.
     """
 
     def __init__(self, library, described, state):
@@ -32,16 +32,15 @@ class NativeFunction:
         self.name, self.scratch_bytes = described["name"], described["scratch_bytes"]
         self.address = library.address(self.name)
         parameters = described["parameters"]
-        self._extent = described.get("extent")
-        first = [ctypes.c_int64] if self._extent else []
+        self._extents = described["extents"]
+        first = [ctypes.c_int64] * len(self._extents)
         pointers = [ctypes.c_void_p] * (len(parameters) + 1)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int, *first, *pointers)(self.address)
         self._arguments = [_Argument(p) for p in parameters if "argument" in p["role"]]
         self._results = [(tuple(p["shape"]), np.dtype(p["dtype"])) for p in parameters if p["role"] == "result"]
         self._first, self._own_results = [], self._results
-        if self._extent:
-            of_extent = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-            self._scratch_of = of_extent(library.address(f"{self.name}_scratch"))
+        if first:
+            self._scratch_of = ctypes.CFUNCTYPE(ctypes.c_int64, *first)(library.address(f"{self.name}_scratch"))
         self._reserve(self.scratch_bytes or 0)
         fields = [address_of(a) for a in state.values()]
         self._struct = (ctypes.c_size_t * len(fields))(*fields)
@@ -51,9 +50,10 @@ class NativeFunction:
         if len(arguments) != len(self._arguments):
             expected = ", ".join(str(a) for a in self._arguments)
             raise TypeError(f"{self.name} takes ({expected}), but {len(arguments)} arguments were given")
-        if self._extent:
-            self._set_extent(arguments)
-        arrays = [wanted.array_of(x, self._first) for wanted, x in zip(self._arguments, arguments)]
+        if self._extents:
+            self._set_extents(arguments)
+        extents = dict(zip(self._extents, self._first))
+        arrays = [wanted.array_of(x, extents) for wanted, x in zip(self._arguments, arguments)]
         results = [np.empty(shape, dtype) for shape, dtype in self._own_results]
         pointers = *map(address_of, arrays), *map(address_of, results), *self._last, self._scratch
         if self._function(*self._first, *pointers):
@@ -61,17 +61,21 @@ class NativeFunction:
         given = [x.item() if x.ndim == 0 else x for x in results]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def _set_extent(self, arguments):
-        """Be ready for arrays of this size."""
-        n = next(wanted.extent_of(x, self._extent) for wanted, x in zip(self._arguments, arguments) if wanted.is_open)
-        if [n] == self._first:
+    def _set_extents(self, arguments):
+        """Be ready for arrays of these sizes."""
+        found = {}
+        for wanted, x in zip(self._arguments, arguments):
+            wanted.tell_extents(x, found)
+        numbers = [found[name] for name in self._extents]
+        if numbers == self._first:
             return
-        n_bytes = self._scratch_of(n)
+        n_bytes = self._scratch_of(*numbers)
         if n_bytes < 0:
-            raise ValueError(f"{self.name}: {self._extent} is {n}, which it was not made for")
-        self._own_results = [(_filled(shape, n), dtype) for shape, dtype in self._results]
+            said = ", ".join(f"{name} is {n}" for name, n in zip(self._extents, numbers))
+            raise ValueError(f"{self.name}: {said}, which it was not made for")
+        self._own_results = [(_filled(shape, found), dtype) for shape, dtype in self._results]
         self._reserve(n_bytes)
-        self._first = [n]
+        self._first = numbers
 
     def _reserve(self, n_bytes):
         self._memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
@@ -83,10 +87,10 @@ class NativeFunction:
 
     @property
     def declaration(self):
-        """Its parameters in C: the extent if there is one, pointers to elements, then the scratch memory, aligned to 64
+        """Its parameters in C: extents if there are any, pointers to elements, then the scratch memory, aligned to 64
         bytes."""
         names = [f"{p['name']} ({p['role']})" for p in self._described["parameters"]]
-        first = [f"{self._extent} (extent)"] if self._extent else []
+        first = [f"{extent} (extent)" for extent in self._extents]
         return f"int {self.name}({', '.join([*first, *names, 'scratch'])})"
 
     @property
@@ -128,19 +132,24 @@ class _Argument:
         self.dtype, self.changed = np.dtype(described["dtype"]), described["role"] == "changed argument"
         self.is_open = any(isinstance(d, str) for d in self.shape)
 
-    def extent_of(self, x, name):
+    def tell_extents(self, x, found):
+        """Note the extents, by name, that the array is the first to tell."""
+        if not self.is_open:
+            return
         shape = np.shape(x)
         if len(shape) != len(self.shape):
             raise ValueError(f"{self} was expected, got an array of shape {shape}")
-        return shape[self.shape.index(name)]
+        for name, n in zip(self.shape, shape):
+            if isinstance(name, str):
+                found.setdefault(name, n)
 
-    def array_of(self, x, extent):
+    def array_of(self, x, extents):
         is_ready = type(x) is np.ndarray and x.dtype == self.dtype and x.flags.c_contiguous
         if not is_ready:
             if self.changed:
                 raise TypeError(f"{self} is changed in place: it must be such an array, without gaps")
             x = self._converted(np.asarray(x))
-        if x.shape != (_filled(self.shape, *extent) if self.is_open else self.shape):
+        if x.shape != (_filled(self.shape, extents) if self.is_open else self.shape):
             raise ValueError(f"{self} was expected, got an array of shape {x.shape}")
         if self.changed and not x.flags.writeable:
             raise ValueError(f"{self} is changed in place, but the array is read-only")
@@ -161,9 +170,9 @@ class _Argument:
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
-def _filled(shape, n):
+def _filled(shape, extents):
     """A shape with numbers in place of texts."""
-    return tuple([evaluate(d, n) if isinstance(d, str) else d for d in shape])
+    return tuple([evaluate(d, extents) if isinstance(d, str) else d for d in shape])
 
 
 class NativeFunctions:

@@ -30,6 +30,12 @@ class Affine(NamedTuple):
     constant: int
 
 
+class Multilinear(NamedTuple):
+    """Stands for a polynomial in several extents: pairs (names, coefficient)."""
+
+    terms: tuple
+
+
 class Opening(NamedTuple):
     """Which dimensions of a call's first tensors are to be known at run time: n, as it is now, and number of a value ->
     {dimension: Affine}. `is_said`: the user says so; otherwise they have changed since another call."""

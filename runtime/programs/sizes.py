@@ -29,7 +29,7 @@ from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, fille
 from ...compiler.ops import OWN
 from ..code import jit
 from .description import Stretch
-from .opening import Affine, supposed
+from .opening import Affine, Multilinear, supposed
 from .program import linked, load_code, load_program
 from .recording import ValueMeta
 
@@ -92,7 +92,7 @@ class Sizes:
             return self._note(opening, f"sizes below {LEAST} are compiled for themselves")
         try:
             parts = supposed(stretch, opening)
-            family = Family(parts, describe(_opened(stretch, parts, Scope(opening.n))))
+            family = Family(parts, describe(opened(stretch, parts, Scope(opening.n))))
         except Exception as error:  # whatever a rule does that only ints can do
             return self._note(opening, reason_of(error))
         if filled(family.text, opening.n) != text:
@@ -200,7 +200,7 @@ class Family:
 
     def opened(self, stretch, scope):
         """A stretch of the Family with extents of this scope."""
-        return _opened(stretch, self.parts, scope)
+        return opened(stretch, self.parts, scope)
 
     def program(self, n, stretch, build, version):
         """The program for this n; None if one for n alone has to do."""
@@ -263,13 +263,8 @@ def _in_texts(thing):
     return str(thing) if is_open(thing) else thing
 
 
-def family_of_extents(first, second, describe, numbers):
-    """The Family of two stretches for which n is one and the other of these numbers, or None."""
-    return _family((first, describe(first)), (second, describe(second)), describe, numbers)
-
-
 # --- two samples ------------------------------------------------------------------------------------------------------
-class _Unlike(Exception):
+class Unlike(Exception):
     """Two stretches differ in more than numbers, or not as one n would have it."""
 
 
@@ -286,24 +281,24 @@ class _OpenStretch(Stretch):
         return self.makers[vid]
 
 
-def _family(first, second, describe, numbers=None):
-    """The Family of two (stretch, text), or None. `numbers`: their n, if these are not to be found."""
+def _family(first, second, describe):
+    """The Family of two (stretch, text), or None."""
     (old, old_text), (new, new_text) = first, second
     found = []
     try:
-        _merged(old.metas, new.metas, lambda x, y: found.append((x, y)))
+        merged([old.metas, new.metas], lambda *pair: found.append(pair))
         # No shape is another one: numbers alone say which of several things an op does.
-        if not found or any(map(_is_told_apart, old.steps, new.steps)):
+        if not found or any(map(is_told_apart, old.steps, new.steps)):
             return None
-        x, y = numbers or min(found, key=lambda pair: abs(pair[0] - pair[1]))
-        parts = _merged(_parts(old), _parts(new), partial(_affine, x, y))
-        family = Family(parts, describe(_opened(new, parts, Scope(y))))
-    except _Unlike:
+        x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
+        parts = merged([parts_of(old), parts_of(new)], partial(_affine, x, y))
+        family = Family(parts, describe(opened(new, parts, Scope(y))))
+    except Unlike:
         return None
     return family if filled(family.text, x) == old_text and filled(family.text, y) == new_text else None
 
 
-def _is_told_apart(old, new):
+def is_told_apart(old, new):
     """Whether a rule that is not weft's own would be given an extent: it may look at its digits."""
     return not isinstance(new.op, str) and new.op.name not in OWN and old.attributes != new.attributes
 
@@ -312,37 +307,38 @@ def _affine(x, y, a, b):
     """The function of n that is a where n is x, and b where n is y."""
     factor, rest = divmod(b - a, y - x)
     if rest:
-        raise _Unlike
+        raise Unlike
     return Affine(factor, b - factor * y)
 
 
-def _parts(stretch):
+def parts_of(stretch):
     """Where a stretch has numbers that depend on shapes."""
     return stretch.metas, stretch.strides, [step.attributes for step in stretch.steps]
 
 
-def _merged(a, b, differ):
-    """b with differ(x, y) in place of every number of it, y, that a has another one for, x. What is no number and no
-    container is b's: the text tells whether it is the same."""
-    if type(a) is not type(b):
-        raise _Unlike
-    if type(b) is int:
-        return b if a == b else differ(a, b)
-    if isinstance(b, dict):
-        if a.keys() != b.keys():
-            raise _Unlike
-        return {k: _merged(a[k], b[k], differ) for k in b}
-    if isinstance(b, ValueMeta):
-        return replace(b, shape=_merged(a.shape, b.shape, differ))
-    if not isinstance(b, (list, tuple)):
-        return b
-    if len(a) != len(b):
-        raise _Unlike
-    items = [_merged(x, y, differ) for x, y in zip(a, b)]
-    return type(b)(*items) if hasattr(b, "_fields") else type(b)(items)
+def merged(things, differ):
+    """The last of some nested containers, with differ(x, y, ...) in place of every number for which they have several.
+    What is no number and no container is the last one's: the text tells whether it is the same."""
+    last = things[-1]
+    if any(type(x) is not type(last) for x in things):
+        raise Unlike
+    if type(last) is int:
+        return last if all(x == last for x in things) else differ(*things)
+    if isinstance(last, dict):
+        if any(x.keys() != last.keys() for x in things):
+            raise Unlike
+        return {k: merged([x[k] for x in things], differ) for k in last}
+    if isinstance(last, ValueMeta):
+        return replace(last, shape=merged([x.shape for x in things], differ))
+    if not isinstance(last, (list, tuple)):
+        return last
+    if any(len(x) != len(last) for x in things):
+        raise Unlike
+    items = [merged(x, differ) for x in zip(*things)]
+    return type(last)(*items) if hasattr(last, "_fields") else type(last)(items)
 
 
-def _opened(stretch, parts, scope):
+def opened(stretch, parts, scope):
     """A stretch of a Family with extents of this scope."""
     metas, strides, attributes = _in_scope(parts, scope)
     made = object.__new__(_OpenStretch)
@@ -358,6 +354,8 @@ def _opened(stretch, parts, scope):
 def _in_scope(thing, scope):
     if isinstance(thing, Affine):
         return scope.affine(thing.factor, thing.constant)
+    if isinstance(thing, Multilinear):
+        return scope.polynomial(thing.terms)
     if isinstance(thing, dict):
         return {k: _in_scope(x, scope) for k, x in thing.items()}
     if isinstance(thing, ValueMeta):
