@@ -147,6 +147,40 @@ def check_async(rank, size):
     assert dist.barrier(async_op=True).wait()
 
 
+def check_results_of_works(rank, size):
+    x, parts = weft.full((2,), float(rank)), [weft.empty(2) for _ in range(size)]
+    works = [dist.all_reduce(x, async_op=True), dist.all_gather(parts, weft.ones(2) * rank, async_op=True)]
+    for work, written in zip(works, ([x], parts)):
+        work.wait()
+        assert len(work.result()) == len(written) and all(a is b for a, b in zip(work.result(), written))
+    assert x[0].item() == size * (size - 1) / 2 and [p[0].item() for p in parts] == list(range(size))
+    assert dist.barrier(async_op=True).wait()
+    if rank == 0:
+        work = dist.broadcast(x, 1, async_op=True)
+        if not work.is_completed():
+            raises(RuntimeError, "needs to be completed before calling result()", work.result)
+    else:
+        work = dist.broadcast(x, 1, async_op=True)
+    assert work.wait() and work.result()[0] is x
+
+
+def check_batches_of_messages_and_groups_of_a_size(rank, size):
+    right, left, got = (rank + 1) % size, (rank - 1) % size, weft.empty(3, 5, dtype=weft.float64)
+    begun = dist.batch_isend_irecv([dist.P2POp(dist.isend, of_rank(rank), right), dist.P2POp(dist.irecv, got, left)])
+    for transfer in begun:
+        transfer.wait()
+    assert equal(got, of_rank(left))
+    raises(RuntimeError, "op must be weft.distributed.isend", dist.P2POp, dist.send, got, 0)
+    raises(ValueError, "one or more P2POp", dist.batch_isend_irecv, [])
+    mine, all_groups = dist.new_subgroups(group_size=2)
+    total = weft.tensor([rank])
+    dist.all_reduce(total, group=mine)
+    assert total.item() == 4 * (rank // 2) + 1 and len(all_groups) == size // 2
+    assert dist.get_process_group_ranks(mine) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    raises(ValueError, "cannot be parted into groups of 3", dist.new_subgroups, 3)
+    raises(ValueError, "give group_size", dist.new_subgroups)
+
+
 def check_messages(rank, size):
     if rank == 0:
         dist.send(of_rank(0), 1)

@@ -177,5 +177,65 @@ def check_losses_are_those_of_one_process(rank, size):
     assert all(p.allclose(q, atol=1e-5) for p, q in zip(model.parameters(), together[8:]))
 
 
+def uneven(rank, size, is_compiled, n_batches, **options):
+    """Parameters and buffers after rank r has had n_batches + r batches."""
+    weft.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 3))
+    model = DistributedDataParallel(layers)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        with model.no_sync():
+            nn.functional.cross_entropy(model(x[:4]), y[:4]).backward()
+        loss = nn.functional.cross_entropy(model(x[4:]), y[4:])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    function = weft.compile(step) if is_compiled else step
+    with model.join(**options):
+        for k in range(n_batches + rank):
+            function(*data_of(100 * rank + k))
+    return [*model.parameters(), *model.buffers()]
+
+
+def check_ranks_may_have_different_numbers_of_batches(rank, size):
+    for options in ({}, {"divide_by_initial_world_size": False}):
+        eager = uneven(rank, size, False, 3, **options)
+        assert same_everywhere(eager)
+        assert all(map(equal, uneven(rank, size, True, 3, **options), eager))
+    model = DistributedDataParallel(nn.Linear(2, 1), find_unused_parameters=True)
+    with model.join(enable=True):
+        for k in range(rank):
+            model.zero_grad()
+            model(weft.ones(1, 2) * (k + 1)).sum().backward()
+    # The last backward was that of the last rank alone, whose gradient is divided by all.
+    assert rank < size - 1 or model.module.weight.grad.tolist() == [[rank / size] * 2]
+    with model.join(divide_by_initial_world_size=False):
+        for k in range(rank):
+            model.zero_grad()
+            model(weft.ones(1, 2) * (k + 1)).sum().backward()
+    assert rank < size - 1 or model.module.weight.grad.tolist() == [[rank] * 2]
+    assert same_everywhere(list(model.parameters()))
+    model(weft.ones(1, 2)).sum().backward()  # as before, outside of the block
+
+
+def check_the_end_of_one_rank_may_be_that_of_all(rank, size):
+    model, n_steps = DistributedDataParallel(nn.Linear(2, 1)), 0
+
+    def run():
+        nonlocal n_steps
+        with model.join(throw_on_early_termination=True):
+            for _ in range(2 + rank):
+                model(weft.ones(1, 2)).sum().backward()
+                n_steps += 1
+
+    raises(RuntimeError, "Detected at least one rank that exhausted inputs", run)
+    assert n_steps == 2
+    with model.join(enable=False):
+        model(weft.ones(1, 2)).sum().backward()
+
+
 if __name__ == "__main__":
     run_checks(checks_of(globals()))

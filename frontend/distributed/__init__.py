@@ -28,7 +28,7 @@ from .collectives import (
     reduce_scatter_tensor,
     scatter,
 )
-from .messages import irecv, isend, recv, recv_object_list, send, send_object_list
+from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, recv_object_list, send, send_object_list
 from .objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
 from .processes import (
     DebugLevel,
@@ -52,6 +52,7 @@ from .processes import (
     is_ucc_available,
     is_xccl_available,
     new_group,
+    new_subgroups,
     set_debug_level,
 )
 from .started import GroupMember, ReduceOp
@@ -61,6 +62,7 @@ __all__ = [
     "DistError",
     "DistributedSampler",
     "GroupMember",
+    "P2POp",
     "ProcessGroup",
     "ReduceOp",
     "Work",
@@ -71,6 +73,7 @@ __all__ = [
     "all_to_all",
     "all_to_all_single",
     "barrier",
+    "batch_isend_irecv",
     "broadcast",
     "broadcast_object_list",
     "default_pg_timeout",
@@ -98,6 +101,7 @@ __all__ = [
     "is_xccl_available",
     "isend",
     "new_group",
+    "new_subgroups",
     "recv",
     "recv_object_list",
     "reduce",

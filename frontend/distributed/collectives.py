@@ -16,8 +16,8 @@ from .started import ReduceOp, member, same_kind, values_of
 class Work:
     """A collective under way."""
 
-    def __init__(self, group, work, deliver):
-        self._group, self._work, self._deliver = group, work, deliver
+    def __init__(self, group, work, deliver, written=()):
+        self._group, self._work, self._deliver, self._written = group, work, deliver, written
 
     def wait(self, timeout=None):
         """Wait until it has ended, and write its result. True."""
@@ -37,8 +37,11 @@ class Work:
         return self._work.has_ended and self._work.error is None
 
     def result(self):
-        """PyTorch's name for what weft writes into the tensor that was given: NotImplementedError."""
-        raise NotImplementedError("Work.result: the result is in the tensor that was given; call wait() first")
+        """The tensors that were given to be written, as a list. RuntimeError before the collective has ended."""
+        if not self.is_completed():
+            raise RuntimeError("Work needs to be completed before calling result(): call wait() first")
+        self.wait()
+        return list(self._written)
 
 
 def write(tensor, array):
@@ -47,8 +50,8 @@ def write(tensor, array):
         tensor.copy_(Tensor(array.reshape(tensor.shape)))
 
 
-def _ended(group, work, deliver, async_op):
-    work = Work(group, work, deliver)
+def _ended(group, work, deliver, async_op, written=()):
+    work = Work(group, work, deliver, written)
     if async_op:
         return work
     work.wait()
@@ -73,7 +76,7 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     group = member(group)
     if group is None:
         return None
-    return _ended(group, started.all_reduce(tensor, op, group), lambda array: write(tensor, array), async_op)
+    return _ended(group, started.all_reduce(tensor, op, group), lambda array: write(tensor, array), async_op, [tensor])
 
 
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
@@ -83,7 +86,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
         return None
     root = place_of(group, dst, group_dst, "dst")
     work = started.reduce(tensor, root, op, group)
-    return _ended(group, work, lambda array: array is not None and write(tensor, array), async_op)
+    return _ended(group, work, lambda array: array is not None and write(tensor, array), async_op, [tensor])
 
 
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
@@ -93,7 +96,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
         return None
     root = place_of(group, src, group_src, "src")
     deliver = None if root == group.rank else lambda array: write(tensor, array)
-    return _ended(group, started.broadcast(tensor, root, group), deliver, async_op)
+    return _ended(group, started.broadcast(tensor, root, group), deliver, async_op, [tensor])
 
 
 def all_gather(tensor_list, tensor, group=None, async_op=False):
@@ -102,7 +105,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     if group is None:
         return None
     same_kind("all_gather", tensor_list, tensor, group.size, "tensor_list")
-    return _ended(group, started.all_gather(tensor, group), _into(tensor_list), async_op)
+    return _ended(group, started.all_gather(tensor, group), _into(tensor_list), async_op, tensor_list)
 
 
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
@@ -112,7 +115,7 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
         return None
     _check_whole(name, output_tensor, input_tensor, group, "output_tensor", "input_tensor")
     work = started.all_gather(input_tensor, group, name)
-    return _ended(group, work, lambda rows: write(output_tensor, rows), async_op)
+    return _ended(group, work, lambda rows: write(output_tensor, rows), async_op, [output_tensor])
 
 
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
@@ -122,7 +125,9 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
         return None
     root = place_of(group, dst, group_dst, "dst", default=group.ranks[0])
     _check_list("gather", "gather_list", gather_list, tensor, group, root)
-    return _ended(group, started.gather(tensor, root, group), gather_list and _into(gather_list), async_op)
+    return _ended(
+        group, started.gather(tensor, root, group), gather_list and _into(gather_list), async_op, gather_list or ()
+    )
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
@@ -133,7 +138,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
     root = place_of(group, src, group_src, "src", default=group.ranks[0])
     _check_list("scatter", "scatter_list", scatter_list, tensor, group, root)
     work = started.scatter(scatter_list or None, tensor, root, group)
-    return _ended(group, work, lambda array: write(tensor, array), async_op)
+    return _ended(group, work, lambda array: write(tensor, array), async_op, [tensor])
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
@@ -142,7 +147,9 @@ def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=Fal
     if group is None:
         return None
     same_kind("reduce_scatter", input_list, output, group.size, "input_list")
-    return _ended(group, started.reduce_scatter(input_list, op, group), lambda array: write(output, array), async_op)
+    return _ended(
+        group, started.reduce_scatter(input_list, op, group), lambda array: write(output, array), async_op, [output]
+    )
 
 
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
@@ -153,7 +160,7 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
     _check_whole(name, input, output, group, "input", "output")
     parts = input.reshape(group.size, -1).unbind(0)
     work = started.reduce_scatter(parts, op, group, name)
-    return _ended(group, work, lambda array: write(output, array), async_op)
+    return _ended(group, work, lambda array: write(output, array), async_op, [output])
 
 
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
@@ -168,7 +175,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     received = [x.numel() for x in output_tensor_list]
     sent = [x.numel() for x in input_tensor_list]
     work = started.all_to_all(values, input_tensor_list[0].dtype, sent, received, group)
-    return _ended(group, work, _parts_into(output_tensor_list), async_op)
+    return _ended(group, work, _parts_into(output_tensor_list), async_op, output_tensor_list)
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
@@ -180,7 +187,7 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     sent = _split(name, input, input_split_sizes, group.size, "input")
     received = _split(name, output, output_split_sizes, group.size, "output")
     work = started.all_to_all(values_of(input, name), input.dtype, sent, received, group, name)
-    return _ended(group, work, lambda array: write(output, array), async_op)
+    return _ended(group, work, lambda array: write(output, array), async_op, [output])
 
 
 def barrier(group=None, async_op=False, device_ids=None):

@@ -69,6 +69,30 @@ def recv(tensor, src=None, group=None, tag=0, group_src=None):
     return transfer.source_rank()
 
 
+class P2POp:
+    """A message for batch_isend_irecv: `op` is isend or irecv, `peer` the other rank."""
+
+    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+        if op not in (isend, irecv):
+            raise RuntimeError("P2POp: op must be weft.distributed.isend or weft.distributed.irecv")
+        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = (
+            op,
+            tensor,
+            peer,
+            group,
+            tag,
+            group_peer,
+        )
+
+
+def batch_isend_irecv(p2p_op_list):
+    """Begin messages, each a P2POp; what isend and irecv return of each."""
+    if not p2p_op_list or not all(isinstance(one, P2POp) for one in p2p_op_list):
+        raise ValueError("batch_isend_irecv: give a list of one or more P2POp")
+    begun = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    return [transfer for transfer in begun if transfer is not None]
+
+
 def _other(group, rank, place, name, what):
     found = place_of(group, rank, place, name)
     if found == group.rank:

@@ -105,6 +105,22 @@ def new_group(ranks=None, timeout=None, backend=None, **options):
     return groups.part(ranks, timeout or default_pg_timeout) or GroupMember.NON_GROUP_MEMBER
 
 
+def new_subgroups(group_size=None, group=None, timeout=None, backend=None, **options):
+    """Groups of so many ranks each, one after the other: (that of this process, all). All processes call it.
+
+    group: their ranks come from this one. As there is only the CPU, group_size must be given.
+    """
+    ranks = get_process_group_ranks(group)
+    if group_size is None:
+        raise ValueError("new_subgroups: give group_size; PyTorch's default is the number of GPUs of a machine")
+    if group_size < 1 or len(ranks) % group_size:
+        raise ValueError(f"new_subgroups: {len(ranks)} ranks cannot be parted into groups of {group_size}")
+    parts = [ranks[start : start + group_size] for start in range(0, len(ranks), group_size)]
+    groups_of = [new_group(part, timeout, backend) for part in parts]
+    mine = next(k for k, part in enumerate(parts) if groups.default().rank in part)
+    return groups_of[mine], groups_of
+
+
 def get_rank(group=None):
     """This process's place in a group, that of all if none is given; -1 if it is not in it."""
     group = member(group)

@@ -38,7 +38,10 @@ class ZeroRedundancyOptimizer(Optimizer):
         **defaults,
     ):
         if overlap_with_ddp:
-            raise NotImplementedError(f"{_NAME}: overlap_with_ddp=True is not there; leave it out")
+            raise NotImplementedError(
+                f"{_NAME}: overlap_with_ddp=True updates in communication hooks of DistributedDataParallel, "
+                "which weft does not have; leave it out, and call step() after backward()"
+            )
         self.process_group = started.member(process_group)
         if self.process_group is None:
             raise ValueError(f"{_NAME}: this process is not in the process_group; make it on its ranks only")

@@ -23,6 +23,7 @@ from ..runtime.state.modes import no_grad, state
 from ..runtime.state.tensor import Tensor
 from ..shaping import cat
 from .module import Module
+from .uneven_inputs import UnevenInputs
 
 _FIRST_MB, _MB = 1, 25
 _NAME = "DistributedDataParallel"
@@ -66,15 +67,25 @@ class DistributedDataParallel(Module):
         _check(named, device_ids, self.process_group)
         if init_sync:
             _compare(module, self.process_group)
-            _from_rank_0([*module.parameters(), *module.buffers()], self.process_group)
+            _from_rank(0, [*module.parameters(), *module.buffers()], self.process_group)
+        self._uneven = None
         self._reducer = Reducer(named, self.process_group, bucket_cap_mb, find_unused_parameters)
 
     def forward(self, *inputs, **options):
         is_alone = self.process_group.size == 1
         self._reducer.is_on = state.grad_enabled and self.require_backward_grad_sync and not is_alone
-        if self.broadcast_buffers and self.require_backward_grad_sync and next(self.module.buffers(), None) is not None:
-            _from_rank_0(list(self.module.buffers()), self.process_group)
+        gives_buffers = self._gives_buffers and self.require_backward_grad_sync
+        source = 0
+        if self._uneven is not None:
+            self._uneven.tell(True, gives_buffers, self._reducer.is_on)
+            self._reducer.n_active, source = self._uneven.n_active, self._uneven.source
+        if gives_buffers:
+            _from_rank(source, list(self.module.buffers()), self.process_group)
         return self.module(*inputs, **options)
+
+    @property
+    def _gives_buffers(self):
+        return self.broadcast_buffers and next(self.module.buffers(), None) is not None
 
     @contextmanager
     def no_sync(self):
@@ -85,6 +96,38 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+    @contextmanager
+    def join(self, divide_by_initial_world_size=True, enable=True, throw_on_early_termination=False):
+        """A block in which ranks may have different numbers of batches: at its end a rank waits for the others, and
+        gives zeros as its gradients, until all have come; then all have the parameters of one that came last.
+
+        divide_by_initial_world_size: gradients are sums divided by the number of ranks; otherwise by how many of them
+        still have a batch. throw_on_early_termination: RuntimeError on all ranks once one has none left. Every forward
+        in the block must be followed by its backward, unless in no_sync or no_grad; other collectives are in vain.
+        """
+        if not enable or self.process_group.size == 1:
+            yield
+            return
+        self._uneven = UnevenInputs(self.process_group, divide_by_initial_world_size, throw_on_early_termination)
+        self._reducer.divides_by_all = divide_by_initial_world_size
+        try:
+            yield
+            self._answer_for_others()
+        finally:
+            self._uneven, self._reducer.divides_by_all = None, True
+
+    def _answer_for_others(self):
+        came_last = True
+        while (given := self._uneven.tell(False, False, False)) is not None:
+            came_last = False
+            gives_buffers, gives_gradients = given
+            if gives_buffers:
+                _from_rank(self._uneven.source, list(self.module.buffers()), self.process_group)
+            if gives_gradients:
+                self._reducer.give_zeros()
+        last = self._uneven.last_rank(came_last)
+        _from_rank(last, [*self.module.parameters(), *self.module.buffers()], self.process_group)
 
 
 class Bucket:
@@ -102,6 +145,7 @@ class Reducer:
     def __init__(self, named, group, cap_mb, find_unused):
         self.names, self.parameters = zip(*named)
         self.group, self.find_unused, self.is_on = group, find_unused, False
+        self.divides_by_all, self.n_active = True, group.size  # see DistributedDataParallel.join
         self.buckets = _buckets(self.parameters, cap_mb)
         self.bucket_of = {number: bucket for bucket in self.buckets for number in bucket.numbers}
         self.ready, self.n_begun = set(), 0
@@ -127,8 +171,23 @@ class Reducer:
             self.n_begun += 1
 
     def _begin(self, bucket):
-        whole = self._joined(bucket)
-        bucket.work = started.all_reduce(whole, started.ReduceOp.AVG, self.group, name=_NAME)
+        bucket.work = self._begun(self._joined(bucket))
+
+    def _begun(self, whole):
+        reduction = started.ReduceOp.AVG if self.divides_by_all else started.ReduceOp.SUM
+        return started.all_reduce(whole, reduction, self.group, name=_NAME)
+
+    def give_zeros(self):
+        """Take part in a backward pass of other ranks, with no gradients of its own."""
+        works = []
+        for bucket in self.buckets:
+            parameters = [self.parameters[n] for n in bucket.numbers]
+            zeros = np.zeros(sum(p.numel() for p in parameters), parameters[0].dtype.numpy)
+            works.append(self._begun(Tensor(zeros)))
+        if self.find_unused:
+            works.append(self._begun_use(set()))
+        for work in works:
+            self.group.wait(work)
 
     @no_grad()
     def _joined(self, bucket):
@@ -157,12 +216,15 @@ class Reducer:
             if number not in used:
                 self._count(number)
         self.ready = set()
-        mine = Tensor(np.array([number in used for number in range(len(self.parameters))]))
-        found = self.group.wait(started.all_reduce(mine, started.ReduceOp.MAX, self.group, name=_NAME))
+        found = self.group.wait(self._begun_use(used))
         return set(found.nonzero()[0].tolist())
 
+    def _begun_use(self, used):
+        mine = Tensor(np.array([number in used for number in range(len(self.parameters))]))
+        return started.all_reduce(mine, started.ReduceOp.MAX, self.group, name=_NAME)
+
     def _write(self, bucket, values, used):
-        start = 0
+        start, values = 0, values if self.divides_by_all else (values / self.n_active).astype(values.dtype)
         for number in bucket.numbers:
             parameter = self.parameters[number]
             part = values[start : start + parameter.numel()]
@@ -228,10 +290,10 @@ def _text(entry):
     return "nothing" if entry is None else f"{entry[0]} of {entry[1]} {entry[2]}"
 
 
-def _from_rank_0(tensors, group):
-    """Give tensors the values that the first rank of the group has."""
-    works = [started.broadcast(tensor.detach(), 0, group) for tensor in tensors]
+def _from_rank(root, tensors, group):
+    """Give tensors the values that a rank of the group has."""
+    works = [started.broadcast(tensor.detach(), root, group) for tensor in tensors]
     for tensor, work in zip(tensors, works):
         values = group.wait(work)
-        if group.rank != 0:
+        if group.rank != root:
             write(tensor, values)
