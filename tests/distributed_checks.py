@@ -155,12 +155,12 @@ def check_results_of_works(rank, size):
         assert len(work.result()) == len(written) and all(a is b for a, b in zip(work.result(), written))
     assert x[0].item() == size * (size - 1) / 2 and [p[0].item() for p in parts] == list(range(size))
     assert dist.barrier(async_op=True).wait()
+    if rank == 1:  # which begins when rank 0 has asked for the result
+        dist.recv(weft.empty(1), 0)
+    work = dist.broadcast(x, 1, async_op=True)
     if rank == 0:
-        work = dist.broadcast(x, 1, async_op=True)
-        if not work.is_completed():
-            raises(RuntimeError, "needs to be completed before calling result()", work.result)
-    else:
-        work = dist.broadcast(x, 1, async_op=True)
+        raises(RuntimeError, "needs to be completed before calling result()", work.result)
+        dist.send(weft.ones(1), 1)
     assert work.wait() and work.result()[0] is x
 
 
