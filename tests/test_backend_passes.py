@@ -174,6 +174,22 @@ def test_unused_values_go_but_not_those_that_may_fail():
     assert [v.op.name for v in simple.values] == ["input", "input", "index_select"]
 
 
+@pytest.mark.parametrize("n_products, axes, n_copies", [(4, (1, 0), 1), (9, (1, 0), 1), (3, (1, 0), 0), (9, (0, 1), 0)])
+def test_what_many_products_read_across_is_turned_once(n_products, axes, n_copies):
+    graph = Graph("steps")
+    h, w = graph.input((2, 5), dtypes.float32), graph.input((5, 5), dtypes.float32)
+    turned = TABLE["permute"](w, axes=axes)
+    for _ in range(n_products):
+        h = TABLE["tanh"](TABLE["bmm"](h, turned))
+    graph.outputs = [h]
+    settled, _ = settle(simplify(legalize(graph)[0])[0])
+    settled.verify()
+    copies = [v for v in settled.values if v.op.name == "clone"]
+    rights = {v.operands[1] for v in settled.values if v.op.name == "bmm"}
+    assert len(copies) == n_copies and len(rights) == 1
+    assert not copies or rights == set(copies)
+
+
 def test_settle_gives_every_result_a_value_of_its_own():
     graph = Graph("results")
     x = graph.input((2, 3), dtypes.float32)

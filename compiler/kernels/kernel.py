@@ -5,6 +5,7 @@ op it is:
 
     convert      what is explicit in legal form: conversions, broadcasts                      legalize.py
     in_memory    which operands must be in memory                                             legalize.py, reads.py
+    packed       which it copies if they are transposed                                       access.py
     reads        which elements of its operands it reads, and whether it can share their loop reads.py, fuse.py
     lower        the loop nest or the call that computes it                                   pipeline.py
     flops        how much it computes, for `explain`                                          pipeline.py
@@ -41,6 +42,8 @@ class Kernel:
     family = None
     # Whether what must be in memory must be there in row-major order, and not a view of something.
     needs_row_major = False
+    # Positions of matrices that it copies first where their columns lie in a row, not their rows.
+    packed = ()
     # Whether every kernel that needs the value computes it again, if it is a single number.
     may_be_inline = False
 

@@ -12,6 +12,7 @@ class Product(Kernel):
     """Products of matrices, for all leading dimensions."""
 
     family = "library"
+    packed = (1,)
 
     def convert(self, graph, value, operands):
         if 0 in operands[0].shape:
