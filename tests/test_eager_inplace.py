@@ -54,7 +54,32 @@ CHANGES = {
     "data": lambda w, x, y, v, n: x.data.add_(y),
     "addcmul": lambda w, x, y, v, n: x.addcmul_(y, y, value=0.5),
     "lerp": lambda w, x, y, v, n: x.lerp_(y, 0.25),
+    "row set": lambda w, x, y, v, n: put(x, 1, v),
+    "column set": lambda w, x, y, v, n: put(x, (slice(None), -1), 2.0),
+    "rows set": lambda w, x, y, v, n: put(x, slice(None, None, 2), y[:2]),
+    "element set": lambda w, x, y, v, n: put(x, (2, 3), y[1, 1]),
+    "row of a column set": lambda w, x, y, v, n: put(x.t(), 1, v[:4]),
+    "integers set": lambda w, x, y, v, n: put(n, (slice(1, 3), 0), 7),
+    "rows at an index": lambda w, x, y, v, n: put(x, w.tensor([3, 0, -1]), y[:3]),
+    "rows at a list": lambda w, x, y, v, n: put(x, [3, 0, 3], 4.0),
+    "elements at indices": lambda w, x, y, v, n: put(x, (w.tensor([3, 0]), w.tensor([-1, 2])), v[:2]),
+    "elements of a mask": lambda w, x, y, v, n: put(x, y > 0, y[y > 0]),
+    "rows of a mask": lambda w, x, y, v, n: put(x, y[:, 0] > 0, 1.0),
+    "index_add": lambda w, x, y, v, n: x.index_add_(0, w.tensor([1, 1, 3]), y[:3]),
+    "index_add, columns": lambda w, x, y, v, n: x.index_add_(1, w.tensor([4, 4, 0]), y[:, :3]),
+    "index_copy": lambda w, x, y, v, n: x.index_copy_(0, w.tensor([2, 0]), y[:2]),
+    "scatter": lambda w, x, y, v, n: x.scatter_(1, w.tensor([[1, 4], [0, 2]]), y),
+    "scatter of a number": lambda w, x, y, v, n: x.scatter_(0, w.tensor([[1, 0, 3]]), 2.5),
+    "scatter_add": lambda w, x, y, v, n: x.scatter_add_(1, w.tensor([[1, 1], [0, 2]]), y),
+    "part of itself set": lambda w, x, y, v, n: put(x, slice(1, None), x[:-1]),
+    "itself set at an index": lambda w, x, y, v, n: put(x, w.tensor([1, 0, 3, 2]), x),
+    "itself added at an index": lambda w, x, y, v, n: x.index_add_(0, w.tensor([1, 0, 3, 2]), x),
 }  # fmt: skip
+
+
+def put(x, key, value):
+    x[key] = value
+    return x
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -68,7 +93,10 @@ def test_changes_have_the_bits_and_versions_of_python(name):
 
 
 # PyTorch refuses these. Here all new values are computed before one is written.
-OVERLAPPING = ("its rows", "what lies behind", "its transposed")
+OVERLAPPING = (
+    "its rows", "what lies behind", "its transposed", "part of itself set", "itself set at an index",
+    "itself added at an index",
+)  # fmt: skip
 
 
 @pytest.mark.oracle
@@ -143,6 +171,44 @@ def test_errors_are_those_of_python():
         with pytest.raises(RuntimeError, match="read-only"):
             weft.from_numpy(read_only).add_(1.0)
     assert x.tolist() == [[1.0] * 3] * 2 and integers.tolist() == [[1] * 3] * 2
+
+
+def test_parts_are_written_natively_where_they_are():
+    x, part, index = weft.zeros(2000, 300), weft.ones(2, 300), weft.tensor([1999, 5])
+    expected = np.zeros((2000, 300), np.float32)
+    for _ in range(2 * TIMES):
+        before, version = eager_native.taken("calls_taken"), x._version
+        x[7] = part[0]
+        x[:, 1] = 3.0
+        x[index] = part
+        x.index_add_(0, index, part)
+        assert x._version == version + 4
+        expected[7], expected[:, 1] = 1, 3
+        expected[[1999, 5]] = 2
+        assert x.numpy().tobytes() == expected.tobytes()
+    # Four changes, and what is written: a view, a number in a column, the index counted from the beginning.
+    assert eager_native.taken("calls_taken") - before >= (7 if IS_NATIVE else 0)
+
+
+def test_an_index_that_is_too_large_changes_nothing():
+    x, part = weft.zeros(4, 3), weft.ones(2, 3)
+    for k in range(2 * TIMES):
+        index = weft.tensor([0, 4]) if k % 2 else weft.tensor([0, -5])
+        for change in (put, lambda x, index, part: x.index_add_(0, index, part)):
+            version = x._version
+            with pytest.raises(IndexError, match="out of bounds"):
+                change(x, index, part)
+            assert x._version == version and not x.numpy().any()
+        x.index_add_(0, weft.tensor([0, 1]), part * 0.0)
+
+
+def test_parts_written_into_what_was_saved_are_noticed():
+    for _ in range(TIMES):
+        x, y = weft.ones(3, requires_grad=True), weft.ones(3)
+        out = (x * y).sum()
+        y[1] = 2.0
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.backward()
 
 
 def test_compiled_calls_see_changes_made_between_them():

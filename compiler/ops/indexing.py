@@ -102,16 +102,15 @@ def _scatter_add_infer(operands, attributes, default_float):
     return Meta(x.shape, x.dtype)
 
 
-def _evaluate_scatter_add(x, index, part, axis, inside=False):
-    result = np.array(x)
+def _change_scatter_add(x, index, part, axis, inside=False):
     if x.ndim == 0:
-        return np.asarray(result + part)
+        x += part
+        return
     check_range("scatter_add", index, x.shape[axis])
     where = list(np.indices(index.shape, sparse=True))
     where[axis] = index
     # ufunc.at adds one element after the other in row-major order of the index: the order the kernel keeps.
-    np.add.at(result, tuple(where), part)
-    return result
+    np.add.at(x, tuple(where), part)
 
 
 def _write_scatter_add(writer):
@@ -137,12 +136,12 @@ scatter_add = register(
         "scatter_add",
         "indexing",
         _scatter_add_infer,
-        _evaluate_scatter_add,
-        (
+        vjp=(
             lambda g, out, x, index, part, axis, inside=False: g,
             None,
             lambda g, out, x, index, part, axis, inside=False: gather(g, index, axis=axis),
         ),
+        change=_change_scatter_add,
         kernel=Change(_write_scatter_add, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
@@ -210,14 +209,11 @@ def _index_add_infer(operands, attributes, default_float):
     return Meta(x.shape, x.dtype)
 
 
-def _evaluate_index_add(x, index, part, axis):
+def _change_index_add(x, index, part, axis):
     check_range("index_add", index, x.shape[axis])
-    # In row-major order whatever x is, so that `rows` is a view of it.
-    result = np.array(x, order="C")
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    rows = result.reshape(outer, x.shape[axis], inner)
+    rows = x.reshape(outer, x.shape[axis], inner)
     np.add.at(rows, (slice(None), index.reshape(-1)), part.reshape(outer, index.size, inner))
-    return result
 
 
 def _write_slices(writer, shape, op):
@@ -257,12 +253,12 @@ index_add = register(
         "index_add",
         "indexing",
         _index_add_infer,
-        _evaluate_index_add,
-        (
+        vjp=(
             lambda g, out, x, index, part, axis: g,
             None,
             lambda g, out, x, index, part, axis: index_select(g, index, axis=axis),
         ),
+        change=_change_index_add,
         kernel=Change(_write_index_add, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
@@ -286,12 +282,10 @@ def _index_put_infer(operands, attributes, default_float):
     return Meta(x.shape, x.dtype)
 
 
-def _evaluate_index_put(x, index, part, axis, merged):
+def _change_index_put(x, index, part, axis, merged):
     check_range("index_put", index, merged[axis])
-    result = np.array(x, order="C")
-    rows = result.reshape(prod(merged[:axis]), merged[axis], prod(merged[axis + 1 :]))
+    rows = x.reshape(prod(merged[:axis]), merged[axis], prod(merged[axis + 1 :]))
     rows[:, index.reshape(-1)] = part.reshape(rows.shape[0], index.size, rows.shape[2])
-    return result
 
 
 def _index_put_vjp_base(g, out, x, index, part, axis, merged):
@@ -308,8 +302,8 @@ index_put = register(
         "index_put",
         "indexing",
         _index_put_infer,
-        _evaluate_index_put,
-        (_index_put_vjp_base, None, _index_put_vjp_part),
+        vjp=(_index_put_vjp_base, None, _index_put_vjp_part),
+        change=_change_index_put,
         kernel=Change(_write_index_put, checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [

@@ -5,6 +5,8 @@ An entry holds every fact about one op, in this order:
     name        the public spelling, PyTorch's where PyTorch has one
     infer       shape and dtype rule: (operands, attributes) -> Meta; raises the errors a user sees
     evaluate    the NumPy function for eager mode; None: eager mode runs the kernel generated from `lower`
+    change      for ops that are their first operand with a part of it written: (array, *arrays, **attributes) writes it
+                into a row-major array, after all that can fail. `evaluate` is then this on a copy
     vjp         one rule per operand, (cotangent, output, *operands, **attributes) -> cotangent of that operand;
                 None where the operand has no derivative. Rules are written with ops, so they run on tensors (double
                 backward) and on graph values (compiled backward) alike. Whoever calls a rule sums its result to the
@@ -37,6 +39,9 @@ Ops are called like functions on tensors or graph values; the first tensor-like 
 """
 
 from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
 
 TABLE = {}
 
@@ -93,6 +98,12 @@ class Spelling:
 _MOVING = ("view", "movement", "indexing")
 
 
+def _changed_copy(change, x, *rest, **attributes):
+    result = np.array(x, order="C")
+    change(result, *rest, **attributes)
+    return result
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, scan, contraction,
@@ -117,6 +128,11 @@ class Op:
     traits: frozenset = frozenset()
     on_complex: object = None
     spelling: Spelling | None = None
+    change: object = None
+
+    def __post_init__(self):
+        if self.change is not None and self.evaluate is None:
+            self.evaluate = partial(_changed_copy, self.change)
 
     @property
     def takes_complex(self):

@@ -217,10 +217,8 @@ def _slice_scatter_infer(operands, attributes, default_float):
     return Meta(base.shape, base.dtype)
 
 
-def _evaluate_slice_scatter(base, part, spec):
-    result = np.array(base)
-    result[as_slices(spec)] = part
-    return result
+def _change_slices(base, part, spec):
+    base[as_slices(spec)] = part
 
 
 def _write_slice_scatter(writer):
@@ -241,11 +239,11 @@ slice_scatter = register(
         "slice_scatter",
         "movement",
         _slice_scatter_infer,
-        _evaluate_slice_scatter,
-        (
+        vjp=(
             lambda g, out, base, part, spec: slice_scatter(g, zeros_like(part), spec=spec),
             lambda g, out, base, part, spec: slice_(g, spec=spec),
         ),
+        change=_change_slices,
         kernel=Change(_write_slice_scatter),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
         node_name="SliceScatterBackward0",

@@ -84,7 +84,7 @@ def called(words: Words, op: Object, operands: Tuple, attributes: Maybe(Dict)) -
     if routine.is_floating and modes.get("grad_enabled", words.grad_enabled) is not False:
         required = which_require(operands)
     row = cast(NodeRow, routine.nodes[row_of(required, len(operands))])
-    require(row.is_known)
+    require(row.is_known and not routine.only_changes)
     infers = len(cast(List, inferring)) != 0 and modes.get("inference", None) is True
     if routine.is_view:
         require(required == 0 or type(cast(TensorObject, operands[0])._storage) is not InferenceStorage)
@@ -296,6 +296,8 @@ def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
     array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
     require(array is not None)
     fill_slots(words, routine, operands, array)
+    for i in range(len(routine.fixed)):
+        words.slots[len(operands) + 1 + i] = routine.fixed[i]
     run(words, routine)
     return array
 
@@ -305,6 +307,12 @@ def values_of_program(words: Words, routine: Routine, operands: Tuple) -> ArrayO
     array = unheld(cast(List, routine.kept))
     # Python makes one more, if there is room.
     require(array is not None)
+    run_program(words, routine, operands, array)
+    return cast(ArrayObject, array)
+
+
+@native()
+def run_program(words: Words, routine: Routine, operands: Tuple, array: Object):
     for k in range(len(routine.as_numbers)):
         put_number(words, k, operands[routine.as_numbers[k]])
     n = len(routine.head)
@@ -314,7 +322,6 @@ def values_of_program(words: Words, routine: Routine, operands: Tuple) -> ArrayO
         words.table[n + k] = id(cast(TensorObject, operands[routine.arrays[k]])._data)
     words.table[n + len(routine.arrays)] = id(array)
     require(routine.program(address_of(words.table)) == 0)
-    return cast(ArrayObject, array)
 
 
 @native()
@@ -338,8 +345,6 @@ def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObje
         else:
             words.slots[i] = cast(ArrayObject, cast(TensorObject, operands[i])._data).data
     words.slots[n] = array.data
-    for i in range(len(routine.fixed)):
-        words.slots[n + 1 + i] = routine.fixed[i]
 
 
 @native(inline=True)

@@ -1,14 +1,25 @@
 """In-place changes in native code, as gate.py: inplace_eagerly does those that autograd has nothing to do with; of the
 subset (docs/native.md).
 
-The new value is computed by the op's Routine, as if the op had been called, and then moved into the target's memory.
+The new value is written where the target is, if the op's Routine can do that; else it is computed as if the op had been
+called, and then moved there.
 """
 
-from ...compiler.translate.kinds import I64, Bool, List, Object
+from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.modes import watching
-from .eager_call import given, is_contiguous, is_tensor, new_values, routine_for, which_require
+from .eager_call import (
+    fill_slots,
+    given,
+    is_contiguous,
+    is_tensor,
+    new_values,
+    routine_for,
+    run_program,
+    run_step,
+    which_require,
+)
 from .eager_nodes import new_storage
 from .eager_updates import raise_version, require_plain
 from .eager_words import (
@@ -43,13 +54,44 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     require(not routine.is_view and cast(TensorObject, target)._data is not None)
     require(is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data)))
     require_plain(cast(TensorObject, target))
-    made = new_values(words, routine, operands)
-    storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
-    version = new_long(as_long(storage.version) + 1)
-    move_memory(cast(ArrayObject, cast(TensorObject, target)._data).data, made.data, routine.n_bytes)
-    storage.version = version
+    if (routine.has_changes or routine.overwrites) and is_alone(routine, operands, target):
+        array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
+        storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
+        version = new_long(as_long(storage.version) + 1)
+        if routine.has_changes:
+            fill_slots(words, routine, operands, array)
+            for i in range(len(routine.fixed_in_changes)):
+                words.slots[len(operands) + 1 + i] = routine.fixed_in_changes[i]
+            for step in routine.changes:
+                run_step(words, step)
+        else:
+            run_program(words, routine, operands, array)
+        storage.version = version
+    else:
+        require(not routine.only_changes)
+        made = new_values(words, routine, operands)
+        storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
+        version = new_long(as_long(storage.version) + 1)
+        move_memory(cast(ArrayObject, cast(TensorObject, target)._data).data, made.data, routine.n_bytes)
+        storage.version = version
     words.calls_taken += 1
     return True
+
+
+@native()
+def is_alone(routine: Routine, operands: Tuple, target: Object) -> Bool:
+    """Whether the target is the first operand, and the others are elsewhere in memory, or the very same elements where
+    that makes no difference."""
+    start = cast(ArrayObject, cast(TensorObject, target)._data).data
+    alone = operands[0] is target
+    for k in range(1, len(operands)):
+        wanted = routine.operands[k]
+        if not wanted.is_number:
+            data = cast(ArrayObject, cast(TensorObject, operands[k])._data).data
+            first = data + wanted.lowest
+            apart = first + wanted.n_bytes <= start or start + routine.n_bytes <= first
+            alone = alone and (apart or wanted.may_be_target and data == start)
+    return alone
 
 
 @native()

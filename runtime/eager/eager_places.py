@@ -41,9 +41,30 @@ def steps_at_places(builder, op, attributes, operands, out):
     if op is indexing.index_select:
         table = _with_whole_rows(builder, operands[0], attributes["axis"] + 1)
         return _look_up(builder, _slices(table, operands[1], out, attributes["axis"]))
-    if op in (indexing.scatter_add, indexing.index_add):
-        return _add_to_copy(builder, op, operands, out, attributes["axis"])
     return False
+
+
+def change_at_places(builder, op, attributes, operands):
+    """Whether the op is one that writes or adds a part of its first operand, whose steps the builder has now."""
+    x, index, part = operands
+    axis = attributes["axis"]
+    if index.is_number or index.dtype is not int64:
+        return False
+    if op is indexing.index_put:
+        shape = attributes["merged"]
+        x = x._replace(shape=shape, strides=row_major(shape))
+    if op is indexing.scatter_add:
+        found = _elements(x, index, part, axis)
+    else:
+        part = _with_whole_rows(builder, part, axis + len(index.shape))
+        found = _slices(x, index, part, axis)
+    if found is None:
+        return False
+    # Everything that can fail comes before the first change.
+    builder.limited(index, x.shape[axis])
+    if op is indexing.index_put:
+        return _put_at(builder, found)
+    return _add_at(builder, found)
 
 
 def _elements(table, index, rows, axis):
@@ -66,23 +87,15 @@ def _slices(table, index, rows, axis):
 
 def _with_whole_rows(builder, x, first):
     """The value or a copy of it, whose elements from this dimension on lie one after the other."""
-    whole, step = [], 1
-    for n in reversed(x.shape[first:]):
-        whole.append(step if n != 1 else 0)
+    return x if x.strides[first:] == row_major(x.shape[first:]) else builder.copied(x)
+
+
+def row_major(shape):
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step if n != 1 else 0)
         step *= n
-    return x if x.strides[first:] == tuple(reversed(whole)) else builder.copied(x)
-
-
-def _add_to_copy(builder, op, operands, out, axis):
-    x, index, part = operands
-    part = builder.converted(part, out.dtype)
-    builder.write(x, out)
-    if op is indexing.scatter_add:
-        found = _elements(out, index, part, axis)
-    else:
-        part = _with_whole_rows(builder, part, axis + len(index.shape))
-        found = _slices(out, index, part, axis)
-    return _add_at(builder, found)
+    return tuple(reversed(strides))
 
 
 def _look_up(builder, found):
@@ -93,9 +106,13 @@ def _look_up(builder, found):
     return _append(builder, found, address, (0, 1))
 
 
+def _put_at(builder, found):
+    dtype = found.rows.dtype
+    address = kernels.elementwise_address(cast, (dtype,), {"dtype": dtype}, (None,))
+    return _append(builder, found, address, (1, 0))
+
+
 def _add_at(builder, found):
-    if found is None:
-        return False
     address = kernels.elementwise_address(add, (found.rows.dtype,) * 2, {}, (None, None))
     return _append(builder, found, address, (0, 1, 0))
 

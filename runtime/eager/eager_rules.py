@@ -8,7 +8,8 @@ import numpy as np
 
 from ...compiler import eager_kernels
 from ..code import kernels
-from .eager_steps import Builder, NoSteps, add_program, require_kernel
+from .eager_planned import add_program
+from .eager_steps import Builder, NoSteps, require_kernel
 from .eager_words import ELEMENTWISE, INDEXED, LIMITS, MOST_GIVEN, Place
 
 MOST_ADDRESSES = 2 * MOST_GIVEN  # in the table of a kernel

@@ -20,8 +20,8 @@ from ...compiler.ops.table import Meta
 from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
-from ..programs.evaluate import contiguous, runs
-from .eager_places import steps_at_places
+from ..programs.evaluate import runs
+from .eager_places import change_at_places, row_major, steps_at_places
 from .eager_routines import steps_of_routine
 from .eager_words import (
     ELEMENTWISE,
@@ -64,7 +64,7 @@ class Value(NamedTuple):
 
     @property
     def is_whole(self):
-        return self.strides == _row_major(self.shape)
+        return self.strides == row_major(self.shape)
 
 
 class Builder:
@@ -101,7 +101,7 @@ class Builder:
 
     def _held(self, array, dtype):
         self.held.append(array)
-        return Value(dtype, array.shape, _row_major(array.shape), self._fixed_slot(kernels.address_of(array)))
+        return Value(dtype, array.shape, row_major(array.shape), self._fixed_slot(kernels.address_of(array)))
 
     def _reserve(self, n_bytes):
         start = self.reserve(n_bytes)
@@ -121,7 +121,7 @@ class Builder:
         slot = self._fixed_slot(None)
         self.sizes[slot] = prod(shape)
         self.unplaced[slot] = prod(shape) * dtype.size_bytes
-        return Value(dtype, tuple(shape), _row_major(shape), slot)
+        return Value(dtype, tuple(shape), row_major(shape), slot)
 
     def place(self, slot):
         """The address of what a step makes and no result is."""
@@ -228,13 +228,25 @@ class Builder:
             self._join(attributes["axis"], operands, out)
         elif op is clone:
             self.write(operands[0], out)
-        elif op is slice_scatter:
+        elif op.change is not None:
             self.write(operands[0], out)
-            self.write(operands[1], _view(slice_, attributes, out, Meta(operands[1].shape, out.dtype)))
+            self.change(op, attributes, [out, *operands[1:]])
         elif op is full:
             self._cast(operands[0], out)
         elif not steps_at_places(self, op, attributes, operands, out):
             raise NoSteps(f"{op.name} has no steps")
+
+    def change(self, op, attributes, operands):
+        """The steps of an op that writes a part of its first operand, where that is."""
+        if op is slice_scatter:
+            target, part = operands
+            self.write(part, _view(slice_, attributes, target, Meta(part.shape, target.dtype)))
+        elif not change_at_places(self, op, attributes, operands):
+            raise NoSteps(f"{op.name} has no steps")
+
+    def limited(self, x, high):
+        """Integers that must be from 0 to below this: else the call is Python's, before anything was changed."""
+        self._checked(x, 0, high - 1)
 
     def fill(self, number, out):
         """The same number everywhere, given as an array of no dimensions."""
@@ -339,7 +351,7 @@ def _operand(slot, meta):
         return Value(meta.dtype, (), (), slot, is_number=True)
     if meta.dtype not in _TYPES:
         return None
-    return Value(meta.dtype, tuple(meta.shape), _row_major(meta.shape), slot)
+    return Value(meta.dtype, tuple(meta.shape), row_major(meta.shape), slot)
 
 
 def _lying(value, strides):
@@ -348,14 +360,6 @@ def _lying(value, strides):
     if value is None or any(s % size for s in strides):
         raise NoSteps("elements that lie in between")
     return value._replace(strides=tuple(0 if n == 1 else s // size for n, s in zip(value.shape, strides)))
-
-
-def _row_major(shape):
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step if n != 1 else 0)
-        step *= n
-    return tuple(reversed(strides))
 
 
 def _view(op, attributes, x, meta):
@@ -407,75 +411,3 @@ def _loops(operands, out):
 def _spread(x, shape):
     """Strides of a value that is broadcast to a shape."""
     return (*[0] * (len(shape) - len(x.strides)), *[0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
-
-
-def steps_of(plan, layouts):
-    """A Builder with the steps of a plan, and (steps, fixed addresses)."""
-    builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
-    if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
-        builder.source(plan.op, plan.kinds, plan.meta, into)
-    elif plan.program is None:
-        types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
-        builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)
-    else:
-        add_program(builder, plan.program)
-        (into,) = plan.program.results
-    found = builder.finish([into])
-    if any(builder.values[k] is None for k in range(builder.n_given)):
-        raise NoSteps("an operand of another type than float32, float64, int64 and bool")
-    return builder, found
-
-
-def view_of(plan, layouts):
-    """(strides, offset in bytes, flags that it takes over) of a view of an array of this layout; None if it copies."""
-    if len(plan.metas) > 1 or 0 in plan.meta.shape:
-        raise NoSteps("a view of no elements, or at computed places")
-    shown = _array_of(plan.metas[0], layouts[0])
-    found = plan.run(shown)
-    if not np.may_share_memory(found, shown):
-        return None
-    if found.shape != plan.meta.shape:
-        raise NoSteps("a view of another shape")
-    offset = kernels.address_of(found) - kernels.address_of(shown)
-    return found.strides, offset, WRITEABLE if found.flags.writeable else 0
-
-
-def _array_of(meta, strides):
-    if strides is None:
-        return np.empty(meta.shape, meta.dtype.numpy)
-    first = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s < 0)
-    last = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s > 0)
-    memory = np.empty(last - first + meta.dtype.size_bytes, np.uint8)
-    return np.ndarray(meta.shape, meta.dtype.numpy, memory, -first, strides)
-
-
-def derivative_of(recording, layout):
-    """A Builder with the steps of a derivative of cotangents of this layout, and the results that are new arrays, and
-    those that are views of the cotangent."""
-    plan, program = recording.plan, recording.derivative[0]
-    given = (plan.meta, plan.meta, *plan.metas)
-    builder = Builder(given, len({*program.results}), MOST_GIVEN, (layout,))
-    add_program(builder, program)
-    new, shown = [], []
-    for r in dict.fromkeys(r for r in program.results if r):
-        value = builder.values[r]
-        if value is None or r < len(given) or 0 < value.slot < len(given):
-            raise NoSteps("a result that is or shows what was saved")
-        (new if value.slot else shown).append(r)
-    return builder, new, shown
-
-
-def add_program(builder, program):
-    """The steps of an ArrayProgram."""
-    if program.fused is not None:
-        raise NoSteps("large operands, for which a program is compiled")
-    for k, x in enumerate(program.rest):
-        if x is not None:
-            builder.constant(builder.n_given + k, x)
-    for function, take, into, _ in program.steps:
-        if function is contiguous:
-            x = builder.values[take[0]]
-            builder.values[into] = x if x.is_whole else builder.copied(x)
-            continue
-        op, attributes, types, meta = program.notes[into]
-        builder.add(op, attributes, types, meta, take, into)

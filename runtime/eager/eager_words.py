@@ -75,7 +75,8 @@ StorageObject = ObjectKind(
 
 class Operand(Struct):
     """kind: the type of a tensor's elements, or the class of a number. is_whole: of a number that kernels are given as
-    an integer of 64 bits. strides: of a tensor that is not row-major."""
+    an integer of 64 bits. strides: of a tensor that is not row-major. Its elements are in n_bytes from `lowest` bytes
+    after the address of the first on. may_be_target: whether what is changed in place may be this one too."""
 
     kind: Object
     is_number: Bool
@@ -83,6 +84,9 @@ class Operand(Struct):
     is_row_major: Bool
     shape: Rows(I64)
     strides: Rows(I64)
+    lowest: I64
+    n_bytes: I64
+    may_be_target: Bool
 
 
 class Attribute(Struct):
@@ -152,7 +156,10 @@ class Routine(Struct):
     """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
 
     Of large operands a program may do all: `head` is how its table begins, `arrays` are the operands that follow before
-    the result, `as_numbers` those that are its numbers. Its result is one of the `kept` that nobody else holds."""
+    the result, `as_numbers` those that are its numbers. Its result is one of the `kept` that nobody else holds.
+
+    changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
+    do that. only_changes: whether there is nothing else."""
 
     op: Object
     default_dtype: Object
@@ -175,6 +182,11 @@ class Routine(Struct):
     arrays: Rows(I64)
     as_numbers: Rows(I64)
     kept: Object
+    has_changes: Bool
+    only_changes: Bool
+    overwrites: Bool
+    changes: Rows(Step)
+    fixed_in_changes: Rows(I64)
 
 
 class Given(Struct):

@@ -185,6 +185,8 @@ def inplace_eagerly(op, target, operands, attributes):
         operands = tuple([_old_value(x) if x is target else x for x in operands])
         if state.mutations is not None:
             state.mutations.before_change(target)
+    if op.change is not None and _changed_in_part(op, target, operands, attributes):
+        return target
     # Called by its own name, an op of tensors may be native code's.
     is_native = state.frame is None and operands and operands[0].__class__ is Tensor
     new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
@@ -198,6 +200,45 @@ def inplace_eagerly(op, target, operands, attributes):
     target.bump_version()
     adopt_history(target, new)
     return target
+
+
+def _changed_in_part(op, target, operands, attributes):
+    """Whether an op that changes a part of its first operand has done so in its memory: if nobody asks for what it was
+    before, nothing of the rest need be computed."""
+    array, rest = target._data, operands[1:]
+    if state.frame is not None or array is None or operands[0] is not target or not array.flags.c_contiguous:
+        return False
+    arrays, recorded = [array], state.grad_enabled
+    if recorded and target._requires_grad:
+        return False
+    for x in rest:
+        if not isinstance(x, Tensor) or x._data is None or recorded and x._requires_grad:
+            return False
+        arrays.append(x._data)
+    key = [op, state.default_dtype, *[fact for x in arrays for fact in (x.dtype, x.shape)]]
+    if not add_attributes(key, attributes):
+        return False
+    key = tuple(key)
+    plan = find(key) or plan_for(key, op, arrays, attributes, state.default_dtype)
+    metas, meta = operands, target
+    if plan is None:
+        meta = op.infer(operands, attributes, state.default_dtype)
+    else:
+        metas, meta = plan.metas, plan.meta
+    types = op.compute_dtype(metas, state.default_dtype)[0]
+    if any(m.dtype is not d for m, d in zip(metas, types)) or (meta.shape, meta.dtype) != (target.shape, target.dtype):
+        return False
+    if any(np.may_share_memory(array, x) for x in arrays[1:]):
+        return False
+    check_writable(target)
+    target.tell_readers()
+    op.change(*arrays, **attributes)
+    target.bump_version()
+    if plan is not None and plan.left:
+        plan.left -= 1
+        if not plan.left:
+            take_over(plan, 0, arrays)
+    return True
 
 
 def _keep_old_value(node, target):

@@ -87,7 +87,8 @@ def _token(value):
 
 def plan_for(key, op, arrays, attributes, default_dtype):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
-    if key not in _asked and not _is_large(arrays):
+    # What changes a part does it at another place next time.
+    if key not in _asked and (op.change is not None or not _is_large(arrays)):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
         _asked.add(key)

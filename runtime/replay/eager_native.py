@@ -19,30 +19,26 @@ from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
 from ..eager import eager_backward, eager_call, eager_inplace, eager_updates, engine, gate, node, update
+from ..eager.eager_planned import changes_of, derivative_of, steps_of, view_of
 from ..eager.eager_rules import update_of
-from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps, derivative_of, steps_of, view_of
+from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps
 from ..eager.eager_words import (
     COTANGENT,
     HASH_MASK,
-    KEPT_AS_IT_IS,
-    KEPT_AS_SHAPE,
     LEAF_FIELDS,
     MIXED,
     MOST_TOLD_APART,
     N_PLANS,
     NO_RESULT,
     NODE_FIELDS,
-    SAVED,
     SHOWN,
     Attribute,
     Derivative,
     Given,
     Made,
     NodeRow,
-    Operand,
     Routine,
     Update,
-    View,
     Words,
     this_thread,
 )
@@ -52,6 +48,7 @@ from ..state.size import Size
 from ..state.storage import Storage
 from ..state.tensor import set_native_apply
 from . import native, native_text
+from .eager_facts import operand, row, tried, view
 from .eager_programs import facts_of, program_of
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
@@ -234,17 +231,21 @@ class _Native:
     def __init__(self, plan, layouts):
         self.builder, (steps, fixed), self.hash = None, ((), ()), _hash(plan, layouts)
         shown = view_of(plan, layouts) if plan.shows == "operand" else None
-        self.program, facts = program_of(plan, layouts), {}
+        self.program, facts, refusal = program_of(plan, layouts), {}, None
         if self.program is not None:
             facts = facts_of(self.program, plan.meta, words_address() + offset_of(Words, "numbers"))
         elif shown is None:
-            self.builder, (steps, fixed) = steps_of(plan, layouts)
+            (self.builder, (steps, fixed)), refusal = tried(steps_of, plan, layouts)
+        if shown is None:
+            facts |= self._changes(plan, layouts, refusal)
+        # An element of a result that is computed of the same elements only.
+        result = plan.meta if plan.op.kind == "elementwise" else None
         shape = np.array(plan.meta.shape, np.int64)
-        self.view = _view(plan.meta, *(shown or ((), 0, 0)))
+        self.view = view(plan.meta, *(shown or ((), 0, 0)))
         routine = Routine(
             op=plan.op,
             default_dtype=plan.default_dtype,
-            operands=[_operand(*one, self.builder) for one in zip(plan.metas, plan.kinds, layouts)],
+            operands=[operand(*one, self.builder, result) for one in zip(plan.metas, plan.kinds, layouts)],
             attributes=[Attribute(name=name, value=value) for name, value in plan.attributes.items()],
             node_attributes=plan.attributes,
             steps=steps,
@@ -261,54 +262,35 @@ class _Native:
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
 
+    def _changes(self, plan, layouts, refusal):
+        """What is known of writing the result over the first operand. If that is refused too, so is the plan."""
+        if self.program is not None and plan.op.kind == "elementwise":
+            return {"overwrites": (plan.metas[0].shape, plan.metas[0].dtype) == (plan.meta.shape, plan.meta.dtype)}
+        try:
+            self.changing, changes, fixed = changes_of(plan, layouts)
+        except NoSteps:
+            if refusal is not None:
+                raise NoSteps(refusal) from None
+            return {}
+        only = refusal is not None
+        return {"has_changes": True, "only_changes": only, "changes": changes, "fixed_in_changes": fixed}
+
     def add_row(self, plan, requires):
         """A node is made where these operands require gradients; or none, if no gradient flows to them."""
         recording = plan.recordings.get(requires)
         if requires in self.rows or recording is None:
             return
-        row = Packed(_row(plan, recording)) if recording else _without_node()
-        self.rows[requires] = row
+        self.rows[requires] = packed = Packed(row(plan, recording)) if recording else _without_node()
         at = eager_call.row_of(requires, len(plan.metas))
         if len(plan.metas) > MOST_TOLD_APART and at == MIXED:
             return
         place = self.packed.address + offset_of(Routine, "nodes") + 8 * at
-        ctypes.c_int64.from_address(place).value = row.address
-
-
-def _operand(meta, kind, strides=None, builder=None):
-    if meta.weak:
-        return Operand(kind=kind, is_number=True, is_whole=kind is int and builder is not None and builder.takes_wholes)
-    return Operand(kind=meta.dtype.numpy, shape=meta.shape, strides=strides or (), is_row_major=strides is None)
+        ctypes.c_int64.from_address(place).value = packed.address
 
 
 def _layout_of(x):
     """Strides of an array that is not row-major."""
     return None if not isinstance(x, np.ndarray) or x.flags.c_contiguous else x.strides
-
-
-def _view(meta, strides, offset, flags):
-    """(View, what holds the numbers it points to)"""
-    shape, strides = np.array(meta.shape, np.int64), np.array(strides, np.int64)
-    facts = {"shape": shape.ctypes.data, "strides": strides.ctypes.data, "offset": offset, "kept_flags": flags}
-    return View(dtype=meta.dtype.numpy, ndim=len(shape), **facts), (shape, strides)
-
-
-def _row(plan, recording):
-    kept = [
-        SAVED if k in recording.saved else KEPT_AS_IT_IS if shape is None else KEPT_AS_SHAPE
-        for k, shape in enumerate(recording.released)
-    ]
-    return NodeRow(
-        is_known=True,
-        makes_node=True,
-        kind=recording.kind,
-        meta=plan.meta,
-        recording=recording,
-        differentiated=list(map(int, recording.differentiated)),
-        kept=kept,
-        shapes=list(recording.released),
-        reads_out=recording.reads_out,
-    )
 
 
 def take_over_derivative(recording, cotangent):
@@ -368,12 +350,12 @@ def _shown(value):
     """A view of the cotangent. Nobody is to write where several elements are one."""
     size = value.dtype.size_bytes
     flags = 0 if any(s == 0 and n > 1 for n, s in zip(value.shape, value.strides)) else WRITEABLE
-    return _view(value, [s * size for s in value.strides], value.offset, flags)
+    return view(value, [s * size for s in value.strides], value.offset, flags)
 
 
 def _given(builder, k, meta, kind, layout):
     is_read = k == 0 or builder.reads(k)
-    facts = {"is_read": is_read, "what": _operand(meta, kind, layout)}
+    facts = {"is_read": is_read, "what": operand(meta, kind, layout)}
     if is_read and not meta.weak and layout is None:
         copied_to = builder.reserve(prod(meta.shape) * meta.dtype.size_bytes)
         if copied_to is not None:
@@ -396,7 +378,7 @@ def take_over_update(program, metas):
         builder, fields = update_of(program, metas)
     except NoSteps:
         return None
-    packed = Packed(Update(given=[_operand(m, None) for m in metas if not m.weak], **fields))
+    packed = Packed(Update(given=[operand(m, None) for m in metas if not m.weak], **fields))
     update.set_native(_update)
     # Both hold the memory.
     return _Update(packed, builder)

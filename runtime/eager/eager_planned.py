@@ -1,0 +1,105 @@
+"""What native code is told of a plan or a derivative: steps that compute it or change its target, or a view."""
+
+from math import prod
+
+import numpy as np
+
+from ..code import kernels
+from ..programs.evaluate import contiguous
+from .eager_steps import MOST_ELEMENTS, WRITEABLE, Builder, NoSteps
+from .eager_words import MOST_GIVEN
+
+
+def steps_of(plan, layouts):
+    """A Builder with the steps of a plan, and (steps, fixed addresses)."""
+    builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
+    if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
+        builder.source(plan.op, plan.kinds, plan.meta, into)
+    elif plan.program is None:
+        types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
+        builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)
+    else:
+        add_program(builder, plan.program)
+        (into,) = plan.program.results
+    found = builder.finish([into])
+    if any(builder.values[k] is None for k in range(builder.n_given)):
+        raise NoSteps("an operand of another type than float32, float64, int64 and bool")
+    return builder, found
+
+
+def changes_of(plan, layouts):
+    """(Builder, steps, fixed addresses) of what writes the result over the first operand."""
+    op, metas, meta = plan.op, plan.metas, plan.meta
+    if op.kind != "elementwise" and op.change is None:
+        raise NoSteps("an op that computes all elements anew, from others too")
+    builder = Builder(metas, 1, layouts=layouts)
+    operands = list(builder.values.values())
+    if None in operands or metas[0].weak or layouts[0] is not None:
+        raise NoSteps("a target that is no row-major tensor of a usual type")
+    if (metas[0].shape, metas[0].dtype) != (meta.shape, meta.dtype) or any(0 in m.shape for m in metas):
+        raise NoSteps("a result of another shape or type than the first operand, or no elements")
+    if max(prod(m.shape) for m in (metas if op.kind == "elementwise" else metas[1:])) >= MOST_ELEMENTS:
+        raise NoSteps("so many elements that threads may share them, or Python go on meanwhile")
+    types = op.compute_dtype(metas, plan.default_dtype)[0]
+    if op.kind == "elementwise":
+        builder.elementwise(op, plan.attributes, types, operands, operands[0])
+    elif any(x.dtype is not d for x, d in zip(operands, types)):
+        raise NoSteps("parts of another type")
+    else:
+        builder.change(op, plan.attributes, operands)
+    return builder, builder.steps, builder.place_all()
+
+
+def view_of(plan, layouts):
+    """(strides, offset in bytes, flags that it takes over) of a view of an array of this layout; None if it copies."""
+    if len(plan.metas) > 1 or 0 in plan.meta.shape:
+        raise NoSteps("a view of no elements, or at computed places")
+    shown = _array_of(plan.metas[0], layouts[0])
+    found = plan.run(shown)
+    if not np.may_share_memory(found, shown):
+        return None
+    if found.shape != plan.meta.shape:
+        raise NoSteps("a view of another shape")
+    offset = kernels.address_of(found) - kernels.address_of(shown)
+    return found.strides, offset, WRITEABLE if found.flags.writeable else 0
+
+
+def _array_of(meta, strides):
+    if strides is None:
+        return np.empty(meta.shape, meta.dtype.numpy)
+    first = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s < 0)
+    last = sum(s * (n - 1) for n, s in zip(meta.shape, strides) if s > 0)
+    memory = np.empty(last - first + meta.dtype.size_bytes, np.uint8)
+    return np.ndarray(meta.shape, meta.dtype.numpy, memory, -first, strides)
+
+
+def derivative_of(recording, layout):
+    """A Builder with the steps of a derivative of cotangents of this layout, and the results that are new arrays, and
+    those that are views of the cotangent."""
+    plan, program = recording.plan, recording.derivative[0]
+    given = (plan.meta, plan.meta, *plan.metas)
+    builder = Builder(given, len({*program.results}), MOST_GIVEN, (layout,))
+    add_program(builder, program)
+    new, shown = [], []
+    for r in dict.fromkeys(r for r in program.results if r):
+        value = builder.values[r]
+        if value is None or r < len(given) or 0 < value.slot < len(given):
+            raise NoSteps("a result that is or shows what was saved")
+        (new if value.slot else shown).append(r)
+    return builder, new, shown
+
+
+def add_program(builder, program):
+    """The steps of an ArrayProgram."""
+    if program.fused is not None:
+        raise NoSteps("large operands, for which a program is compiled")
+    for k, x in enumerate(program.rest):
+        if x is not None:
+            builder.constant(builder.n_given + k, x)
+    for function, take, into, _ in program.steps:
+        if function is contiguous:
+            x = builder.values[take[0]]
+            builder.values[into] = x if x.is_whole else builder.copied(x)
+            continue
+        op, attributes, types, meta = program.notes[into]
+        builder.add(op, attributes, types, meta, take, into)
