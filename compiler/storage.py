@@ -29,6 +29,24 @@ def convert(array, dtype):
         return array.astype(dtype.numpy, copy=False)
 
 
+_WORDS = {4: np.uint32, 8: np.uint64}
+_FEW = 1 << 13
+
+
+def chosen(condition, x, y):
+    """np.where(condition, x, y). Of many elements NumPy's own guesses which comes next, and is wrong every other time:
+    computed with their bits they take a tenth of that, if the condition is as good as random."""
+    dtype = np.result_type(x, y)
+    word = _WORDS.get(dtype.itemsize)
+    if condition.size < _FEW or word is None:
+        return np.where(condition, x, y)
+    y = np.asarray(y, dtype).view(word)
+    mask = condition.astype(word)
+    np.negative(mask, mask)
+    differing = np.asarray(x, dtype).view(word) ^ y
+    return ((differing & mask) ^ y).view(dtype)
+
+
 def readable(array):
     """The numbers in an array of a tensor, for NumPy: itself, or float32 for bfloat16."""
     if array.dtype != bfloat16.numpy:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..storage import chosen
 from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
 from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
@@ -191,7 +192,7 @@ maximum = elementwise(
     "maximum",
     2,
     arithmetic,
-    evaluate=lambda x, y: np.where((x > y) | (x != x), x, y),
+    evaluate=lambda x, y: chosen((x > y) | (x != x), x, y),
     vjp=(
         lambda g, out, x, y: where(lt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
         lambda g, out, x, y: where(gt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
@@ -206,7 +207,7 @@ minimum = elementwise(
     "minimum",
     2,
     arithmetic,
-    evaluate=lambda x, y: np.where((x < y) | (x != x), x, y),
+    evaluate=lambda x, y: chosen((x < y) | (x != x), x, y),
     vjp=(
         lambda g, out, x, y: where(gt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
         lambda g, out, x, y: where(lt(x, y), 0.0, where(eq(x, y), mul(g, 0.5), g)),
@@ -221,7 +222,7 @@ relu = elementwise(
     "relu",
     1,
     no_bool("relu"),
-    evaluate=lambda x: np.where(x <= 0, x.dtype.type(0), x),
+    evaluate=lambda x: chosen(x <= 0, x.dtype.type(0), x),
     vjp=(lambda g, out, x: where(le(out, 0), 0.0, g),),
     lower=lambda b, x: b.select(b.cmp("le", x, b.const(0, x.type)), b.const(0, x.type), x),
     samples=samples.unary(),
@@ -236,6 +237,11 @@ def _clamp_name(operands, attributes):
     return f"ClampBackward{int(not any(hasattr(bound, 'shape') for bound in operands[1:]))}"
 
 
+def _clamped(x, low, high):
+    raised = chosen(x < low, low, x)
+    return chosen(raised > high, high, raised)
+
+
 def _inside(x, low, high):
     return logical_and(ge(x, low), le(x, high))
 
@@ -245,7 +251,7 @@ clamp = elementwise(
     3,
     no_bool("clamp"),
     # The bounds in this order give `high` where low > high, as PyTorch documents; NaN stays NaN.
-    evaluate=lambda x, low, high: np.where(np.where(x < low, low, x) > high, high, np.where(x < low, low, x)),
+    evaluate=lambda x, low, high: _clamped(x, low, high),
     vjp=(
         lambda g, out, x, low, high: where(_inside(x, low, high), g, 0.0),
         lambda g, out, x, low, high: where(logical_and(lt(x, low), lt(low, high)), g, 0.0),
@@ -263,7 +269,7 @@ clamp_min = elementwise(
     "clamp_min",
     2,
     no_bool("clamp_min"),
-    evaluate=lambda x, low: np.where(x < low, low, x),
+    evaluate=lambda x, low: chosen(x < low, low, x),
     vjp=(
         lambda g, out, x, low: where(ge(x, low), g, 0.0),
         lambda g, out, x, low: where(lt(x, low), g, 0.0),
@@ -278,7 +284,7 @@ clamp_max = elementwise(
     "clamp_max",
     2,
     no_bool("clamp_max"),
-    evaluate=lambda x, high: np.where(x > high, high, x),
+    evaluate=lambda x, high: chosen(x > high, high, x),
     vjp=(
         lambda g, out, x, high: where(le(x, high), g, 0.0),
         lambda g, out, x, high: where(gt(x, high), g, 0.0),

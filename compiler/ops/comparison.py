@@ -5,7 +5,7 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import element_of
 from ..kernels.loop import Conversion
-from ..storage import convert
+from ..storage import chosen, convert
 from . import samples
 from .kinds import comparison, elementwise, logical, selection
 from .samples import Sample
@@ -150,7 +150,7 @@ where = elementwise(
     "where",
     3,
     selection,
-    evaluate=np.where,
+    evaluate=chosen,
     vjp=(
         None,
         lambda g, out, c, x, y: where(c, g, 0.0),

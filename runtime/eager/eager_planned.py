@@ -6,8 +6,8 @@ import numpy as np
 
 from ..code import kernels
 from ..programs.evaluate import contiguous
-from .eager_steps import MOST_ELEMENTS, WRITEABLE, Builder, NoSteps
-from .eager_words import MOST_GIVEN
+from .eager_steps import MOST_ELEMENTS, Builder, NoSteps
+from .eager_words import MOST_GIVEN, WRITEABLE
 
 
 def steps_of(plan, layouts):
@@ -23,7 +23,7 @@ def steps_of(plan, layouts):
         (into,) = plan.program.results
     found = builder.finish([into])
     if any(builder.values[k] is None for k in range(builder.n_given)):
-        raise NoSteps("an operand of another type than float32, float64, int64 and bool")
+        raise NoSteps("an operand of another type than float32, float64, int64, int32 and bool")
     return builder, found
 
 

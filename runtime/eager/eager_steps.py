@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import eager_kernels
-from ...compiler.dtypes import bool_, float32, float64, int64
+from ...compiler.dtypes import bool_, float32, float64, int32, int64
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
@@ -41,8 +41,7 @@ MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
-WRITEABLE = 0x400  # NumPy's flag of arrays
-_TYPES = (float32, float64, bool_, int64)
+_TYPES = (float32, float64, bool_, int64, int32)
 # Of integers from 0 on. What counts positions from the end is Python's business.
 _CHECKS = {class_index: "classes", in_range: "size", position: "size", one_hot_class: "count"}
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
@@ -179,10 +178,12 @@ class Builder:
             return
         operands = [self.values[k] for k in take]
         if None in operands:
-            raise NoSteps("an operand of another type than float32, float64, int64 and bool")
+            raise NoSteps("an operand of another type than float32, float64, int64, int32 and bool")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
             raise NoSteps("no elements")
         if op in _CHECKS:
+            if operands[0].dtype is not int64:
+                raise NoSteps("an index of another type than int64")
             self.values[into] = self._checked(operands[0], 0, attributes[_CHECKS[op]] - 1)
             return
         if op.kind == "view" or "view" in op.extra:
@@ -340,10 +341,8 @@ def require_kernel(op, types, dtype):
     """NoSteps unless native code has a kernel of an elementwise op from these types to this one, with NumPy's bits."""
     if op.lower is None or op.checks or "eager_only" in op.extra:
         raise NoSteps(f"{op.name} is computed by NumPy")
-    if op is cast and dtype.category < types[0].category:
-        raise NoSteps("a conversion that loses what NumPy has a way of its own to lose")
     if not {*types, dtype} <= {*_TYPES}:
-        raise NoSteps(f"{op.name} on other types than float32, float64, int64 and bool")
+        raise NoSteps(f"{op.name} on other types than float32, float64, int64, int32 and bool")
 
 
 def _operand(slot, meta):

@@ -6,9 +6,7 @@ from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.storage import Storage
 from .eager_call import fits, put_number, run_step
 from .eager_nodes import new_storage
-from .eager_words import ArrayObject, StorageObject, Update, Words, WordsObject
-
-WRITEABLE = 0x400  # NumPy's flag of arrays
+from .eager_words import WRITEABLE, ArrayObject, StorageObject, Update, Words, WordsObject
 
 
 def not_updated(*_):

@@ -1,6 +1,6 @@
 """Views that eager mode makes in native code, as tensor.py: show does; of the subset (docs/native.md)."""
 
-from ...compiler.translate.kinds import List
+from ...compiler.translate.kinds import List, Object
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, new_list
 from ..state.storage import SHARERS_CHECKED, dropping
@@ -45,11 +45,11 @@ def shared_storage(words: Words, shown: TensorObject) -> StorageObject:
 
 
 @native()
-def append_sharer(words: Words, storage: StorageObject, tensor: TensorObject):
+def append_sharer(words: Words, storage: StorageObject, sharer: Object):
     sharers = cast(List, storage.sharers)
     if len(sharers) & SHARERS_CHECKED == SHARERS_CHECKED and len(cast(List, dropping)) == 0:
         drop_dead(words, sharers)
-    reference = new_weak_reference(tensor, words.null)
+    reference = new_weak_reference(sharer, words.null)
     cast(List, storage.sharers).append(reference)
 
 

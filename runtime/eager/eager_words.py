@@ -43,6 +43,7 @@ MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
 ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED, ROUTINE = range(6)
 MOST_ARGUMENTS = 24  # of a routine
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
+WRITEABLE = 0x400  # NumPy's flag of arrays
 
 ArrayObject = ObjectKind(
     "Array",
@@ -251,6 +252,7 @@ class Words(Struct):
     slow_inplace: Object
     slow_apply: Object
     slow_zero: Object
+    slow_lend: Object
     late_kind: Object
     run_late: Object
     replaying: Address
@@ -270,6 +272,7 @@ class Words(Struct):
     set_base: Function((Object, Steals(Object)), I32)
     float32: Object
     float64: Object
+    bfloat16: Object
     add_float32: Function((Address, I64))
     add_float64: Function((Address, I64))
     numbers: Inline(F64, MOST_GIVEN)

@@ -11,17 +11,17 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import float32, float64
+from ...compiler.dtypes import bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
-from ..eager import eager_backward, eager_call, eager_inplace, eager_updates, engine, gate, node, update
+from ..eager import eager_backward, eager_call, eager_inplace, eager_lent, eager_updates, engine, gate, node, update
 from ..eager.eager_planned import changes_of, derivative_of, steps_of, view_of
 from ..eager.eager_rules import update_of
-from ..eager.eager_steps import STRIDED, WRITEABLE, NoSteps
+from ..eager.eager_steps import STRIDED, NoSteps
 from ..eager.eager_words import (
     COTANGENT,
     HASH_MASK,
@@ -32,6 +32,7 @@ from ..eager.eager_words import (
     NO_RESULT,
     NODE_FIELDS,
     SHOWN,
+    WRITEABLE,
     Attribute,
     Derivative,
     Given,
@@ -46,7 +47,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.size import Size
 from ..state.storage import Storage
-from ..state.tensor import set_native_apply
+from ..state.tensor import LentMemory, set_native_apply, set_native_lend
 from . import native, native_text
 from .eager_facts import operand, row, tried, view
 from .eager_programs import facts_of, program_of
@@ -60,6 +61,7 @@ _FUNCTIONS = [
     eager_call.apply,
     eager_inplace.change,
     eager_inplace.clear,
+    eager_lent.lend,
     eager_backward.sweep,
     eager_updates.update,
 ]
@@ -82,6 +84,7 @@ def layout_of_objects():
     places |= {"refcount": 0, "array_strides": found.array_shape + 8} | _places(
         node.Saved, ("tensor", "version"), "saved"
     )
+    places |= _places(LentMemory, ("array",), "lent")
     places |= _places(Storage, ("version", "sharers", "changes", "exposed"), "storage")
     return namedtuple("EagerLayout", places)(**places)
 
@@ -123,6 +126,7 @@ def _install():
     global _update
     _update = _builtin("update", code.address("weft_eager_update"), words)
     set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
+    set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native._new_wrapper(Op, native._wrapper_base(), code.address("weft_eager_call"))
@@ -141,6 +145,7 @@ def _first_words(address, replaying):
         slow_inplace=eager_inplace.not_changed,
         slow_apply=eager_call.not_called,
         slow_zero=eager_inplace.not_changed,
+        slow_lend=eager_lent.not_lent,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
@@ -157,6 +162,7 @@ def _first_words(address, replaying):
         set_base=_set_base_address(),
         float32=float32.numpy,
         float64=float64.numpy,
+        bfloat16=bfloat16.numpy,
         add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),

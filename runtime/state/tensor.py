@@ -218,6 +218,9 @@ class Tensor(metaclass=TensorType):
     def lend(self):
         """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
         call: the user may look at any time."""
+        lent = _native_lend(self)
+        if lent is not None:
+            return lent
         if state.frame is not None:
             state.frame.before_lending(self)
         lent = LentMemory(self.array)
@@ -428,11 +431,17 @@ def set_native_apply(function):
     _native = function
 
 
+def set_native_lend(function):
+    """function(tensor) gives an array of the memory if native code can make it, else None."""
+    global _native_lend
+    _native_lend = function
+
+
 def _unknown(*_):
     return None
 
 
-_eager, _native = None, _unknown
+_eager, _native, _native_lend = None, _unknown, _unknown
 
 
 def pending_tensor(frame, vid, meta):

@@ -1,0 +1,51 @@
+"""NumPy arrays of tensors' memory, made in native code as tensor.py: lend does; of the subset (docs/native.md)."""
+
+from ...compiler.translate.kinds import I64, Object, ObjectKind
+from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
+from ..code.native_kinds import TensorObject
+from ..state.storage import Storage
+from ..state.tensor import LentMemory, Tensor
+from .eager_views import append_sharer, shared_storage
+from .eager_words import (
+    WRITEABLE,
+    ArrayObject,
+    StorageObject,
+    Words,
+    new_object,
+    thread_number,
+    thread_state,
+)
+
+LentObject = ObjectKind("Lent", LentMemory, {"array": ("lent_array", Object)})
+
+
+def not_lent(*_):
+    """Everything else is Python's business."""
+    return None
+
+
+@native(form=METHOD, slow="slow_lend", name="weft_eager_lend")
+def lend(words: Words, tensor: Object) -> Object:
+    """An array of the tensor's memory, or None."""
+    require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
+    require(words.modes.get("frame", None) is None)
+    require(type(tensor) is Tensor)
+    shown = cast(TensorObject, tensor)
+    require(shown._data is not None and shown._requires_grad is False)
+    array = keep(cast(ArrayObject, shown._data))
+    require(array.dtype is not words.bfloat16)
+    storage = keep(shared_storage(words, shown))
+    # Others with a version of their own are to be told, too.
+    require(type(storage) is Storage and storage.changes is None)
+    lent = new_object(LentMemory, 0)
+    cast(LentObject, lent).array = array
+    flags = array.flags & WRITEABLE
+    null = words.null
+    made = words.new_view(
+        words.array_class, array.dtype, array.ndim, array.shape, array.strides, array.data, flags, null
+    )
+    require(made is not None)
+    require(words.set_base(made, lent) == 0)
+    append_sharer(words, cast(StorageObject, storage), lent)
+    storage.exposed = True
+    return made

@@ -1,0 +1,95 @@
+"""Conversions between types, choices and arrays for NumPy: native code of eager mode has the bits of Python's way."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import weft
+from weft.compiler.storage import chosen
+from weft.runtime.eager import plan
+
+TYPES = (weft.float32, weft.float64, weft.int64, weft.int32, weft.bool)
+FLOATS = [0.0, -0.0, 1.5, -2.5, 0.999, -0.999, 1e-40, 5e-324, 3e38, 1e39, 16777217.0, 1e10, -1e10, 1e19, -1e19]
+FLOATS += [2.0**31, -(2.0**31), 2.0**63, -(2.0**63), float("nan"), float("inf"), -float("inf")]
+INTEGERS = [0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**40 + 3, 2**63 - 1, -(2**63)]
+
+
+@pytest.fixture(autouse=True)
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()
+
+
+def elements(dtype, count):
+    values = INTEGERS if dtype.numpy.kind == "i" else FLOATS
+    with np.errstate(all="ignore"):
+        found = np.array(values * 3, np.int64 if values is INTEGERS else np.float64).astype(dtype.numpy)
+    return found[:count]
+
+
+@pytest.mark.parametrize("count", (1, 3, 8, 17, 27))
+@pytest.mark.parametrize("to", TYPES, ids=str)
+@pytest.mark.parametrize("of", TYPES, ids=str)
+def test_conversions_have_the_bits_of_numpy(of, to, count):
+    x = weft.tensor(elements(of, count))
+    found = [x.to(to, copy=True).numpy().tobytes() for _ in range(6)]
+    compiled = weft.compile(lambda x: x.to(to, copy=True))
+    found += [compiled(x).numpy().tobytes() for _ in range(3)]
+    with np.errstate(all="ignore"):
+        expected = elements(of, count).astype(to.numpy).tobytes()
+    assert found == [expected] * 9
+
+
+@pytest.mark.parametrize("dtype", ("f4", "f8", "i8", "c8", "f2", "?"))
+@pytest.mark.parametrize("size", (5, 20000))
+def test_choices_are_those_of_numpy(dtype, size):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((size, 2)).astype(dtype) for _ in range(2))
+    x.reshape(-1)[:4] = np.array([0.0, -0.0, np.nan, np.inf]).astype(dtype) if dtype[0] in "fc" else x[0, 0]
+    for condition in (rng.random((size, 2)) > 0.5, rng.random((size, 1)) > 0.5, np.ones((size, 2), bool)):
+        for a, b in ((x, y), (x[::-1], y), (x, y[0]), (x.dtype.type(3), y)):
+            expected, found = np.where(condition, a, b), chosen(condition, a, b)
+            assert (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
+
+
+def test_arrays_of_a_tensor_show_its_memory():
+    x = weft.arange(12.0).reshape(3, 4).clone()
+    for _ in range(12):
+        for shown in (x, x.t(), x[1], x[:, ::2], x[1, 2], x.detach()):
+            array = shown.numpy()
+            assert array.shape == shown.shape and array.tolist() == shown.tolist()
+            array[...] = array + 1.0
+            assert array.tolist() == shown.tolist()
+            x += 1.0
+            assert array.tolist() == shown.tolist()
+
+
+def test_arrays_outlive_their_tensors():
+    for _ in range(12):
+        x = weft.arange(4.0)
+        array = x.numpy()
+        del x
+        gc.collect()
+        assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_errors_of_numpy_are_those_of_python():
+    for _ in range(12):
+        weft.ones(2).numpy()
+        with pytest.raises(RuntimeError, match="requires grad"):
+            weft.ones(2, requires_grad=True).numpy()
+        with pytest.raises(TypeError, match="BFloat16"):
+            weft.ones(2, dtype=weft.bfloat16).numpy()
+        assert weft.ones(2, requires_grad=True).detach().numpy().tolist() == [1.0, 1.0]
+
+
+def test_a_compiled_call_sees_what_is_written_into_an_array():
+    x = weft.ones(3)
+    f = weft.compile(lambda x: x * 2.0)
+    for k in range(12):
+        array = x.numpy()
+        array[0] = k
+        assert f(x).tolist() == [2.0 * k, 2.0, 2.0]
+        array[1:] = 1.0
+        del array
