@@ -202,19 +202,26 @@ def inplace_eagerly(op, target, operands, attributes):
     return target
 
 
+# Of so many elements the whole is computed natively, with its node, before Python has found out what a part is.
+_FEW = 1 << 12
+
+
 def _changed_in_part(op, target, operands, attributes):
     """Whether an op that changes a part of its first operand has done so in its memory: if nobody asks for what it was
     before, nothing of the rest need be computed."""
-    array, rest = target._data, operands[1:]
+    array, requires, bit = target._data, 0, 1
     if state.frame is not None or array is None or operands[0] is not target or not array.flags.c_contiguous:
         return False
-    arrays, recorded = [array], state.grad_enabled
-    if recorded and target._requires_grad:
-        return False
-    for x in rest:
-        if not isinstance(x, Tensor) or x._data is None or recorded and x._requires_grad:
+    arrays, recorded = [], state.grad_enabled
+    for x in operands:
+        if not isinstance(x, Tensor) or x._data is None:
             return False
+        if recorded and x._requires_grad:
+            requires |= bit
         arrays.append(x._data)
+        bit += bit
+    if requires and array.size < _FEW:
+        return False
     key = [op, state.default_dtype, *[fact for x in arrays for fact in (x.dtype, x.shape)]]
     if not add_attributes(key, attributes):
         return False
@@ -228,16 +235,26 @@ def _changed_in_part(op, target, operands, attributes):
     types = op.compute_dtype(metas, state.default_dtype)[0]
     if any(m.dtype is not d for m, d in zip(metas, types)) or (meta.shape, meta.dtype) != (target.shape, target.dtype):
         return False
-    if any(np.may_share_memory(array, x) for x in arrays[1:]):
+    # NumPy's assignment to slices reads all that overlaps before it writes.
+    if op.kind != "movement" and any(np.may_share_memory(array, x) for x in arrays[1:]):
         return False
+    new = None
+    if requires:
+        recording = None if plan is None else plan.recordings.get(requires)
+        if recording is None or recording and (recording.reads_out or 0 in recording.saved):
+            return False
+        new = tensor_of(array)
+        record(plan, operands, attributes, new, requires)
     check_writable(target)
     target.tell_readers()
     op.change(*arrays, **attributes)
     target.bump_version()
+    if new is not None:
+        adopt_history(target, new)
     if plan is not None and plan.left:
         plan.left -= 1
         if not plan.left:
-            take_over(plan, 0, arrays)
+            take_over(plan, requires, arrays)
     return True
 
 

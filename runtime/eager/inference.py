@@ -40,11 +40,11 @@ def views_of(base):
     return [t for t in sharers if isinstance(t, Tensor) and t._base is base]
 
 
-def inferred_views(base):
-    """The views of a base that were made in inference mode."""
-    if not base._requires_grad or base._storage is None or base._storage.sharers is None:
+def inferred_among(views, base):
+    """Those of a base's living views that were made in inference mode."""
+    if not base._requires_grad:
         return ()
-    return [t for t in views_of(base) if t._requires_grad and t.is_leaf]
+    return [t for t in views if t._requires_grad and t.is_leaf]
 
 
 def refuse_inferred(target):

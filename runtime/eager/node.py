@@ -128,8 +128,9 @@ class BaseNode:
 def shown(edge):
     """(node, index) as a user sees it: of a compiled call, the op that made the value."""
     node, index = edge
-    stand_in = getattr(node, "shown", None)
-    return (stand_in(index), 0) if stand_in else (node, index)
+    # Of the class: whether a node has it, is asked of what it has saved by PyTorch's names too.
+    stand_in = getattr(type(node), "shown", None)
+    return (stand_in(node, index), 0) if stand_in else (node, index)
 
 
 class AccumulateGrad(BaseNode):

@@ -14,28 +14,34 @@ from math import prod
 import numpy as np
 
 from ...compiler.ops import indexing, spelling, view
+from ..code.kernels import address_of
+from ..state.modes import state, watching
 from ..state.tensor import Tensor
-from .inference import inferred_views, spoil, views_of
-from .node import BaseNode, edge_of
+from .inference import inferred_among, spoil, views_of
+from .node import BaseNode, Node, edge_of, shown
 
 
 class Place:
     """The elements of a base that a view shows: strides and offset, counted in elements of the base's order."""
 
-    __slots__ = ("shape", "strides", "offset", "base_shape", "dtype", "is_whole_once")
+    __slots__ = ("shape", "strides", "offset", "base_shape", "dtype")
 
     def __init__(self, shown, base):
         size = base.itemsize
         self.shape, self.base_shape, self.dtype = shown.shape, base.shape, shown.dtype
         self.strides = tuple([stride // size for stride in shown.strides])
-        self.offset = 0 if shown.size == 0 else (_address(shown) - _address(base)) // size
-        self.is_whole_once = all(stride or length == 1 for stride, length in zip(self.strides, self.shape))
+        self.offset = 0 if shown.size == 0 else (address_of(shown) - address_of(base)) // size
+
+    @property
+    def is_whole_once(self):
+        """Whether no element is shown twice."""
+        return all(stride or length == 1 for stride, length in zip(self.strides, self.shape))
 
     def in_memory(self, array):
         """The view of a contiguous array of the base's shape."""
-        flat, size = array.reshape(-1), array.itemsize
+        size = array.itemsize
         strides = tuple([stride * size for stride in self.strides])
-        return np.lib.stride_tricks.as_strided(flat[self.offset :], self.shape, strides)
+        return np.ndarray(self.shape, array.dtype, array, self.offset * size, strides)
 
     def positions(self):
         """For every element of the view its position in the base."""
@@ -45,11 +51,17 @@ class Place:
         return Tensor(np.ascontiguousarray(self.in_memory(counted)).reshape(self.shape))
 
     def read(self, x):
-        """The view of x."""
+        """The view of x, as a tensor with memory of its own."""
+        if _is_plain(x):
+            return Tensor(np.array(self.in_memory(x._data), order="C"))
         return spelling.index_(x, self.positions(), axis=0, merged=(prod(self.base_shape),))
 
     def written(self, x, value):
         """x with `value` where the view is; value has the view's shape."""
+        if _is_plain(x) and _is_plain(value):
+            array = x._data.copy()
+            self.in_memory(array)[...] = value._data
+            return Tensor(array)
         return indexing.index_put(x, self.positions(), value, axis=0, merged=(prod(self.base_shape),))
 
     def spread(self, x):
@@ -63,8 +75,11 @@ class Place:
         return view.reshape(added, shape=self.base_shape)
 
 
-def _address(array):
-    return array.__array_interface__["data"][0]
+def _is_plain(x):
+    """Whether nobody asks how what is made of x came about, and x lies in memory in its order."""
+    array = x._data
+    plain = array is not None and array.flags.c_contiguous and array.size > 0
+    return plain and not state.grad_enabled and state.frame is None and not watching
 
 
 class CopySlices(BaseNode):
@@ -119,20 +134,23 @@ def rebase(target, edge):
     """
     base = target._base
     if base is None or is_apart(target):
-        base, views = target, [t for t in views_of(target) if t._requires_grad or not target._requires_grad]
-        inferred = inferred_views(base)
+        base, place, living = target, None, views_of(target)
+        views = [t for t in living if t._requires_grad or not target._requires_grad]
+        inferred = inferred_among(living, base)
         _set(base, edge)
     else:
         before = edge_of(base)
         if before is None and edge is None:
             return
-        views = [t for t in views_of(base) if t is target or t._requires_grad or not base._requires_grad]
-        inferred = inferred_views(base)
-        _set(base, (CopySlices(Place(target.array, base.array), (before, edge)), 0))
+        living, place = views_of(base), Place(target.array, base.array)
+        views = [t for t in living if t is target or t._requires_grad or not base._requires_grad]
+        inferred = inferred_among(living, base)
+        _set(base, (CopySlices(place, (before, edge)), 0))
     if base._requires_grad:
         for shown in views:
             if _is_tracked(shown):
-                _set(shown, (AsStridedBackward0(Place(shown.array, base.array), ((base._node, _index(base)),)), 0))
+                at = place if shown is target else Place(shown.array, base.array)
+                _set(shown, (AsStridedBackward0(at, ((base._node, _index(base)),)), 0))
         spoil(inferred)
 
 
@@ -196,31 +214,30 @@ _PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
 
 def _check_part(target):
     """RuntimeError for what one call has cut a tensor into: its parts would need a node in common."""
-    node, index = edge_of(target)
-    made = f"Output {index} of {_plain(node)}"
+    node, index = shown(edge_of(target))
     while node is not None:
-        if node.name() in _PARTS:
+        if type(node).__name__ in _PARTS:
             raise RuntimeError(
-                f"{made} is a view and is being modified inplace. This view is the output of a "
+                f"{_made(target)} is a view and is being modified inplace. This view is the output of a "
                 "function that returns multiple views. Such functions do not allow the output views to be modified "
                 "inplace. You should replace the inplace operation by an out-of-place one."
             )
-        if index in getattr(node, "views", ()):
+        if hasattr(type(node), "views") and index in node.views:
             raise RuntimeError(
-                f"{made} is a view and is being modified inplace. This view was created inside a "
+                f"{_made(target)} is a view and is being modified inplace. This view was created inside a "
                 "custom Function (or because an input was returned as-is) and the autograd logic to handle "
                 "view+inplace would override the custom backward associated with the custom Function, leading to "
                 "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
                 "Function."
             )
-        op = getattr(node, "op", None)
-        shows = op is not None and (op.kind == "view" or "view" in op.extra)
-        node, index = node.next_functions[0] if shows else (None, 0)
+        is_view = isinstance(node, Node) and (node.op.kind == "view" or "view" in node.op.extra)
+        node, index = shown(node.edges[0]) if is_view and node.edges[0] is not None else (None, 0)
 
 
-def _plain(node):
-    """The name of what made a tensor, without what makes it the name of a node."""
-    return re.sub(r"Backward\d*$", "", node.name())
+def _made(target):
+    """What made a tensor, without what makes its name the name of a node."""
+    node, index = shown(edge_of(target))
+    return f"Output {index} of {re.sub(r'Backward[0-9]*$', '', node.name())}"
 
 
 def _check_apart(target, base):

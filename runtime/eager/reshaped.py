@@ -7,7 +7,7 @@ compiled call in flight steps out: the tensor becomes one from outside.
 from ..state.modes import state, step_out
 from ..state.tensor import Tensor, is_inference
 from .gate import LEAF_IN_PLACE
-from .inference import inferred_views, refuse_inferred, require_inference_mode, spoil
+from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
 from .node import edge_of, keep_output
 from .rebase import _set, require_order_for_views
 from .saved_hooks import with_history, without_history
@@ -35,7 +35,7 @@ def reshape_in_place(name, target, view):
             level.set(target, view(tangent))
         if recorded:
             _set(target, (new._node, 0))
-            spoil(inferred_views(target))
+            spoil(inferred_among(views_of(target), target))
     finally:
         block.__exit__(None, None, None)
     return target
