@@ -1,5 +1,8 @@
 """Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
 
+from functools import lru_cache
+from math import prod
+
 import numpy as np
 
 from .casting import widened
@@ -181,12 +184,18 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
         raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
-    places = np.indices(index.shape, sparse=True)
-    steps = np.cumprod((1, *input.shape[:0:-1]))[::-1]
-    others = sum((p * int(s) for k, (p, s) in enumerate(zip(places, steps)) if k != axis), np.int64(0))
-    positions = index * int(steps[axis]) + Tensor(np.broadcast_to(others, index.shape).astype(np.int64))
-    count = int(np.prod(input.shape))
-    return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(count,))
+    step, others = _places(index.shape, input.shape, axis)
+    positions = index * step + Tensor(others)
+    return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(prod(input.shape),))
+
+
+@lru_cache(256)
+def _places(shape, sizes, axis):
+    """(how far apart neighbours along the axis are, where each element of an index of this shape is without it)."""
+    steps = [prod(sizes[k + 1 :]) for k in range(len(sizes))]
+    places = np.indices(shape, sparse=True)
+    others = sum((p * s for k, (p, s) in enumerate(zip(places, steps)) if k != axis), np.int64(0))
+    return steps[axis], np.broadcast_to(others, shape).astype(np.int64)
 
 
 def meshgrid(*tensors, indexing="ij"):

@@ -290,6 +290,10 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
         check_placement("arange", placement)
     if end is None:
         start, end = 0, start
+    if dtype is None and start.__class__ is end.__class__ is step.__class__ is int and start <= end and step > 0:
+        # Nearly always, and nothing has to be asked of these.
+        shape = ((end - start + step - 1) // step,)
+        return _finish(_apply(source.arange, (start, step), {"shape": shape, "dtype": dtypes.int64}), requires_grad)
     # A bool counts as the number it is.
     start, end, step = (int(v) if isinstance(v, bool) else v for v in map(plain, (start, end, step)))
     if not all(np.isfinite(v) for v in (start, end)):

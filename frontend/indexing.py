@@ -123,6 +123,44 @@ def _range(k, size):
     return (start if length else 0, step, length)
 
 
+def _at_positions(key, shape):
+    """(index, axis, merged, shape of the part) of one mask or index, or of index tensors for neighbouring dimensions
+    with whole dimensions before them, which is how most people index with tensors; None for all other keys."""
+    kind = key.__class__
+    if kind is list and key and {*map(type, key)} == {int}:
+        return _at_neighbours((Tensor(np.array(key, np.int64)),), 0, shape)
+    if kind is Tensor:
+        if key.dtype is not dtypes.bool_:
+            return _at_neighbours((key,), 0, shape)
+        n, sizes = key.ndim, shape_of(key)
+        if not n or sizes != shape[:n]:
+            return None
+        # A mask selects as many elements as it has True: its positions are needed, so its values are.
+        index, after = Tensor(np.flatnonzero(key.array)), shape[n:]
+        return index, 0, (prod(sizes), *after), (*shape_of(index), *after)
+    if kind is not tuple:
+        return None
+    first = 0
+    while first < len(key) and key[first].__class__ is slice and key[first] == _FULL:
+        first += 1
+    return _at_neighbours(key[first:], first, shape)
+
+
+def _at_neighbours(indices, axis, shape):
+    """The same for index tensors of the dimensions from axis on."""
+    end = axis + len(indices)
+    if end > len(shape):
+        return None
+    for k in indices:
+        if k.__class__ is not Tensor or k.dtype not in _INDEX_TYPES or not k.ndim:
+            return None
+    before, after = shape[:axis], shape[end:]
+    sizes = shape[axis:end]
+    checked = [indexing.position(k, size=n, axis=d) for d, (k, n) in enumerate(zip(indices, sizes), axis)]
+    index = checked[0] if len(checked) == 1 else _combined(list(zip(checked, sizes)))
+    return index, axis, (*before, prod(sizes), *after), (*before, *shape_of(index), *after)
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 def getitem(x, key):
     data = x._data
@@ -130,11 +168,13 @@ def getitem(x, key):
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
-    if key.__class__ is Tensor and shape and key.dtype in _INDEX_TYPES and key.ndim:
-        return spelling.index_(x, indexing.position(key, size=shape[0], axis=0), axis=0, merged=tuple(shape))
     plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
     if plain is not None:
         return _part(x, shape, plain)
+    found = _at_positions(key, shape)
+    if found is not None:
+        index, axis, merged, _ = found
+        return spelling.index_(x, index, axis=axis, merged=merged)
     key = _normalized(key, shape)
     result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
@@ -248,6 +288,13 @@ def setitem(x, key, value):
     else:
         entries = _plain(key if key.__class__ is tuple else (key,), len(sizes))
         if entries is None:
+            found = _at_positions(key, sizes)
+            if found is not None:
+                index, axis, merged, shape = found
+                apply_inplace(
+                    indexing.index_put, x, (x, index, _fitted(value, shape)), {"axis": axis, "merged": merged}
+                )
+                return
             entries = _normalized(key, sizes)
             if any(isinstance(k, Tensor) for k in entries):
                 _set_positions(x, key, value)
