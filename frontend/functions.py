@@ -24,7 +24,7 @@ from .creation import full
 from .operands import operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, shape_of
 from .shaping import reshape
 
 
@@ -338,7 +338,18 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 def equal(input, other):
     """Whether shapes and all elements are equal. A Python bool."""
-    return input.shape == other.shape and bool(np.array_equal(readable(input.array), readable(other.array)))
+    if shape_of(input) != shape_of(other):
+        return False
+    x, y = readable(input.array), readable(other.array)
+    if x.size > _FIRST and x.flags.c_contiguous and y.flags.c_contiguous:
+        # Mostly they differ soon, if they do.
+        x, y = x.reshape(-1), y.reshape(-1)
+        if not (x[:_FIRST] == y[:_FIRST]).all():
+            return False
+    return bool((x == y).all())
+
+
+_FIRST = 1 << 10  # elements that are compared before the rest
 
 
 def numel(input):

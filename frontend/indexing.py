@@ -168,6 +168,8 @@ def getitem(x, key):
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
+    if key.__class__ is slice and shape:
+        return view.slice_(x, spec=_spec_of(shape, 0, key)[0])
     plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
     if plain is not None:
         return _part(x, shape, plain)

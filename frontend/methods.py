@@ -20,8 +20,8 @@ from .printing import tensor_repr
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.state import random
-from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array
+from .runtime.state.modes import state, watching
+from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
 from .spelled import FORMS
 
 _OPERATORS = {
@@ -334,6 +334,10 @@ def _detach(self):
 
 def _data(self):
     """The same memory without history; changes made through it do not count as changes of this tensor."""
+    if state.frame is None and self._data is not None and not watching:
+        out = Tensor(self._data.view())
+        out.share_memory(self)
+        return out
     return _apply(view.data, (self,), {})
 
 
@@ -459,7 +463,7 @@ def _attach_autograd():
     Tensor.data = property(_data, _set_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
-    Tensor.T = property(lambda self: shaping.permute(self, tuple(range(self.ndim))[::-1]))
+    Tensor.T = property(lambda self: view.permute(self, axes=tuple(range(len(shape_of(self)) - 1, -1, -1))))
     Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook

@@ -2,13 +2,14 @@
 
 import builtins
 import string
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from .casting import in_wide, lowered
 from .compiler.dtypes import bool_
-from .compiler.ops import contraction
+from .compiler.ops import contraction, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
@@ -18,7 +19,7 @@ from .inplace import written
 from .reducing import amax, mean, norm, sum
 from .runtime.state.marks import spanned
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, shape_of
 from .shaping import cat, expand, permute, reshape, unsqueeze
 
 
@@ -34,7 +35,7 @@ def einsum(equation, *operands):
         equation, operands = _equation_of((equation, *operands))
     elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
-    terms, output = _parsed(equation, operands)
+    terms, output = _parsed(equation, tuple(map(len, map(shape_of, operands))))
     labelled = [_reduced_diagonals(term, x) for term, x in zip(terms, operands)]
     while len(labelled) > 1:
         (left, x), (right, y), *rest = labelled
@@ -60,15 +61,16 @@ def _equation_of(arguments):
     return (equation if output is None else f"{equation}->{spelled(output)}"), operands
 
 
-def _parsed(equation, operands):
-    """Lists of labels, those that "..." stands for being numbers counted from the end."""
+@lru_cache(1024)
+def _parsed(equation, dims):
+    """Labels of operands with so many dimensions, those that "..." stands for being numbers counted from the end."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
-    if not operands:
+    if not dims:
         raise ValueError("einsum(): must provide at least one operand")
-    if len(terms) != len(operands):
-        raise OpError(f"einsum(): {equation!r} has {len(terms)} terms for {len(operands)} operands")
-    labels = [_labels(term, x.ndim, equation) for term, x in zip(terms, operands)]
+    if len(terms) != len(dims):
+        raise OpError(f"einsum(): {equation!r} has {len(terms)} terms for {len(dims)} operands")
+    labels = [_labels(term, ndim, equation) for term, ndim in zip(terms, dims)]
     hidden = sorted({n for term in labels for n in term if isinstance(n, int)})
     if not arrow:
         flat = [n for term in labels for n in term]
@@ -104,6 +106,8 @@ def _check_output(wanted, labels, equation):
 def _reduced_diagonals(labels, x):
     """Each label once: the diagonal where it came twice."""
     labels = list(labels)
+    if len({*labels}) == len(labels):
+        return labels, x
     for n in list(dict.fromkeys(labels)):
         while labels.count(n) > 1:
             first = labels.index(n)
@@ -119,26 +123,44 @@ def _contracted(left, x, right, y, needed):
     """The product of two operands, summed over the labels that nobody needs any more."""
     left, x = _summed(left, x, needed.union(right))
     right, y = _summed(right, y, needed.union(left))
-    for n in set(left) & set(right):
-        a, b = x.shape[left.index(n)], y.shape[right.index(n)]
+    given = tuple(left), shape_of(x), tuple(right), shape_of(y), frozenset(needed)
+    to_x, to_y, shape, labels, is_summed = _matrices_of(*given)
+    x, y = _as_matrices(x, *to_x), _as_matrices(y, *to_y)
+    product = contraction.bmm(*lowered(x, y)) if is_summed else x * y
+    return list(labels), reshape(product, shape)
+
+
+@lru_cache(1024)
+def _matrices_of(left, x, right, y, needed):
+    """(what makes matrices of an operand of shape x, of one of shape y, the shape of their product, its labels, whether
+    anything is summed)."""
+    for n in {*left} & {*right}:
+        a, b = x[left.index(n)], y[right.index(n)]
         if a != b and 1 not in (a, b):
             raise OpError(f"einsum(): operands do not broadcast: subscript {n} has sizes {a} and {b}")
     summed = [n for n in left if n in right and n not in needed]
     batch = [n for n in left if n in right and n in needed]
     rows, columns = [n for n in left if n not in right], [n for n in right if n not in left]
-    sizes = {n: d for labels, z in ((left, x), (right, y)) for n, d in zip(labels, z.shape) if d != 1}
-    x = _as_matrices(x, left, [batch, rows, summed], sizes)
-    y = _as_matrices(y, right, [batch, summed, columns], sizes)
-    shape = tuple(sizes.get(n, 1) for n in (*batch, *rows, *columns))
-    product = contraction.bmm(*lowered(x, y)) if summed else x * y
-    return [*batch, *rows, *columns], reshape(product, shape)
+    sizes = {n: d for labels, z in ((left, x), (right, y)) for n, d in zip(labels, z) if d != 1}
+    labels = (*batch, *rows, *columns)
+    return (
+        _matrices(left, [batch, rows, summed], sizes),
+        _matrices(right, [batch, summed, columns], sizes),
+        tuple(sizes.get(n, 1) for n in labels),
+        labels,
+        bool(summed),
+    )
 
 
-def _as_matrices(x, labels, groups, sizes):
-    """(batch, first group, second group), each group as one dimension, broadcast to its sizes."""
+def _matrices(labels, groups, sizes):
+    """(order of the dimensions, their sizes, those of (batch, first group, second group), each as one dimension)."""
     order = [n for group in groups for n in group]
-    x = expand(permute(x, [labels.index(n) for n in order]), tuple(sizes.get(n, 1) for n in order))
-    return reshape(x, tuple(prod(sizes.get(n, 1) for n in group) for group in groups))
+    wide = tuple(sizes.get(n, 1) for n in order)
+    return tuple(map(labels.index, order)), wide, tuple(prod(sizes.get(n, 1) for n in group) for group in groups)
+
+
+def _as_matrices(x, order, wide, shape):
+    return view.reshape(view.expand(view.permute(x, axes=order), shape=wide), shape=shape)
 
 
 def _summed(labels, x, needed):
@@ -148,7 +170,7 @@ def _summed(labels, x, needed):
 
 def _finished(labels, x, output):
     labels, x = _summed(labels, x, set(output))
-    return permute(x, [labels.index(n) for n in output])
+    return view.permute(x, axes=tuple(map(labels.index, output)))
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from .eager_call import (
     which_require,
 )
 from .eager_nodes import new_storage
-from .eager_updates import raise_version, require_plain
+from .eager_updates import changes_after, count_change, raise_version, require_plain
 from .eager_words import (
     ArrayObject,
     Routine,
@@ -54,10 +54,12 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     require(not routine.is_view and cast(TensorObject, target)._data is not None)
     require(is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data)))
     require_plain(cast(TensorObject, target))
+    array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
+    storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
+    # Before the change, because making a number may fail.
+    counted = changes_after(storage)
+    version = new_long(as_long(storage.version) + 1)
     if (routine.has_changes or routine.overwrites) and is_alone(routine, operands, target):
-        array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
-        storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
-        version = new_long(as_long(storage.version) + 1)
         if routine.has_changes:
             fill_slots(words, routine, operands, array)
             for i in range(len(routine.fixed_in_changes)):
@@ -66,14 +68,12 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
                 run_step(words, step)
         else:
             run_program(words, routine, operands, array)
-        storage.version = version
     else:
         require(not routine.only_changes)
         made = new_values(words, routine, operands)
-        storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
-        version = new_long(as_long(storage.version) + 1)
-        move_memory(cast(ArrayObject, cast(TensorObject, target)._data).data, made.data, routine.n_bytes)
-        storage.version = version
+        move_memory(array.data, made.data, routine.n_bytes)
+    storage.version = version
+    count_change(storage, counted)
     words.calls_taken += 1
     return True
 

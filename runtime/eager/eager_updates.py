@@ -4,6 +4,7 @@ from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.storage import Storage
+from ..state.tensor import readers
 from .eager_call import fits, put_number, run_step
 from .eager_nodes import new_storage
 from .eager_words import WRITEABLE, ArrayObject, StorageObject, Update, Words, WordsObject
@@ -56,13 +57,15 @@ def require_planned(held: Tuple, rows: List):
 
 @native()
 def require_plain(target: TensorObject):
-    """Memory that may be written to, and whose changes nobody has to be told of."""
+    """Memory that may be written to, and whose changes nobody has to be told of before."""
     require(cast(ArrayObject, target._data).flags & WRITEABLE != 0)
     if target._storage is None:
         require(target._base is None)
     else:
-        require(type(target._storage) is Storage)
-        require(cast(StorageObject, target._storage).changes is None)
+        storage = keep(cast(StorageObject, target._storage))
+        require(type(storage) is Storage)
+        # Changes that not all versions show are told to those who read the memory later, if there are any.
+        require(storage.changes is None or len(cast(List, readers)) == 0)
 
 
 @native()
@@ -104,7 +107,23 @@ def make_storages(words: Words, held: Tuple, rows: List):
 @native()
 def raise_version(target: TensorObject):
     storage = keep(cast(StorageObject, target._storage))
+    counted = changes_after(storage)
     storage.version = new_long(as_long(storage.version) + 1)
+    count_change(storage, counted)
+
+
+@native()
+def changes_after(storage: StorageObject) -> Object:
+    """How many changes memory that has several versions will have seen after one more."""
+    if storage.changes is None:
+        return None
+    return new_long(as_long(cast(List, storage.changes)[0]) + 1)
+
+
+@native()
+def count_change(storage: StorageObject, counted: Object):
+    if counted is not None:
+        cast(List, storage.changes)[0] = counted
 
 
 # --- computing --------------------------------------------------------------------------------------------------------
