@@ -205,3 +205,35 @@ def test_a_leaf_that_is_frozen_after_its_use_in_the_call(freezes_at, outside):
             w.requires_grad_(calls[0] % 3 != 1)
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("goes_on", ["an op", "a change", "a read", "an end"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_call_that_turns_out_differently_after_it_met_what_shares_memory_with_an_argument(fresh, goes_on):
+    """The frame that went on expected no tensors, since the call had one that an argument shares memory with; what had
+    been met was to be found among them."""
+
+    def scenario(compile):
+        w, v, calls = leaf(3, 4), weft.randn(4), [0]
+        shared = w.detach()
+
+        @compile
+        def step(x):
+            y = v + (weft.tensor([1.0, 2.0, 3.0, 4.0]) if fresh else 1.0)
+            y = (x + shared) * y
+            if calls[0] % 6 == 5:
+                if goes_on == "an op":
+                    y = y.sin() * v
+                elif goes_on == "a change":
+                    y.add_(shared)
+                    shared.mul_(0.5)
+                elif goes_on == "a read":
+                    y = y * (2.0 if y.sum() > 0 else 3.0)
+                else:
+                    return None
+            return y + v
+
+        for calls[0] in range(14):
+            yield step(w), shared
+
+    twin(scenario)()

@@ -46,11 +46,12 @@ def begin_taking_over(call, other):
 def _redo(call, frame, entry):
     """What a Frame notes down when it meets this step."""
     for vid, _, _ in entry.fresh:
+        pass_expected(frame, call)
         frame_inputs.enter(frame, call.tensors[vid])
     if entry.change is not None:
         entry.change.redo(frame, call)
         return
-    pass_expected(frame)
+    pass_expected(frame, call)
     frame.step = entry.step
     if entry.op is UPDATE:
         entry.update.redo(frame, entry.step)

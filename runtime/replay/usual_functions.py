@@ -14,7 +14,7 @@ class Connected(NewLeaf):
     is_leaf = False
 
     def redo(self, frame, call):
-        pass_expected(frame)
+        pass_expected(frame, call)
         frame.step = self.step
         node, index = call.functions[self.new]
         frame_functions.go_on_as_output(frame, node, index, frame.tensors[self.old], self.old, self.step)

@@ -5,7 +5,7 @@ A tensor from outside keeps its memory until the program writes it (`homes` tell
 the call holds another value from then on: it moves from one number to the next.
 """
 
-from ..record import frame_changes, frame_through
+from ..record import frame_changes, frame_inputs, frame_through
 from ..state.references import held
 from ..state.tensor import pending_tensor
 
@@ -89,13 +89,13 @@ class Change:
     def redo(self, frame, call):
         """What a Frame notes down when it meets all these steps."""
         for step in self.steps[:-1]:
-            pass_expected(frame)
+            pass_expected(frame, call)
             frame.step = step
             tensor = frame.pending(step.metas[0])
             if step.detail is not None:
                 frame._note_view(tensor, step.operands[0])
                 tensor._base = None
-        pass_expected(frame)
+        pass_expected(frame, call)
         frame.step = self.steps[-1]
         target = frame.tensors[self.old]
         frame_changes.assign(frame, target, self.new, frame.tensors[self.new]._meta, self.is_silent)
@@ -109,8 +109,13 @@ class Change:
             tensors[self.new] = None
 
 
-def pass_expected(frame):
-    """Number the expected tensors that come in before the next step."""
-    jump = frame.expected.jumps.get(frame.step)
-    if jump is not None:
-        frame.tensors += jump[1]
+def pass_expected(frame, call):
+    """Number the expected tensors that come in before the next step. Where one shares memory with an argument, the
+    frame expects none: they come in one by one."""
+    target, tensors = call.expectation.jumps.get(frame.step, (None, ()))
+    if frame.expected is None:
+        for tensor in tensors:
+            frame_inputs.enter(frame, tensor)
+    elif tensors:
+        frame.step = target
+        frame.tensors += tensors

@@ -43,7 +43,7 @@ class NewLeaf:
 
     def redo(self, frame, call):
         """What a Frame notes down when it meets the step."""
-        pass_expected(frame)
+        pass_expected(frame, call)
         frame.step = self.step
         frame_leaves.move(frame, frame.tensors[self.old], self.old, self.step)
 

@@ -51,7 +51,7 @@ class Shown:
 
     def redo(self, frame, call):
         """What a Frame notes down when it meets the step."""
-        pass_expected(frame)
+        pass_expected(frame, call)
         frame.step = self.step
         frame_through.show(frame, frame.tensors[self.old], self.old, self.step)
 
