@@ -192,3 +192,56 @@ def test_compiled_calls_have_the_same_bits_and_make_ordinary_tensors():
         within = weft.randn(4, 3)
         assert all(compiled(within).tolist() == evaluate(within).tolist() for _ in range(3))
     assert not compiled(x).requires_grad
+
+
+def _with_gradients_inside(library):
+    """Whether what is computed inside requires gradients, by each way of asking for them."""
+    weight, seen = library.ones(2, requires_grad=True), []
+
+    @library.enable_grad()
+    def decorated():
+        return weight * 2
+
+    with library.inference_mode():
+        with library.enable_grad():
+            seen.append((weight * 2).requires_grad)
+        with library.set_grad_enabled(True):
+            seen.append((weight * 2).requires_grad)
+        seen.append(decorated().requires_grad)
+        library.set_grad_enabled(True)
+        seen.append((weight * 2).requires_grad)
+        with library.inference_mode(False), library.set_grad_enabled(True):
+            seen.append((weight * 2).requires_grad)
+    library.set_grad_enabled(True)
+    return seen
+
+
+@pytest.mark.oracle
+def test_gradients_cannot_be_switched_on_inside_as_in_pytorch():
+    """set_grad_enabled and decorated functions forgot that they were in inference mode."""
+    assert _with_gradients_inside(weft) == _with_gradients_inside(pytest.importorskip("torch"))
+    assert _with_gradients_inside(weft) == [False, False, False, False, True]
+
+
+def test_gradients_cannot_be_switched_on_inside_of_a_compiled_call():
+    assert weft.compile(_with_gradients_inside)(weft) == _with_gradients_inside(weft)
+
+
+def _generated(library):
+    weight = library.ones(2, requires_grad=True)
+
+    @library.inference_mode()
+    def results(n):
+        for _ in range(n):
+            given = yield (weight * 2).requires_grad, library.is_inference_mode_enabled()
+            yield given
+
+    generator = results(2)
+    inside = [next(generator), generator.send("a"), next(generator)]
+    return inside, library.is_grad_enabled(), library.is_inference_mode_enabled(), (weight * 2).requires_grad
+
+
+@pytest.mark.oracle
+def test_the_body_of_a_decorated_generator_runs_inside_as_in_pytorch():
+    """Only the call that makes the generator did; its body ran outside."""
+    assert _generated(weft) == _generated(pytest.importorskip("torch"))

@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from functools import wraps
+from functools import partial, wraps
 from inspect import isclass, isgeneratorfunction
 
 from ...compiler import dtypes
@@ -160,6 +160,11 @@ def is_grad_enabled():
     return state.grad_enabled
 
 
+def _may_record(enabled):
+    """Whether operations are recorded where gradient mode is set to this: in inference mode nothing is."""
+    return enabled and not (inferring and state.inference)
+
+
 class grad_mode:
     """Sets gradient mode for a `with` block, or for every call of a decorated function."""
 
@@ -169,7 +174,7 @@ class grad_mode:
 
     def __enter__(self):
         self.before.append(state.grad_enabled)
-        state.grad_enabled = self.enabled and not (inferring and state.inference)
+        state.grad_enabled = _may_record(self.enabled)
         return self
 
     def __exit__(self, *exception):
@@ -189,13 +194,13 @@ class grad_mode:
             function.__init__ = self(function.__init__)
             return function
         if isgeneratorfunction(function):
-            return _generating(self.enabled, function)
+            return _generating(partial(grad_mode, self.enabled), function)
         enabled = self.enabled
 
         @wraps(function)
         def wrapper(*args, **kwargs):
             before = state.grad_enabled
-            state.grad_enabled = enabled
+            state.grad_enabled = _may_record(enabled)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -204,15 +209,15 @@ class grad_mode:
         return wrapper
 
 
-def _generating(enabled, function):
-    """A generator's body runs in the mode; whoever takes its values does not."""
+def _generating(block, function):
+    """A generator's body runs in such a block; whoever takes its values does not."""
 
     @wraps(function)
     def wrapper(*args, **kwargs):
         generator, resume, given = function(*args, **kwargs), "send", (None,)
         try:
             while True:
-                with grad_mode(enabled):
+                with block():
                     value = getattr(generator, resume)(*given)
                 try:
                     resume, given = "send", ((yield value),)
@@ -223,7 +228,7 @@ def _generating(enabled, function):
         except StopIteration as end:
             return end.value
         finally:
-            with grad_mode(enabled):
+            with block():
                 generator.close()
 
     return wrapper
@@ -235,11 +240,11 @@ class set_grad_enabled(grad_mode):
     def __init__(self, mode):
         super().__init__(mode)
         self.first = state.grad_enabled
-        state.grad_enabled = self.enabled
+        state.grad_enabled = _may_record(self.enabled)
 
     def __enter__(self):
         self.before.append(self.first)
-        state.grad_enabled = self.enabled
+        state.grad_enabled = _may_record(self.enabled)
         return self
 
     def __call__(self, function):
@@ -302,6 +307,9 @@ class inference_mode(grad_mode):
         state.inference = self.outside.pop()
 
     def __call__(self, function):
+        if isgeneratorfunction(function):
+            return _generating(partial(inference_mode, self.mode), function)
+
         @wraps(function)
         def wrapper(*args, **kwargs):
             with inference_mode(self.mode):
