@@ -2252,7 +2252,7 @@ def set_rng_state(new_state: Any) -> None:
     'Let the default generator go on from a state that `get_rng_state` returned.'
     ...
 def set_warn_always(b: Any) -> None:
-    "Warnings appear as Python's filters say."
+    "Whether what is said once in a process is said every time. Python's filters come after that."
     ...
 def sgn(input: Tensor) -> Tensor:
     'x / |x|, 0 at 0: the sign of real numbers.'

@@ -20,7 +20,7 @@ from .reducing import amax, mean, norm, sum
 from .runtime.state.marks import spanned
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
-from .shaping import cat, expand, permute, reshape, unsqueeze
+from .shaping import cat, permute, reshape, unsqueeze
 
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
