@@ -10,6 +10,7 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter
 
+from .array_arguments import taking_arrays
 from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
@@ -37,7 +38,8 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
 
     The Python function runs on every call, so control flow, closures and side effects behave as ever; what its ops
     compute, including backward() and optimizer steps inside, runs as one native program per path. What cannot be
-    compiled runs eagerly; `f.explain()` says what, where and why.
+    compiled runs eagerly; `f.explain()` says what, where and why. A NumPy array given for a parameter that is annotated
+    as weft.Tensor comes in as the tensor that shows its memory (weft.from_numpy).
 
         @weft.compile
         def step(x, y):
@@ -70,7 +72,8 @@ class CompiledFunction(Calls):
 
     def __init__(self, function, fullgraph=False, dynamic=None):
         functools.update_wrapper(self, function, updated=())
-        self._function = self.function = function
+        self._given = function
+        self._function = self.function = taking_arrays(function)
         self._fullgraph = fullgraph
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
@@ -90,7 +93,7 @@ class CompiledFunction(Calls):
         """Itself; the first calls are eager ones if functions like it do not last."""
         if not self._fullgraph:
             self._counted = CountedCalls(self._n_left)
-            n_eager = n_eager_calls(self._function, self._counted)
+            n_eager = n_eager_calls(self._given, self._counted)
             if n_eager:
                 self._counted.begin(n_eager)
                 self._eagerly.value = True
@@ -309,22 +312,22 @@ class CompiledFunction(Calls):
         return functools.partial(self, instance)
 
     def __deepcopy__(self, memo):
-        return CompiledFunction(copy.deepcopy(self._function, memo), self._fullgraph, self._dynamic)
+        return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic)
 
     def __reduce__(self):
         # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
         module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
         if _at(module, name) is not self:
-            return CompiledFunction, (self._function, self._fullgraph, self._dynamic)
+            return CompiledFunction, (self._given, self._fullgraph, self._dynamic)
         if module != "__main__":
             return name
-        return _of_main, (name, _by_value(self._function))
+        return _of_main, (name, _by_value(self._given))
 
     def __getattr__(self, name):
         # Reached for attributes of a compiled module.
-        if name == "_function":
+        if name == "_given":
             raise AttributeError(name)
-        return getattr(self._function, name)
+        return getattr(self._given, name)
 
     def __repr__(self):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"

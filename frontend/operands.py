@@ -26,7 +26,10 @@ def tensor_of(name, x):
     """The argument `input` of a function that takes no number for it."""
     if isinstance(x, Tensor):
         return x
-    hint = "; make a tensor of it, weft.from_numpy(array), or give the whole function to weft.for_numpy"
+    hint = (
+        "; make a tensor of it, weft.from_numpy(array), or give the whole function to weft.for_numpy; or, in a compiled "
+        "function, annotate the parameter as weft.Tensor"
+    )
     raise TypeError(
         f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}{hint if isinstance(x, np.ndarray) else ''}"
     )
