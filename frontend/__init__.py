@@ -50,10 +50,8 @@ for _name in (*absent.taking_out(""), "lu", "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])
 
-from . import autograd, compiler, nn  # noqa: E402
+from . import autograd, compiler  # noqa: E402
 
-for _name in nn.TOP_LEVEL:
-    globals()[_name] = getattr(nn.functional, _name)
 for _name in inplace.FUNCTIONS:
     globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
 from .amp import autocast  # noqa: E402
@@ -70,9 +68,7 @@ cfloat, cdouble = complex64, complex128
 newaxis = None
 
 absent.mark_absent(Tensor, "Tensor")
-absent.mark_absent(nn.Module, "nn.Module")
 for _kind, _path in (
-    (nn.Module, "nn.Module"),
     (Generator, "Generator"),
     (dtype, "dtype"),
     (_BaseNode, "autograd.graph.Node"),
@@ -96,5 +92,4 @@ def set_default_dtype(d):
 
 
 reference.attach_to_loaded()
-for _kind in (Tensor, nn.Parameter):
-    _remember_methods(_kind)
+_remember_methods(Tensor)

@@ -27,8 +27,8 @@ def tensor_of(name, x):
     if isinstance(x, Tensor):
         return x
     hint = (
-        "; make a tensor of it, weft.from_numpy(array), or give the whole function to weft.for_numpy; or, in a compiled "
-        "function, annotate the parameter as weft.Tensor"
+        "; make a tensor of it, weft.from_numpy(array), or give the whole function to weft.for_numpy; or, in a "
+        "compiled function, annotate the parameter as weft.Tensor"
     )
     raise TypeError(
         f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}{hint if isinstance(x, np.ndarray) else ''}"

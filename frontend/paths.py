@@ -87,7 +87,7 @@ _TABLE = [
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
-LAZY = {"distributed", "distributions", "fft", "func", "linalg", "optim", "special", "utils"}
+LAZY = {"distributed", "distributions", "fft", "func", "linalg", "nn", "optim", "special", "utils"}
 _LATER = [
     ("compiled", "compile"),
     ("exporting", "aot export"),
@@ -96,6 +96,17 @@ _LATER = [
     ("serialization", "load save"),
     ("vmapping", "vmap"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
+    (
+        "nn.functional",
+        """
+        adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
+        binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd conv1d conv2d conv3d conv_tbc
+        conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout
+        embedding embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
+        layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
+        pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
+        """,
+    ),
 ]
 LATER = {name: module for module, names in _LATER for name in names.split()}
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}

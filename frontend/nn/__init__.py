@@ -10,10 +10,12 @@
 To read its source, start at module.py.
 """
 
+from ..absent import mark_absent
 from ..inplace import inplace_form
 from ..out import taking_out
-from ..public import of_module
-from ..runtime.state.tensor import Tensor as _Tensor
+from ..public import of_module, show_public_names
+from ..reference import document
+from ..runtime.state.marks import remember_methods
 from . import functional, init, utils
 from .activation import (
     CELU,
@@ -39,7 +41,7 @@ from .activation import (
     Tanh,
 )
 from .containers import ModuleDict, ModuleList, Sequential
-from .families import FAMILIES, INPLACE, METHODS, TAKING_OUT, TOP_LEVEL
+from .families import FAMILIES, INPLACE, TAKING_OUT
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
@@ -63,15 +65,12 @@ for _module in FAMILIES:
         setattr(functional, _name, getattr(_module, _name))
 for _name in TAKING_OUT:
     setattr(functional, _name, taking_out(_name, getattr(functional, _name)))
-for _name in METHODS:
-    setattr(_Tensor, _name, getattr(functional, _name))
 for _name in INPLACE:
     setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
 __getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     *(name for module in FAMILIES for name in getattr(module, "LAYERS", ())),
-    "TOP_LEVEL",
     "CELU",
     "ELU",
     "GELU",
@@ -124,3 +123,8 @@ __all__ = [
     "init",
     "utils",
 ]
+
+mark_absent(Module, "nn.Module")
+show_public_names(Module, "nn.Module")
+remember_methods(Parameter)
+document("nn", __name__)
