@@ -189,7 +189,7 @@ def _attribute_text(a):
     return a.name if isinstance(a, dtypes.DType) else repr(a)
 
 
-_LINE = re.compile(r"%(\d+) = (\w+)\(([^)]*)\)(?: \{(.*)\})? : (\w+)\[([\d, ]*)\](?: strides \(([-\d, ]*)\))?( weak)?$")
+_LINE = r"%(\d+) = (\w+)\(([^)]*)\)(?: \{(.*)\})? : (\w+)\[([\d, ]*)\](?: strides \(([-\d, ]*)\))?( weak)?$"
 
 
 def parse(text):
@@ -208,7 +208,7 @@ def parse(text):
 
 
 def _parse_line(graph, line):
-    match = _LINE.match(line)
+    match = re.match(_LINE, line)
     if match is None:
         raise ValueError(f"graph text: cannot read the line {line!r}")
     _, name, operands, attributes, dtype, shape, strides, weak = match.groups()

@@ -37,11 +37,11 @@ _REFUSED = {
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
-    (re.compile(r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*"), _DENSE),
-    (re.compile(r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim"), _DENSE),
-    (re.compile(r".*Storage|untyped_storage|storage_type"), "tensors share memory through NumPy arrays"),
-    (re.compile(r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event"), _OTHER_DEVICES),
-    (re.compile(r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*"), _NO_INTERPRETER),
+    (r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*", _DENSE),
+    (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim", _DENSE),
+    (r".*Storage|untyped_storage|storage_type", "tensors share memory through NumPy arrays"),
+    (r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event", _OTHER_DEVICES),
+    (r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*", _NO_INTERPRETER),
 ]
 # What to write instead, today.
 _INSTEAD = {
@@ -135,7 +135,7 @@ def reason_against(path, name):
     prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)]
     found = next((_REFUSED[key] for key in (*prefixes, name) if key in _REFUSED), None)
     kinds = _KINDS_REFUSED if path in ("", "Tensor", "optim") else []
-    return found or next((reason for kind, reason in kinds if kind.fullmatch(name)), None)
+    return found or next((reason for kind, reason in kinds if re.fullmatch(kind, name)), None)
 
 
 def _unknown(path, name):

@@ -15,9 +15,7 @@ from .compiler.storage import readable, rounded
 from .families import FAMILIES
 from .indexing import getitem, setitem
 from .inplace import fill, overwrite
-from .notebooks import tensor_html
 from .numpy_words import understanding
-from .printing import tensor_repr
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.state import random
@@ -25,6 +23,7 @@ from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
 from .spelled import FORMS
 
+_tensor_repr = later("printing:tensor_repr")
 _OPERATORS = {
     "add": "add",
     "sub": "sub",
@@ -238,7 +237,7 @@ def _iter(self):
 def _repr(self):
     node = self.grad_fn
     tangent = None if state.level is None else state.level.tangent(self)
-    return tensor_repr(
+    return _tensor_repr(
         self.array,
         requires_grad=self.requires_grad,
         grad_fn_name=node.name() if node else None,
@@ -311,7 +310,7 @@ def _attach_reading():
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
     Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
-    Tensor._repr_html_ = tensor_html
+    Tensor._repr_html_ = later("notebooks:tensor_html")
     Tensor.tolist = lambda self: readable(self.array).tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel

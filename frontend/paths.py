@@ -93,6 +93,7 @@ _LATER = [
     ("exporting", "aot export"),
     ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
     ("runtime.programs.exported", "load_exported"),
+    ("printing", "get_printoptions printoptions set_printoptions"),
     ("serialization", "load save"),
     ("vmapping", "vmap"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
