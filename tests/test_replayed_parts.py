@@ -7,6 +7,8 @@ import pytest
 from compiled_twin import assert_same, error_of, leaf, twin
 
 import weft
+from weft.runtime.replay.frame_usual import UsualFrame
+from weft.runtime.replay.native import native_code_is_used
 
 KEPT = []
 
@@ -296,3 +298,22 @@ def test_parts_in_any_order(seed):
         return [*seen, *held]
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize(
+    "program", [row, turned, flat, set_in_part, two_parts, row_of_another_shape], ids=lambda p: p.__name__
+)
+def test_parts_are_changed_in_native_code(program, monkeypatch):
+    asked, in_python = [], UsualFrame.inplace_again
+
+    def counted(self, *args):
+        asked.append(args[0].name)
+        return in_python(self, *args)
+
+    monkeypatch.setattr(UsualFrame, "inplace_again", counted)
+    f, x = weft.compile(program), weft.randn(3, 4)
+    for k in range(16):
+        if k == 12:
+            asked.clear()
+        f(x, weft.randn(4))
+    assert (asked == []) == native_code_is_used()

@@ -18,7 +18,7 @@ def _inplace_again(module, layout):
     """inplace_again(op, target, operands, attributes): True if the change is the one expected here, and nothing that
     lives shares the target's memory. Then it has been made."""
     f = Method(module, "inplace_again", layout)
-    b, target, operands = f.b, f.argument(1), f.argument(2)
+    b, operands = f.b, f.argument(2)
     entry = f.entry()
     change = f.load(entry, 8 * t.CHANGE)
     f.require(b.cmp("ne", change, NULL))
@@ -32,7 +32,7 @@ def _inplace_again(module, layout):
     f.require_operands(items, codes, n, tensors)
     # The target may come in with this very entry.
     enter_fresh(f, entry, items, tensors)
-    f.same(target, f.item(tensors, f.load(change, 8 * t.OLD, I64)))
+    target = _target(f, change, tensors)
     is_made = b.cmp("ne", f.load(change, 8 * t.IS_MADE, I64), b.i64(0))
     _require_alone(f, change, target, tensors)
     with b.when(b.not_(is_made)):
@@ -42,11 +42,40 @@ def _inplace_again(module, layout):
     f.assign(target, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
     f.advance()
     with b.when(is_made):
-        for word, slot in ((t.NEW_NUMBER, "vid"), (t.NEW_META, "meta"), (t.NEW_FLAG, "requires_grad")):
-            f.assign(f.load(change, 8 * word), target, getattr(layout, slot))
-        f.assign(f.word(t.NONE), b.offset(tensors, f.load(change, 8 * t.OLD, I64), 8), 0)
+        _number_anew(f, change, target, tensors)
         f.assign(f.word(t.NONE), target, layout.data)
+    with b.loop(0, f.load(change, 8 * t.N_SHOWN, I64), 1):
+        _show_again(f, tensors)
     f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _target(f, change, tensors):
+    """What changes: what the change is asked of, or what that is another name of and shows."""
+    b, given = f.b, f.argument(1)
+    f.same(given, f.item(tensors, f.load(change, 8 * t.GIVEN_NAME, I64)))
+    target = f.item(tensors, f.load(change, 8 * t.OLD, I64))
+    with b.when(b.cmp("ne", target, given)):
+        f.same(f.load(given, f.layout.data), f.word(t.NONE))
+    return target
+
+
+def _number_anew(f, change, tensor, tensors):
+    """A tensor of the call holds another value."""
+    for word, slot in ((t.NEW_NUMBER, "vid"), (t.NEW_META, "meta"), (t.NEW_FLAG, "requires_grad")):
+        f.assign(f.load(change, 8 * word), tensor, getattr(f.layout, slot))
+    f.assign(f.word(t.NONE), f.b.offset(tensors, f.load(change, 8 * t.OLD, I64), 8), 0)
+
+
+def _show_again(f, tensors):
+    """Another name of what has changed is a tensor of the call, and holds what the next entry says (usual_through.py:
+    Shown)."""
+    b = f.b
+    entry = b.offset(f.word(t.ENTRIES), f.word(t.K, I64), 8 * t.ENTRY_WORDS)
+    change = f.load(entry, 8 * t.CHANGE)
+    tensor = f.item(tensors, f.load(change, 8 * t.OLD, I64))
+    f.assign(tensor, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
+    _number_anew(f, change, tensor, tensors)
+    f.advance()
 
 
 def _require_alone(f, change, target, tensors):

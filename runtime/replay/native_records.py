@@ -112,11 +112,12 @@ def _change(held, change):
     numbers, group = (change.old, change.new), np.array(change.group, np.int64)
     held += [change, numbers, group]
     target = 0 if change.target is None else id(change.target)
-    # Changes of what has other names, and what is none to native code, Python compares.
-    op = 0 if change.op is None or change.shown else id(change.op)
+    # What no version tells of, and what is no change to native code, Python compares.
+    op = 0 if change.op is None or change.is_silent else id(change.op)
     row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]
+    row += [change.given, len(change.shown)]
     return table_of(held, [row], native_text.CHANGE_WORDS)[0]
 
 

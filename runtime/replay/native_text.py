@@ -135,7 +135,10 @@ ENTRY_WORDS = 19
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
 NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
-CHANGE_WORDS = 13
+# The number of what the change is asked of, which may be another name of the target; how many names show the target
+# again in the entries that follow.
+GIVEN_NAME, N_SHOWN = 13, 14
+CHANGE_WORDS = 15
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
 # views and their bases, how often it was taken.
