@@ -439,8 +439,12 @@ def _add_to_gradient(leaf, cotangents, create_graph):
 def _owned(cotangents):
     """A gradient that nothing else can change: the only cotangent itself if just this list holds it, and its call's if
     it is pending; else a copy."""
-    shared = is_held(cotangents, 0, known=cotangents[0]._data is None)
-    return clone(cotangents[0]) if shared or not _is_whole(cotangents[0]) else cotangents[0]
+    return cotangents[0] if is_owned(cotangents) else clone(cotangents[0])
+
+
+def is_owned(cotangents):
+    """Whether just this list holds the only cotangent in it, and its call if it is pending, and it is no view."""
+    return not is_held(cotangents, 0, known=cotangents[0]._data is None) and _is_whole(cotangents[0])
 
 
 def _is_whole(cotangent):

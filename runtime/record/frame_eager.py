@@ -57,6 +57,8 @@ def _is_elsewhere(frame, op, x, attributes):
 
 def has_varied(step, op):
     """Whether the op was recorded after this step for several places."""
+    if len(step.following) == 1 and step.following[0].op is not INPUT:
+        return False
     return sum(other.op is op for other in after_inputs(step)) >= _FEW
 
 

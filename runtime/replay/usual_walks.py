@@ -18,9 +18,9 @@ class WalkAgain:
     """A pass that begins at an entry. end: the position after it. before: the run-time numbers met until then, which
     those that the pass itself adds may depend on. pieces: of what lies between meetings, (the position after it, the
     numbers it adds, (view, base) numbers); ends: the positions after the meetings; waiting: numbers of the cotangents
-    that have arrived at other nodes then."""
+    that have arrived at other nodes then; quiet: whether nothing was recorded at a meeting, which is a leaf's."""
 
-    __slots__ = ("walk", "end", "before", "pieces", "ends", "waiting")
+    __slots__ = ("walk", "end", "before", "pieces", "ends", "waiting", "quiet")
 
     def __init__(self, frame, entries, walk):
         first, last = walk.n_numbers
@@ -36,6 +36,7 @@ class WalkAgain:
                 self.ends.append((position, number))
         self.end = end
         self.waiting = [_waiting(meeting) for meeting in walk.meetings]
+        self.quiet = [_is_quiet(meeting) for meeting in walk.meetings]
         if begin == end:
             raise NotReplayed("a backward through nodes computes nothing", frame.step.line)
         entries[begin].walk = self
@@ -73,6 +74,11 @@ class WalkAgain:
 def _waiting(meeting):
     arrived = [n for _, _, numbers in meeting.pending for n in numbers]
     return tuple([n for n in (*arrived, *meeting.captured) if n >= 0])
+
+
+def _is_quiet(meeting):
+    is_leaf = meeting.kind is Kind.LEAF and len(meeting.given) == 1 and meeting.given[0] >= 0
+    return is_leaf and meeting.begin == meeting.end and meeting.left == meeting.given
 
 
 def _position(entries, depth):
@@ -205,6 +211,8 @@ class GoesBack:
         """(the meeting at which the pass went another way, the cotangents it left), or None."""
         for k, meeting in enumerate(walk.walk.meetings):
             self._pass_over(walk, k)
+            if sweep.captured is None and walk.quiet[k] and self._has_first_gradient(meeting):
+                continue
             self.walking = walk, k
             # What waits is held by whoever walks, if users read values meanwhile.
             self.waiting = [self.tensors[n] for n in walk.waiting[k]]
@@ -219,6 +227,15 @@ class GoesBack:
             self.walking = self.waiting = None
         self._pass_over(walk, len(walk.walk.meetings))
         return None
+
+    def _has_first_gradient(self, meeting):
+        """Whether a leaf without a gradient has got one, as engine.accumulate gives it, and nobody is told."""
+        leaf, found = self.tensors[meeting.number], [self.tensors[meeting.given[0]]]
+        if leaf._grad is not None or _may_be_watched(leaf) or not engine.is_owned(found):
+            return False
+        self.changed_gradients.append(((leaf,), (None,)))
+        leaf._grad = found[0]
+        return True
 
     def _node_at(self, meeting):
         if meeting.kind is Kind.FUNCTION:
