@@ -6,6 +6,7 @@ from compiled_twin import assert_same, error_of, leaf
 from test_replayed_hooks import departures
 
 import weft
+from weft import nn
 from weft.autograd import Function, grad
 from weft.autograd.function import once_differentiable
 
@@ -319,3 +320,89 @@ def test_as_in_torch():
         return seen
 
     assert run(weft, weft.compile) == run(torch, lambda f: f)
+
+
+class Remembering(Function):
+    """Gives its cotangent as it is, and keeps it from time to time."""
+
+    met, keeps = [], False
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * 2 + y
+
+    @staticmethod
+    def backward(ctx, g):
+        if Remembering.keeps:
+            Remembering.met.append(g)
+        return g * 2, g
+
+
+def keep_the_cotangent(model, w):
+    Remembering.keeps = True
+
+
+def one_gradient_is_there(model, w):
+    w.grad = weft.ones(3)
+
+
+def hook_of_a_leaf(model, w):
+    model[0].bias.register_hook(lambda g: g * 0.5)
+
+
+def hook_after_a_leaf(model, w):
+    w.register_post_accumulate_grad_hook(lambda p: Remembering.met.append(p.grad.clone()))
+
+
+def none_is_wanted(model, w):
+    model[0].weight.requires_grad_(False)
+
+
+def keep_a_result(model, w):
+    Remembering.keeps = None
+
+
+def nothing(model, w):
+    pass
+
+
+@pytest.mark.parametrize(
+    "surgery",
+    [
+        nothing,
+        keep_the_cotangent,
+        keep_a_result,
+        one_gradient_is_there,
+        hook_of_a_leaf,
+        hook_after_a_leaf,
+        none_is_wanted,
+    ],
+)
+def test_leaves_behind_a_function(surgery):
+    """They get their gradients one by one, and whoever watches one is told."""
+
+    def scenario(compile):
+        Remembering.met, Remembering.keeps = [], False
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+        w = weft.randn(3, requires_grad=True)
+        optimizer = weft.optim.SGD([*model.parameters(), w], lr=0.1)
+
+        def step(x):
+            found = Remembering.apply(model(x), w)
+            loss = (found * w).square().sum()
+            loss.backward()
+            if Remembering.keeps is None:
+                Remembering.met.append(found)
+            optimizer.step()
+            return loss.detach()
+
+        f, seen = compile(step), []
+        for k in range(16):
+            optimizer.zero_grad()
+            if k == 9:
+                surgery(model, w)
+            seen += [f(weft.randn(4, 3)), *(p.grad for p in (*model.parameters(), w)), w.detach().clone()]
+            Remembering.keeps = False if k % 3 == 0 else Remembering.keeps
+        return [*seen, *Remembering.met]
+
+    assert_same(scenario)

@@ -104,7 +104,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
-        self._counts = None
+        self._counts = self._counts_now = self._counts_with_nodes = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
         self.native_start = None  # what native code reads where every call begins with this frame (compiled_call.py)
         self.following = self  # the one that the call after this one is expected to use

@@ -69,9 +69,18 @@ class Ending:
 
     def _drop_gradients(self):
         """Let go of what only the call holds: hooks, and gradients of values that nobody holds."""
-        self.hooked.clear()
-        self.functions.clear()
+        if self.hooked or self.functions:
+            self._let_go_of_nodes()
         drop_gradients(self.tensors, self.leaves)
+
+    def _let_go_of_nodes(self):
+        """Nodes hold values, which would be alive because of them. But if the user holds others than usual, the call
+        goes on in a Frame, which asks for the nodes: then they stay."""
+        counts, usual = counts_of_picked(self._pick(self.tensors)), self._counts_with_nodes
+        self._counts_now, self._counts_with_nodes = counts, None
+        if usual is None or counts == usual:
+            self.hooked.clear()
+            self.functions.clear()
 
     def _hand_out_views(self, ended):
         self._given_views.fill(self)
@@ -200,6 +209,7 @@ class Ending:
         return True
 
     def _clean(self, ended):
+        self._counts_with_nodes = self._counts_now
         for segment in self.segments:
             segment.clean(self, ended)
         for change in reversed(self.changes):
