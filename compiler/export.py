@@ -11,6 +11,7 @@ from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
 from .export_entry import constant
+from .export_team import TeamEntry, team_text
 from .kernels.library import ROUTINES
 
 _FUNCTION = re.compile(r"^define [^@]*@([\w.]+)\(", re.MULTILINE)
@@ -25,10 +26,11 @@ def export_text(entries, initial, target):
         entry.emit(module)
     for name, content in initial.items():
         constant(module, name, content)
+    teams = [team_text()] if any(isinstance(e, TeamEntry) for e in entries) else []
     named = [(name, body.compiled) for e in entries for name, body in zip(e.body_names, e.bodies)]
     programs = [_renamed(_extents_given(c.text) if c.plan.extents else c.text, name) for name, c in named]
     symbols = sorted({symbol for _, compiled in named for symbol in compiled.plan.symbols})
-    return _joined([str(module), *programs, *_routines(symbols, target)])
+    return _joined([str(module), *map(_hidden, teams), *programs, *_routines(symbols, target)])
 
 
 def _routines(symbols, target):

@@ -25,7 +25,8 @@ LARGEST_EXTENT = 2**31 - 1
 _LARGEST_PRODUCT, _MOST_BYTES = 2.0**40, 2.0**60
 _SCRATCH_ALIGNMENT = 64
 _POINTER_WORDS = ARRAY_DATA_OFFSET // 8 + 1  # of what stands for an array in the table
-_NOT_SERVED = 2
+NOT_SERVED = 2
+_NULL = Reg("null", PTR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +73,29 @@ class Body:
     @property
     def scratch_bytes(self):
         """A number, or an extent."""
-        return self._own_start + sum(_aligned(a.n_bytes) for a in self.arrays if isinstance(a, Own))
+        return self._own_start + sum(aligned(a.n_bytes) for a in self.arrays if isinstance(a, Own))
 
     @property
     def _own_start(self):
-        return _aligned(self.compiled.plan.arena_bytes)
+        return aligned(self.compiled.plan.arena_bytes)
 
-    def emit(self, b, name, parameters, scratch, extents):
+    def emit(self, b, name, parameters, scratch, extents, pool=_NULL):
         """Fill the table and call the program `name`; the i32 it gives."""
         symbols = self.compiled.plan.symbols
         first_array = FIRST_SYMBOL_WORD + len(symbols)
         table = b.alloca(I64, first_array + len(self.arrays))
         standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
         words = [scratch, self._emit_numbers(b, extents), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
-        words.insert(2, Reg("null", PTR))
+        words.insert(2, pool)
         own = self._own_start
         for k, array in enumerate(self.arrays):
             at = b.offset(standing, k, 8 * _POINTER_WORDS)
             b.store(_address(b, array, parameters, scratch, own, extents), b.offset(at, ARRAY_DATA_OFFSET, 1))
-            own += _aligned(array.n_bytes) if isinstance(array, Own) else 0
+            own += aligned(array.n_bytes) if isinstance(array, Own) else 0
             words.append(at)
         for k, word in enumerate(words):
             b.store(word, b.offset(table, k, 8))
-        failed = b.call(I64, f"{name}_weft_program", [*self._emit_extents(b, extents), table])
+        failed = b.call(I64, f"{name}_weft_program", [*self.emit_extents(b, extents), table])
         return b.convert(b.cmp("ne", failed, b.i64(0)), "i32")
 
     def _emit_numbers(self, b, extents):
@@ -105,16 +106,16 @@ class Body:
         for slot in range(len(self.numbers) // 8):
             b.store(b.load(b.offset(numbers, slot, 8), I64), b.offset(own, slot, 8))
         for slot, element, polynomial in self.open_numbers:
-            b.store(b.convert(_number(b, polynomial, extents), element), b.offset(own, slot, 8))
+            b.store(b.convert(number_of(b, polynomial, extents), element), b.offset(own, slot, 8))
         return own
 
-    def _emit_extents(self, b, extents):
+    def emit_extents(self, b, extents):
         texts = self.compiled.plan.extents
         if not texts:
             return []
         table = b.alloca(I64, len(texts))
         for k, text in enumerate(texts):
-            b.store(_number(b, text, extents), b.offset(table, k, 8))
+            b.store(number_of(b, text, extents), b.offset(table, k, 8))
         return [table]
 
     def emit_holds(self, b, extents):
@@ -124,9 +125,9 @@ class Body:
         floats = {name: b.convert(n, "f64") for name, n in extents.items()}
         product = reduce(b.mul, floats.values())
         holds.append(b.cmp("le", product, b.const(_LARGEST_PRODUCT, F64)))
-        holds.append(b.cmp("le", _number(b, self.scratch_bytes, floats, F64), b.const(_MOST_BYTES, F64)))
+        holds.append(b.cmp("le", number_of(b, self.scratch_bytes, floats, F64), b.const(_MOST_BYTES, F64)))
         for polynomial, comparison, answer in self.guards:
-            found = b.cmp(_PREDICATES[comparison], _number(b, polynomial, extents), b.i64(0))
+            found = b.cmp(_PREDICATES[comparison], number_of(b, polynomial, extents), b.i64(0))
             holds.append(found if answer else b.not_(found))
         return reduce(b.and_, holds)
 
@@ -173,30 +174,20 @@ class Entry:
         for name, body in zip(self.body_names, self.bodies):
             b = Builder(module, name, [*numbers, *pointers], result="i32", linkage="internal")
             *arrays, scratch = b.arguments[len(numbers) :]
-            b.finish(body.emit(b, name, arrays, scratch, self._registers(b)))
+            b.finish(body.emit(b, name, arrays, scratch, registers(b, self.extents)))
         b = Builder(module, self.name, [*numbers, *pointers], result="i32")
-        which, result = self._emit_which(b), b.const(_NOT_SERVED, I32)
+        which, result = which_body(b, self.bodies, self.extents), b.const(NOT_SERVED, I32)
         for k, name in enumerate(self.body_names):
             result = b.when_value(
                 b.cmp("eq", which, b.i64(k)), result, lambda name=name: b.call(I32, name, b.arguments)
             )
         b.finish(result)
         b = Builder(module, f"{self.name}_scratch", numbers, result="i64")
-        which, n_bytes = self._emit_which(b), b.i64(-1)
+        which, n_bytes = which_body(b, self.bodies, self.extents), b.i64(-1)
         for k, body in enumerate(self.bodies):
-            own = _number(b, body.scratch_bytes, self._registers(b))
+            own = number_of(b, body.scratch_bytes, registers(b, self.extents))
             n_bytes = b.select(b.cmp("eq", which, b.i64(k)), own, n_bytes)
         b.finish(n_bytes)
-
-    def _registers(self, b):
-        return dict(zip(self.extents, b.arguments))
-
-    def _emit_which(self, b):
-        """The first of the bodies that is for these extents, or -1."""
-        which = b.i64(-1)
-        for k, body in reversed(list(enumerate(self.bodies))):
-            which = b.select(body.emit_holds(b, self._registers(b)), b.i64(k), which)
-        return which
 
     def emit_of_numbers(self, module):
         b = Builder(module, f"{self.name}_scipy", [("n", I32), ("x", PTR), ("scratch", PTR)], result="double")
@@ -207,6 +198,21 @@ class Entry:
         b.finish(b.select(b.cmp("ne", failed, b.const(0, I32)), b.const(float("nan"), F64), number))
 
 
+def registers(b, names):
+    """Of extents, which are the first parameters."""
+    return dict(zip(names, b.arguments))
+
+
+def which_body(b, bodies, names):
+    """The first of the bodies that is for these extents, or -1."""
+    if not names:
+        return b.i64(0)
+    which = b.i64(-1)
+    for k, body in reversed(list(enumerate(bodies))):
+        which = b.select(body.emit_holds(b, registers(b, names)), b.i64(k), which)
+    return which
+
+
 def _address(b, array, parameters, scratch, own, extents):
     if isinstance(array, Given):
         return parameters[array.parameter]
@@ -214,7 +220,7 @@ def _address(b, array, parameters, scratch, own, extents):
         return b.load(b.offset(parameters[array.parameter], array.place, 8), PTR)
     if isinstance(array, Data):
         return _data(b.module, array.bytes)
-    return b.offset(scratch, _number(b, own, extents), 1) if is_open(own) else b.offset(scratch, own, 1)
+    return b.offset(scratch, number_of(b, own, extents), 1) if is_open(own) else b.offset(scratch, own, 1)
 
 
 class _Computed:
@@ -245,7 +251,7 @@ class _Computed:
         return self * -1
 
 
-def _number(b, extent, extents, type=I64):
+def number_of(b, extent, extents, type=I64):
     """The register of an extent, given as such, as its text or as a polynomial; or of a number."""
     text = str(extent)
     found = evaluate(marked(text) or text, {name: _Computed(b, register) for name, register in extents.items()})
@@ -266,5 +272,5 @@ def constant(module, name, content, linkage=""):
     return Reg(f"@{name}", PTR)
 
 
-def _aligned(n_bytes):
+def aligned(n_bytes):
     return (n_bytes + _SCRATCH_ALIGNMENT - 1) // _SCRATCH_ALIGNMENT * _SCRATCH_ALIGNMENT

@@ -103,15 +103,16 @@ class Compiled:
     plan: Plan
 
 
-def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=False):
+def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=False, for_team=False):
     """The program of a recorded graph. `watch(stage, text)` is called after every stage; `in_one`: without loops over
     steps, in one function, which takes long for long programs; `for_itself`: for one thread, and asking no interpreter
-    whether it was interrupted."""
+    whether it was interrupted; `for_team`: for threads, whether or not one alone is better, and asking none either."""
 
     def show(stage, thing):
         if watch is not None:
             watch(stage, str(thing))
 
+    target = replace(target, large_ns=0) if for_team else target
     show("graph", graph)
     graph.verify_results()
     primitive, first = decompose(graph)
@@ -129,10 +130,11 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     show("fusion", fusion)
     order = schedule(fusion)
     whole = _lower_all(order, target)
-    steps, memory, work, team = _for_one(order, whole, target) if for_itself else _for_many(order, whole, target)
+    plan_steps = _for_one if for_itself else _shared if for_team else _for_many
+    steps, memory, work, team = plan_steps(order, whole, target)
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
-    costs = [0 if for_itself else w.cost for w in work]
+    costs = [0 if for_itself or for_team else w.cost for w in work]
     text, plan = _emit(trace, order, steps, memory, team, costs, in_one, target)
     show("llvm", text)
     return Compiled(text, plan)

@@ -13,7 +13,6 @@ from .c_trials import Regime, Trials
 from .compiler.decompose import decompose
 from .compiler.export_entry import LARGEST_EXTENT, Body
 from .compiler.extent import LEAST, Coincidence, Scope, agree, evaluate
-from .compiler.pipeline import compile_graph
 from .runtime.programs.sizes import reason_of
 from .runtime.record.build import forward_graph
 
@@ -22,10 +21,10 @@ _MAX_PROGRAMS = 12  # of one Regime
 
 class Bodies:
     """Those of a function, which `trials` has called: `layout`, `state` and `shapes` (of results, with polynomials) are
-    those of its parameters."""
+    those of its parameters; `compiled(graph)` makes a program."""
 
-    def __init__(self, trials, layout, state, machine, of):
-        self.trials, self.layout, self.state, self.machine, self.of = trials, layout, state, machine, of
+    def __init__(self, trials, layout, state, compiled, of):
+        self.trials, self.layout, self.state, self.compiled, self.of = trials, layout, state, compiled, of
         self.program, self.name, self.sample = trials.program, trials.name, trials.regime.sample
         self.least = trials.least()
         self.shapes = {label: trials.shape_of(label) for label in layout.results}
@@ -104,7 +103,7 @@ class _Programs:
     """Those of one Regime."""
 
     def __init__(self, trials, of_all):
-        self.trials, self.layout, self.machine = trials, of_all.layout, of_all.machine
+        self.trials, self.layout, self.compiled = trials, of_all.layout, of_all.compiled
         found = [_inputs_of(trials, trial, of_all.of) for trial in trials.all]
         if any(x != found[0] for x in found):
             raise ValueError("export: a tensor that the function makes from numbers or arrays depends on the extent")
@@ -118,7 +117,7 @@ class _Programs:
             graph, _, _ = forward_graph(self.trials.opened(scope), self.trials.first.run.needed)
             if not _is_within(graph):
                 return None
-            compiled = compile_graph(graph, target=self.machine, for_itself=True)
+            compiled = self.compiled(graph)
             own_bytes = [prod(v.shape, start=v.dtype.size_bytes) for v in graph.outputs]
             arrays = self.layout.arrays(self.inputs, self.results, own_bytes)
             body = Body(compiled, arrays, self.numbers, self.open_numbers)

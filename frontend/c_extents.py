@@ -31,7 +31,7 @@ def open_axes(dynamic_shapes, args):
 
 
 def _check_extent(extent, numbers, args):
-    if not c_names.is_name(extent) or not extent.isascii() or extent in {*args, "scratch", "state"}:
+    if not c_names.is_name(extent) or not extent.isascii() or extent in {*args, "scratch", "state", "rank", "size"}:
         raise ValueError(f"export: {extent!r} must be a name in C that no argument has")
     if len(numbers) != 1 or min(numbers) < LEAST:
         raise ValueError(

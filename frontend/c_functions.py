@@ -6,6 +6,7 @@ others, and those two must compute the same.
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .c_calls import Layout, Parameter, inputs_of, observed, packed_numbers, res
 from .c_trials import Regime, Trials
 from .compiler.export import export_text
 from .compiler.export_entry import Body, Entry
+from .compiler.export_team import TeamEntry
 from .compiler.pipeline import compile_graph
 from .creation import tensor, zeros_like
 from .placement import contiguous_format
@@ -25,10 +27,12 @@ from .utils._pytree import tree_flatten
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A C function: its Entry, and its Parameters but for extents and the scratch memory."""
+    """A C function: its Entry, its Parameters but for extents and the scratch memory, and the TeamEntry that threads
+    call together, if there is one."""
 
     entry: Entry
     parameters: tuple
+    team: TeamEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,11 @@ class Program:
     result_names: list | None
 
 
-def functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes=None):
+def functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes=None, threads=False):
     """(the Functions, name -> array of what they change), as export and aot are asked for them."""
     machine = jit.export_target(target)
     functions = [
-        _function(f"{name}{p.ending}", p, machine, function, extents)
+        _function(f"{name}{p.ending}", p, machine, function, extents, threads)
         for p, extents in _programs(function, example_args, gradients, hvp, dynamic_shapes)
     ]
     return functions, {f"{name}_initial_{f}": a for x in functions for p in x.parameters for f, a in p.fields}
@@ -56,7 +60,8 @@ def functions_of(name, function, example_args, gradients, hvp, target, dynamic_s
 def object_of(functions, state, target):
     """Object code with all of them."""
     initial = {key: a.tobytes() for key, a in state.items()}
-    return jit.compile_for(export_text([f.entry for f in functions], initial, jit.export_target(target)), target)
+    entries = [entry for f in functions for entry in (f.entry, f.team) if entry is not None]
+    return jit.compile_for(export_text(entries, initial, jit.export_target(target)), target)
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------
@@ -160,7 +165,7 @@ def _gradients(value, xs, create_graph=False):
 
 
 # --- from a call to an entry ------------------------------------------------------------------------------------------
-def _function(name, program, machine, of, extents):
+def _function(name, program, machine, of, extents, threads):
     """The Function of a program of tensors."""
     observed(program, program.tensors, name)  # makes what is made in the first call: the state of an optimizer
     trials = Trials(program, name, Regime(extents, {})) if extents else None
@@ -180,15 +185,20 @@ def _function(name, program, machine, of, extents):
     arguments += [Parameter(label, "result", found.array) for label, found in results.items()]
     if state:
         arguments.append(Parameter("state", "state", fields=tuple(state.items())))
-    if extents:
-        bodies = Bodies(trials, layout, [(key, a.shape) for key, a in state.items()], machine, of).made()
-        arguments = c_extents.with_shapes(arguments, program.axes, trials.shape_of)
-    else:
-        compiled = compile_graph(graph, target=machine, for_itself=True)
+
+    def bodies_of(compiled):
+        if extents:
+            return Bodies(trials, layout, [(key, a.shape) for key, a in state.items()], compiled, of).made()
         own_bytes = [a.nbytes for a in again.outputs]
-        bodies = (Body(compiled, layout.arrays(arrays, results, own_bytes), packed_numbers(again)),)
-    of_numbers = not extents and _is_of_numbers(arguments)
-    return Function(Entry(name, bodies, len(arguments), of_numbers, tuple(extents)), tuple(arguments))
+        return (Body(compiled(graph), layout.arrays(arrays, results, own_bytes), packed_numbers(again)),)
+
+    bodies = bodies_of(partial(compile_graph, target=machine, for_itself=True))
+    shared = bodies_of(partial(compile_graph, target=machine, for_team=True)) if threads else None
+    if extents:
+        arguments = c_extents.with_shapes(arguments, program.axes, trials.shape_of)
+    entry = Entry(name, bodies, len(arguments), not extents and _is_of_numbers(arguments), tuple(extents))
+    team = TeamEntry(name, shared, len(arguments), tuple(extents)) if threads else None
+    return Function(entry, tuple(arguments), team)
 
 
 def _is_of_numbers(parameters):

@@ -32,6 +32,11 @@ _OPEN = """
    {extents}: known at run time. `..._scratch({extents})` says how many bytes of scratch memory are needed, or -1 for
    what is not served; functions return 2 for that, and nothing has been written."""
 
+_TEAM = """
+   `..._team` is called by each of `size` threads, with its rank of 0 to size - 1 and all else the same; all return what
+   the function returns. Their scratch memory has as many bytes as `..._team_scratch` says, is aligned to 64, and is
+   zeros before the first call; one team uses it at a time."""
+
 _END = """
 #ifdef __cplusplus
 }}
@@ -44,6 +49,7 @@ def text_of(name, functions, state):
     """The header. `state`: name of initial content -> array."""
     extents = ", ".join(functions[0].entry.extents)
     more = _OPEN.format(extents=extents) if extents else ""
+    more += _TEAM if functions[0].team else ""
     parts = [_PREFACE.format(name=name, upper=name.upper(), more=more)]
     for function in functions:
         for parameter in function.parameters:
@@ -86,11 +92,19 @@ def _declaration(function):
         parameters.append(f"{const}{c_type(p.array)} *{p.name}")
         shapes.append(f"{p.name} {_shape(p.array)}")
     scratch = f"#define {name.upper()}_SCRATCH {n_bytes}"
-    return [
+    return [*_forms(function, name, extents, parameters, shapes, scratch)]
+
+
+def _forms(function, name, extents, parameters, shapes, scratch):
+    """Declarations for one thread, and for several."""
+    yield from [
         f"/* {', '.join(shapes)} */",
         f"int64_t {name}_scratch({', '.join(extents)});" if extents else scratch,
         f"int {name}({', '.join([*parameters, 'void *scratch'])});",
     ]
+    if function.team:
+        yield f"int64_t {name}_team_scratch({', '.join([*extents, 'int64_t size'])});"
+        yield f"int {name}_team({', '.join([*parameters, 'void *scratch', 'int64_t rank', 'int64_t size'])});"
 
 
 def _shape(array):

@@ -51,7 +51,7 @@ def distinct(name, taken):
 
 def arguments(names):
     """Those of a function's arguments; results, state and scratch memory keep theirs."""
-    fixed = {"scratch", "state", "result", "value", *(f"result{k}" for k in range(len(names) + 32))}
+    fixed = {"scratch", "state", "result", "value", "rank", "size", *(f"result{k}" for k in range(len(names) + 32))}
     found = []
     for name in names:
         found.append(distinct(name, {*fixed, *found}))

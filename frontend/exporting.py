@@ -22,7 +22,9 @@ class Exported:
     description: Path
 
 
-def export(function, example_args, path, *, gradients=False, hvp=False, target="native", dynamic_shapes=None):
+def export(
+    function, example_args, path, *, gradients=False, hvp=False, target="native", dynamic_shapes=None, threads=False
+):
     """Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.
 
     function: whatever weft.compile takes whole; it must not read values in the middle, nor draw random numbers.
@@ -36,6 +38,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     a tuple of such dicts, one for each argument. Extents, up to four, are then the first parameters of the C functions,
     in the order in which arguments have them; what has one name has one length, of 2 or more in the examples. The
     function is also called with other extents, and must compute the same for all.
+    threads: also `<name>_team` for each function, which several threads of the caller run together.
 
     Tensors that the function reads and were not given are data of the object. Those that it changes in place (the
     parameters of a training step, the buffers of its optimizer) are fields of `<name>_state`, and `<name>_initial_...`
@@ -52,7 +55,7 @@ def export(function, example_args, path, *, gradients=False, hvp=False, target="
     name = path.name
     if not c_names.is_function_name(name):
         raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
-    functions, state, code = _made(name, function, example_args, gradients, hvp, target, dynamic_shapes)
+    functions, state, code = _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads)
     import json
 
     files = Exported(*[path.with_name(f"{name}.{ending}") for ending in ("o", "h", "json")])
@@ -81,11 +84,11 @@ def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=No
     return loaded(code, _description(name, "native", functions))
 
 
-def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes):
+def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads=False):
     """(the Functions, name -> array of the state's content, object code)."""
     from .c_functions import functions_of, object_of  # not needed where nothing is exported
 
-    functions, state = functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes)
+    functions, state = functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads)
     return functions, state, object_of(functions, state, target)
 
 
@@ -100,6 +103,7 @@ def _description(name, target, functions):
                 "name": f.entry.name,
                 "scratch_bytes": f.entry.scratch_bytes,
                 "extents": list(f.entry.extents),
+                **({"team": f.team.name} if f.team else {}),
                 "parameters": [_of_parameter(p) for p in f.parameters],
             }
             for f in functions
