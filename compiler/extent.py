@@ -163,10 +163,10 @@ class Extent:
         if divisor is None:
             return NotImplemented
         if len(divisor) != 1:
-            ratio = _ratio(self.terms, divisor)
-            if ratio is None:
+            quotient = _divided(self.terms, divisor)
+            if quotient is None:
                 raise Fixed(f"{self!r} is divided by {other!r}")
-            return ratio
+            return _made(self.scope, quotient, self.number // estimated(other))
         ((unknowns, factor),) = divisor.items()
         if unknowns and None not in (reduced := {_without(term, unknowns): c for term, c in self.terms.items()}):
             # What is in both is never 0.
@@ -319,7 +319,7 @@ def divides(divisor, x):
         return not is_open(divisor) and x % divisor == 0
     terms = _terms(divisor)
     if len(terms) != 1:
-        return _ratio(x.terms, terms) is not None
+        return _divided(x.terms, terms) is not None
     ((unknowns, factor),) = terms.items()
     return all(c % factor == 0 and _without(term, unknowns) is not None for term, c in x.terms.items())
 
@@ -411,12 +411,26 @@ def _without(unknowns, others):
     return tuple(rest)
 
 
-def _ratio(terms, divisor):
-    """The number that times the divisor is the terms, or None."""
-    if terms.keys() != divisor.keys():
-        return None
-    ratios = {divmod(c, divisor[unknowns]) for unknowns, c in terms.items()}
-    return next(q if r == 0 else None for q, r in ratios) if len(ratios) == 1 else None
+def _divided(terms, divisor):
+    """The terms that times the divisor are these; None if it does not divide them."""
+    first, rest, found = max(divisor, key=_degree), dict(terms), {}
+    while rest:
+        term = max(rest, key=_degree)
+        quotient = _without(term, first)
+        if quotient is None or rest[term] % divisor[first]:
+            return None
+        found[quotient] = rest[term] // divisor[first]
+        for other, c in divisor.items():
+            product = tuple(sorted(quotient + other))
+            left = rest.pop(product, 0) - found[quotient] * c
+            if left:
+                rest[product] = left
+    return found
+
+
+def _degree(term):
+    """An order of products that multiplication keeps."""
+    return len(term), term
 
 
 def _least(scope, terms):

@@ -44,6 +44,13 @@ def divided(x, y):
     return x.sum() / len(y) + y.sum() / (len(x) * len(y)), x * len(x), y + len(x) * len(y)
 
 
+def joined(x, y):
+    """Lengths that are products, of n + m and m, divided by each other."""
+    both = weft.cat([x, y]).cumsum(0)
+    averages = (both[:, None] * y[None]).mean(1)
+    return averages.sum(0), both.sort(0)[0], averages.reshape(-1)
+
+
 MATRIX = {"x": {0: "n"}, "y": {0: "m"}, "weights": {0: "m"}}
 VECTORS = {"x": {0: "n"}, "y": {0: "m"}}
 FUNCTIONS = [
@@ -51,6 +58,7 @@ FUNCTIONS = [
     # Examples of equal sizes say nothing about sizes that differ.
     (matrix, MATRIX, lambda n, m: (numbers(n, 3), numbers(m, 3), numbers(m)), (6, 6)),
     (pairs, VECTORS, lambda n, m: (numbers(n), numbers(m)), (5, 7)),
+    (joined, VECTORS, lambda n, m: (numbers(n, 4), numbers(m, 4)), (5, 7)),
     (divided, VECTORS, lambda n, m: (numbers(n), numbers(m)), (5, 7)),
     (attention, ({0: "b", 1: "n"}, {0: "b", 1: "m"}), lambda b, n, m: (numbers(b, n, 4), numbers(b, m, 4)), (2, 5, 7)),
 ]
