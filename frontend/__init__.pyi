@@ -1401,7 +1401,7 @@ def expm1(input: Tensor, *, out: Any = ...) -> Tensor:
 def expm1_(self: Any) -> Tensor:
     'expm1, in place.'
     ...
-def export(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., target: Tensor = ..., dynamic_shapes: Any = ...) -> Any:
+def export(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., target: Tensor = ..., dynamic_shapes: Any = ..., threads: builtins.bool = ...) -> Any:
     'Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.'
     ...
 def eye(n: Any, m: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
