@@ -19,8 +19,9 @@ from math import prod
 import numpy as np
 
 from .c_calls import observed, packed_numbers, results_of
+from .compiler.dtypes import bool_
 from .compiler.extent import LEAST, Scope, evaluate, filled
-from .creation import arange
+from .creation import arange, zeros_like
 from .runtime.programs.opening import Multilinear
 from .runtime.programs.sizes import Unlike, is_told_apart, merged, opened, parts_of
 
@@ -127,6 +128,8 @@ class Trials:
     def at(self, numbers):
         extents = self.regime.full(numbers)
         tensors = [_resized(t, axes, extents) for t, axes in zip(self.program.tensors, self.program.axes)]
+        if any(n < self.regime.sample[name] for name, n in extents.items()):
+            tensors = [_first_index(t) for t in tensors]
         try:
             result, run, _ = observed(self.program, tensors, self.name)
         except Exception as error:
@@ -201,6 +204,11 @@ def _resized(t, axes, extents):
     for axis, name in axes:
         found = found.index_select(axis, arange(extents[name]) % found.shape[axis])
     return found.requires_grad_(t.requires_grad)
+
+
+def _first_index(t):
+    """Zeros in place of integers, which may be indices of what is shorter now."""
+    return t if t.is_floating_point() or t.dtype is bool_ else zeros_like(t)
 
 
 def _numbers_of(run, kinds):

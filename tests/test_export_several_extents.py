@@ -40,6 +40,16 @@ def attention(q, k):
     return F.scaled_dot_product_attention(q, k, k).reshape(q.shape[0], -1)
 
 
+def picked(mask, index, x):
+    """Booleans, and integers that must be indices of a row."""
+    return weft.where(mask, x, 0.0).sum(1), x.gather(1, index), (mask & (index > 1)).any(1), mask.sum()
+
+
+def rows(n, m):
+    random = np.random.default_rng(n + m)
+    return random.random((n, m)) > 0.5, random.integers(0, m, (n, m)), random.standard_normal((n, m))
+
+
 def divided(x, y):
     return x.sum() / len(y) + y.sum() / (len(x) * len(y)), x * len(x), y + len(x) * len(y)
 
@@ -59,6 +69,7 @@ FUNCTIONS = [
     (matrix, MATRIX, lambda n, m: (numbers(n, 3), numbers(m, 3), numbers(m)), (6, 6)),
     (pairs, VECTORS, lambda n, m: (numbers(n), numbers(m)), (5, 7)),
     (joined, VECTORS, lambda n, m: (numbers(n, 4), numbers(m, 4)), (5, 7)),
+    (picked, ({0: "n", 1: "m"},) * 3, rows, (4, 6)),
     (divided, VECTORS, lambda n, m: (numbers(n), numbers(m)), (5, 7)),
     (attention, ({0: "b", 1: "n"}, {0: "b", 1: "m"}), lambda b, n, m: (numbers(b, n, 4), numbers(b, m, 4)), (2, 5, 7)),
 ]
