@@ -30,6 +30,9 @@ CASES = [
     ((2, 130, 6, 6), (7, 130, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
     ((1, 1, 5, 5), (1100, 1, 2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
     ((40, 2, 6, 6), (37, 2, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    # Few columns that lie apart, with sums of more than 1024 terms.
+    ((40, 1, 12, 12), (6, 1, 5, 5), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((30, 1, 9, 15), (11, 1, 2, 3), (1, 2), ((0, 0), (0, 0)), (1, 1), 1),
 ]
 
 
@@ -128,6 +131,16 @@ def test_products_leave_out_what_lies_in_the_padding():
     products = kernel.products_of((x, weight), (16, 8, 2, 2), how, 4)
     assert products.flops == 2 * 16 * 8 * 8 * 16  # 4 positions with 4 of 9 taps
     assert pays(0, (8, 8, 3, 3), 16, 4, 4, 0)
+
+
+def test_two_threads_share_the_rows_of_a_single_panel_if_that_pays():
+    """LeNet's first weight: 25 taps by 6 outputs, a sum over all positions. What takes as long to pack stays whole."""
+    how = {"kernel": (5, 5), "stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    products_of = direct_convolution_weight.kernel.products_of
+    few = products_of((weft.zeros(64, 1, 32, 32), weft.zeros(64, 6, 28, 28)), (6, 1, 5, 5), how, 4)
+    assert (few.units(4), few.chunk, few.groups[0].rows.count) == (2, 16, 25)
+    scattered = products_of((weft.zeros(64, 1, 32, 32), weft.zeros(64, 16, 28, 28)), (16, 1, 5, 5), how, 4)
+    assert scattered.units(4) == 1
 
 
 def test_products_tell_their_units_and_scratch_memory():

@@ -240,8 +240,8 @@ def _emit_move(module, name, element, packs):
     """A function that copies runs of columns: from memory to the rows of a panel, or from there to memory.
 
     Where no two columns are neighbours, rows may be: then square blocks are transposed in registers. A panel has room
-    for a last block with fewer columns, of which the last is then there again: six at a time, one by one, the gradient of
-    LeNet's first weight took half as long again (Zen 5: 522 us, and 343 so).
+    for a last block with fewer columns, of which the last is then there again: with its six columns copied one by one,
+    the gradient of LeNet's first weight took half as long again (Zen 5: 522 us, and 343 so).
     """
     b = Builder(module, name, _MOVE, linkage="internal")
     source, target, runs, n_runs, columns, offsets, n, n_columns, step = b.arguments
