@@ -69,6 +69,24 @@ def positions(row, smallest):
     return np.array(found)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_extremes_that_seldom_change_are_found_wherever_they_are(name, dtype):
+    """Vectors that reach no extreme are passed over: here one element does, an equal one follows, and last a NaN."""
+    function = weft.compile(lambda x: getattr(x, name)(1))
+    for n in (1, 2, 16, 17, 18, 33, 67):
+        x = np.full((3 * n, n), 3, dtype)
+        x[:, 0] = 5 if name == "cummax" else 1
+        for k in range(n):
+            x[k, k:] = x[n + k, k : k + 2] = x[k, 0] + (1 if name == "cummax" else -1)
+            if dtype.startswith("float"):
+                x[2 * n + k, k] = np.nan
+        values, indices = function(weft.tensor(x))
+        expected = np.apply_along_axis(positions, 1, x, name == "cummin")
+        np.testing.assert_array_equal(indices.numpy(), expected)
+        assert_same_bits(values.numpy(), np.take_along_axis(x, expected, 1))
+
+
 def test_views_and_numbers():
     x = weft.tensor(numbers((6, 40), "float32"))
     for function in both(lambda x: (x.t().cumsum(1), x[::2, 3:].cumprod(1), x.expand(2, 6, 40).cummax(2).indices)):

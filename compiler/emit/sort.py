@@ -89,7 +89,7 @@ class Keys:
     def with_nan_last(self, x):
         """The same, but for NaN, whose key is the largest in either order."""
         b, t = self.b, x.type.of(self.integer)
-        key = b.xor(self._bits(x, t), self.flips)
+        key = b.xor(self._bits(x, t), b.splat(self.flips, t.lanes) if t.lanes else self.flips)
         return b.select(b.cmp("uno", x, x), b.const(-1, t), key) if x.type.is_float else key
 
     def _ascending(self, x, t):
