@@ -350,3 +350,39 @@ def test_shapes_asked_of_a_tensor_and_written_by_hand_have_one_plan():
     before = eager_native.taken("calls_taken")
     assert x.reshape(shape).shape == (5, 2)
     assert eager_native.taken("calls_taken") - before == (1 if IS_NATIVE else 0)
+
+
+LARGE = {
+    "fill": lambda x, y: x.fill_(2.0),
+    "copy": lambda x, y: x.copy_(y),
+    "copy of columns": lambda x, y: x.copy_(y.t()),
+    "its own columns": lambda x, y: x.copy_(x.t()),
+    "relu": lambda x, y: x.relu_(),
+    "itself": lambda x, y: x.mul_(x),
+    "its transposed": lambda x, y: x.add_(x.t()),
+    "a row of it": lambda x, y: x.sub_(x[3]),
+    "uniform": lambda x, y: x.copy_(weft.full_like(x, 3.0)),
+    "rows at an index": lambda x, y: x.index_add_(0, weft.tensor([5, 5, 0]), y[:3]),
+    "row": lambda x, y: put(x, 599, y[0]),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_changes_keep_their_bits_when_native_code_takes_over(name):
+    a, b = numbers(600, 600), numbers(600, 600, seed=1)
+    found = set()
+    for _ in range(300 if name in ("copy", "relu") else 40):
+        x = weft.tensor(a)
+        assert LARGE[name](x, weft.tensor(b)) is x and x._version == 1
+        found.add(x.numpy().tobytes())
+    assert len(found) == 1
+
+
+def test_large_tensors_made_of_nothing_have_memory_of_their_own():
+    kept = []
+    for k in range(30):
+        kept.append(weft.full((600, 600), float(k)))
+        weft.zeros(600, 600).add_(1.0)
+        shown = weft.ones(600, 600).numpy()
+        assert weft.zeros(600, 600).sum().item() == 0.0 and shown.min() == 1.0
+    assert [x[0, 0].item() for x in kept] == [float(k) for k in range(30)]

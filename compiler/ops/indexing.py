@@ -211,9 +211,17 @@ def _index_add_infer(operands, attributes, default_float):
 
 def _change_index_add(x, index, part, axis):
     check_range("index_add", index, x.shape[axis])
-    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    rows = x.reshape(outer, x.shape[axis], inner)
-    np.add.at(rows, (slice(None), index.reshape(-1)), part.reshape(outer, index.size, inner))
+    outer, inner, index = prod(x.shape[:axis]), prod(x.shape[axis + 1 :]), index.reshape(-1)
+    rows, part = x.reshape(outer, x.shape[axis], inner), part.reshape(outer, index.size, inner)
+    if outer * inner < _MANY:
+        np.add.at(rows, (slice(None), index), part)
+        return
+    for k, i in enumerate(index.tolist()):
+        rows[:, i] += part[:, k]
+
+
+# Elements of a slice that are added by a call of their own: those of `add.at` are added one by one.
+_MANY = 256
 
 
 def _write_slices(writer, shape, op):

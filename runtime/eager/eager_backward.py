@@ -21,7 +21,8 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with
-from .eager_call import fits, is_array, lies_as, put_number, run_step
+from .eager_call import fits, is_array, lies_as
+from .eager_computing import put_number, run_step
 from .eager_nodes import new_tensor
 from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
 from .eager_views import new_view

@@ -9,17 +9,8 @@ from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.modes import watching
-from .eager_call import (
-    fill_slots,
-    given,
-    is_contiguous,
-    is_tensor,
-    new_values,
-    routine_for,
-    run_program,
-    run_step,
-    which_require,
-)
+from .eager_call import given, is_contiguous, is_tensor, routine_for, which_require
+from .eager_computing import compute_into, fill_slots, new_values, run_program, run_step
 from .eager_nodes import new_storage
 from .eager_updates import changes_after, count_change, raise_version, require_plain
 from .eager_words import (
@@ -68,6 +59,11 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
                 run_step(words, step)
         else:
             run_program(words, routine, operands, array)
+    elif routine.is_sure and is_elsewhere(routine, operands, array):
+        if routine.is_program:
+            run_program(words, routine, operands, array)
+        else:
+            compute_into(words, routine, operands, array)
     else:
         require(not routine.only_changes)
         made = new_values(words, routine, operands)
@@ -76,6 +72,19 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     count_change(storage, counted)
     words.calls_taken += 1
     return True
+
+
+@native()
+def is_elsewhere(routine: Routine, operands: Tuple, array: ArrayObject) -> Bool:
+    """Whether no operand shows the memory of the array."""
+    start = array.data
+    apart = True
+    for k in range(len(operands)):
+        wanted = routine.operands[k]
+        if not wanted.is_number:
+            first = cast(ArrayObject, cast(TensorObject, operands[k])._data).data + wanted.lowest
+            apart = apart and (first + wanted.n_bytes <= start or start + routine.n_bytes <= first)
+    return apart
 
 
 @native()

@@ -6,13 +6,15 @@ import numpy as np
 
 from ..code import kernels
 from ..programs.evaluate import contiguous
-from .eager_steps import MOST_ELEMENTS, Builder, NoSteps
+from .eager_steps import MOST_ELEMENTS, MOST_WRITTEN, Builder, NoSteps
 from .eager_words import MOST_GIVEN, WRITEABLE
 
 
 def steps_of(plan, layouts):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
     builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
+    if plan.op.kind == "source":
+        builder.most = MOST_WRITTEN
     if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
         builder.source(plan.op, plan.kinds, plan.meta, into)
     elif plan.program is None:
@@ -38,7 +40,8 @@ def changes_of(plan, layouts):
         raise NoSteps("a target that is no row-major tensor of a usual type")
     if (metas[0].shape, metas[0].dtype) != (meta.shape, meta.dtype) or any(0 in m.shape for m in metas):
         raise NoSteps("a result of another shape or type than the first operand, or no elements")
-    if max(prod(m.shape) for m in (metas if op.kind == "elementwise" else metas[1:])) >= MOST_ELEMENTS:
+    most, written = (MOST_ELEMENTS, metas) if op.kind == "elementwise" else (MOST_WRITTEN, metas[1:])
+    if max(prod(m.shape) for m in written) > most:
         raise NoSteps("so many elements that threads may share them, or Python go on meanwhile")
     types = op.compute_dtype(metas, plan.default_dtype)[0]
     if op.kind == "elementwise":

@@ -38,6 +38,7 @@ from .eager_words import (
 
 SCRATCH_BYTES = 1 << 18
 MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs (fused.py)
+MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of a millisecond
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
@@ -80,6 +81,7 @@ class Builder:
                 self.values[k] = _lying(self.values[k], strides)
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
+        self.most = MOST_ELEMENTS
         self.takes_wholes = False  # whether integers among the operands are given as such
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
@@ -143,7 +145,7 @@ class Builder:
                 value = self.copied(value)
             self.values[number] = value
             moved[value.slot] = self.n_given + k
-        if any(self.sizes[slot] >= MOST_ELEMENTS for slot in moved):
+        if any(self.sizes[slot] >= self.most for slot in moved):
             raise NoSteps("a large result")
         fixed = self.place_all(but=moved)
         for step in self.steps:
@@ -203,7 +205,7 @@ class Builder:
 
     def source(self, op, kinds, meta, into):
         """An op of numbers, of which the integers are given as such."""
-        if 0 in meta.shape or prod(meta.shape) > MOST_ELEMENTS:
+        if 0 in meta.shape or prod(meta.shape) > MOST_WRITTEN:
             raise NoSteps("no elements, or many, which need not keep the interpreter's lock")
         self.takes_wholes = True
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)

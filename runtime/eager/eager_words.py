@@ -157,10 +157,12 @@ class Routine(Struct):
     """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
 
     Of large operands a program may do all: `head` is how its table begins, `arrays` are the operands that follow before
-    the result, `as_numbers` those that are its numbers. Its result is one of the `kept` that nobody else holds.
+    the result, `as_numbers` those that are its numbers. A large result is one of the `kept`, if there are any, that
+    nobody else holds.
 
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
-    do that. only_changes: whether there is nothing else."""
+    do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more
+    once the result is begun, which then may be that of a tensor that no operand shows."""
 
     op: Object
     default_dtype: Object
@@ -186,6 +188,7 @@ class Routine(Struct):
     has_changes: Bool
     only_changes: Bool
     overwrites: Bool
+    is_sure: Bool
     changes: Rows(Step)
     fixed_in_changes: Rows(I64)
 

@@ -74,6 +74,12 @@ def new_result(shape, dtype):
     return array
 
 
+def some_results(shape, dtype):
+    """The list of those that wait for their next use, with two in it if there is room."""
+    _ = new_result(shape, dtype), new_result(shape, dtype)
+    return results_of(shape, dtype)
+
+
 def results_of(shape, dtype):
     """The list of those that wait for their next use, or are in use: native code looks into it, too."""
     found = _results.pop((shape, dtype), None)

@@ -21,11 +21,13 @@ from ..code.packing import Packed
 from ..eager import eager_backward, eager_call, eager_inplace, eager_lent, eager_updates, engine, gate, node, update
 from ..eager.eager_planned import changes_of, derivative_of, steps_of, view_of
 from ..eager.eager_rules import update_of
-from ..eager.eager_steps import STRIDED, NoSteps
+from ..eager.eager_steps import MOST_ELEMENTS, STRIDED, NoSteps
 from ..eager.eager_words import (
     COTANGENT,
     HASH_MASK,
+    INDEXED,
     LEAF_FIELDS,
+    LIMITS,
     MIXED,
     MOST_TOLD_APART,
     N_PLANS,
@@ -43,6 +45,7 @@ from ..eager.eager_words import (
     Words,
     this_thread,
 )
+from ..programs.large import some_results
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.size import Size
@@ -244,6 +247,11 @@ class _Native:
             (self.builder, (steps, fixed)), refusal = tried(steps_of, plan, layouts)
         if shown is None:
             facts |= self._changes(plan, layouts, refusal)
+            if plan.op.kind == "source" and prod(plan.meta.shape) >= MOST_ELEMENTS:
+                facts["kept"] = some_results(plan.meta.shape, plan.meta.dtype.numpy)
+            # What looks at indices may find one that is Python's business.
+            is_sure = all(s.kind not in (INDEXED, LIMITS) for s in steps)
+            facts["is_sure"] = is_sure and refusal is None and plan.op.kind in ("elementwise", "source", "movement")
         # An element of a result that is computed of the same elements only.
         result = plan.meta if plan.op.kind == "elementwise" else None
         shape = np.array(plan.meta.shape, np.int64)

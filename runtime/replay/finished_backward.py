@@ -13,7 +13,7 @@ from weakref import ref
 from ...compiler.translate.kinds import I64, Bool, Dict, List, Object, Tuple
 from ...compiler.translate.language import METHOD, External, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_double, as_long, call_with
-from ..eager.eager_call import unheld
+from ..eager.eager_computing import unheld
 from ..eager.eager_nodes import new_storage, new_tensor
 from ..eager.eager_sums import add_in_place, can_be_added_in_place
 from ..eager.eager_words import ArrayObject, LeafObject, StorageObject, weak_target
