@@ -57,8 +57,12 @@ def view_(input, *shape, size=None):
 
 def permute(input, *numbers, dims=None):
     """A view with the dimensions in another order."""
-    dims = tuple(normalize_axis("permute", d, input.ndim) for d in sizes(numbers, dims))
-    return view.permute(input, axes=dims)
+    return view.permute(input, axes=tuple(_axes_of("permute", sizes(numbers, dims), len(shape_of(input)))))
+
+
+def _axes_of(name, dims, ndim):
+    """Dimensions counted from the beginning, as nearly all are."""
+    return [d if d.__class__ is int and 0 <= d < ndim else normalize_axis(name, d, ndim) for d in dims]
 
 
 def transpose(input, dim0, dim1):
@@ -137,14 +141,14 @@ def movedim(input, source, destination):
     places = destination if isinstance(destination, (list, tuple)) else [destination]
     if len(moved) != len(places):
         raise OpError(f"movedim: source {source} should contain the same number of dims as destination {destination}")
-    moved = [normalize_axis("movedim", d, input.ndim) for d in moved]
-    places = [normalize_axis("movedim", d, input.ndim) for d in places]
+    ndim = len(shape_of(input))
+    moved, places = _axes_of("movedim", moved, ndim), _axes_of("movedim", places, ndim)
     if len(set(moved)) < len(moved) or len(set(places)) < len(places):
         raise OpError(f"movedim: repeated dim in source {source} or destination {destination}")
-    order = [k for k in range(input.ndim) if k not in moved]
+    order = [k for k in range(ndim) if k not in moved]
     for place, dim in sorted(zip(places, moved)):
         order.insert(place, dim)
-    return permute(input, order)
+    return view.permute(input, axes=tuple(order))
 
 
 moveaxis = movedim

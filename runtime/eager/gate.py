@@ -1,7 +1,7 @@
 """The one door every op passes: evaluate, make an autograd node if one is needed, or hand over to the open recording.
 
 `apply` is what calling an op of the table on tensors does. In-place ops come in by `apply_inplace`, which computes the
-new value with the same op and then writes it into the target's memory.
+new value with the same op and then writes it into the target's memory, or lets an op that changes a part write that.
 """
 
 import numpy as np
