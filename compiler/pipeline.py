@@ -18,6 +18,7 @@ from .emit.interrupt import LOOK_EVERY, MOST_LOOKS
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
 from .extent import estimated, scope_of, upper
 from .fuse import fuse
+from .graph import Graph
 from .join_parts import join_parts
 from .legalize import legalize, settle
 from .likeness import likeness
@@ -29,6 +30,7 @@ from .parallel import estimate_for_large, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
+from .stepwise import StepBody, StepsCall
 from .target import WIDEST
 from .teamwork import commits, works
 from .writer import lower_copy, lower_nest
@@ -115,6 +117,20 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     target = replace(target, large_ns=0) if for_team else target
     show("graph", graph)
     graph.verify_results()
+    trace, order = _scheduled(graph, show)
+    whole = _lower_all(order, target)
+    plan_steps = _for_one if for_itself else _shared if for_team else _for_many
+    steps, memory, work, team = plan_steps(order, whole, target)
+    steps = _cut_all(steps, team)
+    show("loops", _Loops(steps, team))
+    costs = [0 if for_itself or for_team else w.cost for w in work]
+    text, plan = _emit(trace, order, steps, memory, team, costs, in_one, target)
+    show("llvm", text)
+    return Compiled(text, plan)
+
+
+def _scheduled(graph, show=lambda stage, thing: None):
+    """(the trace to the settled graph, its Schedule)."""
     primitive, first = decompose(graph)
     show("decomposed", primitive)
     # Before legalizing, which cuts joins of very many parts.
@@ -125,19 +141,9 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     # last because it fixes views as they are, and simplification changes them.
     settled, fourth = settle(simple)
     show("simplified", settled)
-    trace = follow(follow(follow(follow(first, joining), second), third), fourth)
     fusion = fuse(settled)
     show("fusion", fusion)
-    order = schedule(fusion)
-    whole = _lower_all(order, target)
-    plan_steps = _for_one if for_itself else _shared if for_team else _for_many
-    steps, memory, work, team = plan_steps(order, whole, target)
-    steps = _cut_all(steps, team)
-    show("loops", _Loops(steps, team))
-    costs = [0 if for_itself or for_team else w.cost for w in work]
-    text, plan = _emit(trace, order, steps, memory, team, costs, in_one, target)
-    show("llvm", text)
-    return Compiled(text, plan)
+    return follow(follow(follow(follow(first, joining), second), third), fourth), schedule(fusion)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,6 +272,18 @@ class _Lowering:
 
     def units(self, value, kernel):
         return UnitCall(value, tuple(self.reads.accesses[o.number].base for o in value.operands), kernel)
+
+    def steps(self, value, kernel):
+        """A graph of one step, whose inputs are what it is given of each operand, is lowered like any other."""
+        one, n_rows = Graph("one step"), value.attributes["n_sequences"]
+        given = [one.input(o.shape[k < n_rows :], o.dtype) for k, o in enumerate(value.operands)]
+        one.outputs = [kernel.row_of(given, **value.attributes)]
+        order = _scheduled(one)[1]
+        steps = _lower_all(order, self.target)
+        memory, work = _planned(order, steps, self.target)
+        bases = tuple(self.reads.accesses[o.number].base for o in value.operands)
+        body = StepBody(tuple(s.lowered for s in steps), memory, sum(w.cost for w in work))
+        return StepsCall(value, bases, body)
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""

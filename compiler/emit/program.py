@@ -16,6 +16,7 @@ differs, and a body of many steps is cut into functions @part0, @part1, ... of t
 that LLVM takes for a function grows faster than its length.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 from ..conventions import AGAIN, SEEN
@@ -192,6 +193,12 @@ class Program:
         operands = self.operands(places, scratch, cut)
         self.steps.append(UnitStep(self.symbol(symbol), n_units, tuple(sizes), cut, operands))
         return f"weft_{symbol}"
+
+    def inner(self, n_inputs):
+        """A Program of one step of many: its calls are collected apart, and its kernels are this one's."""
+        other = copy(self)
+        other.steps, other.n_inputs, other.team = [], n_inputs, None
+        return other
 
     def operands(self, places, scratch, cut):
         """Addresses of places, and of scratch memory, which every member has of its own if the work is cut."""

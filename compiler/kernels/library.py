@@ -108,3 +108,17 @@ class UnitRoutine(_Called):
 
     def flops(self, value):
         return self.n_flops(tuple(o.shape for o in value.operands), value.attributes)
+
+
+class Steps(Kernel):
+    """One step after the other, as many as the call tells. row_of(operands, **attributes) writes one with ops
+    (ops/steps.py)."""
+
+    family = "library"
+    needs_row_major = True
+
+    def __init__(self, row_of):
+        self.row_of = row_of
+
+    def lower(self, group, lowering):
+        return lowering.steps(group.values[0], self)

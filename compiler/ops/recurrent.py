@@ -18,6 +18,7 @@ is three times the work (1 step of 32 sequences has 32 rows, all of 256 have 819
 
 import numpy as np
 
+from ..extent import is_open
 from . import samples
 from .arithmetic import add, mul, relu, sub
 from .comparison import gt, where
@@ -25,7 +26,8 @@ from .contraction import bmm, linear, matmul, swap_last
 from .kinds import composite, require_floating
 from .reduction import sum_
 from .samples import Sample
-from .source import zeros_like
+from .source import full_like, zeros_like
+from .steps import cell, steps
 from .table import Meta, OpError
 from .transcendental import sigmoid, tanh
 from .view import cat, reshape, slice_, stack
@@ -103,6 +105,8 @@ def _rnn_states(x, h, w, mask, reverse, nonlinearity):
 
 
 def _rnn(x, h, w, *mask, reverse, nonlinearity):
+    if is_open(x.shape[0]):
+        return _rnn_in_loop(x, h, w, mask, reverse, nonlinearity)
     return _stacked(x, _rnn_states(x, h, w, mask, reverse, nonlinearity))
 
 
@@ -112,16 +116,20 @@ def _stacked(x, steps, *last):
 
 def _rnn_gradient(g, x, h, w, *mask, reverse, nonlinearity):
     """The cotangents of the steps' sums, (T, N, H), and last the one of the state before the first step."""
+    if is_open(x.shape[0]):
+        return _rnn_gradient_in_loop(g, x, h, w, mask, reverse, nonlinearity)
     states, found, dh = _rnn_states(x, h, w, mask, reverse, nonlinearity), {}, None
     for t in _order(x, not reverse):
         dh, kept = _arriving(mask, t, _sum(dh, _step(g, t)))
-        out = states[t]
-        if nonlinearity == "relu":
-            found[t] = where(gt(out, 0.0), dh, 0.0)
-        else:
-            found[t] = mul(dh, sub(1.0, mul(out, out)))
+        found[t] = _rnn_step_gradient(dh, states[t], nonlinearity)
         dh = _sum(kept, matmul(found[t], w))
     return _stacked(x, found, dh)
+
+
+def _rnn_step_gradient(dh, out, nonlinearity):
+    if nonlinearity == "relu":
+        return where(gt(out, 0.0), dh, 0.0)
+    return mul(dh, sub(1.0, mul(out, out)))
 
 
 def _sum(x, y):
@@ -149,12 +157,16 @@ def _lstm_states(x, h, c, w, mask, reverse):
 
 
 def _lstm(x, h, c, w, *mask, reverse):
+    if is_open(x.shape[0]):
+        return _lstm_in_loop(x, h, c, w, mask, reverse)
     _, states, last = _lstm_states(x, h, c, w, mask, reverse)
     return _stacked(x, states, last)
 
 
 def _lstm_gradient(g, x, h, c, w, *mask, reverse):
     """The cotangents of the gates' sums, (T, N, 4 H), and last those of h and c before the first step, and zeros."""
+    if is_open(x.shape[0]):
+        return _lstm_gradient_in_loop(g, x, h, c, w, mask, reverse)
     inner, _, _ = _lstm_states(x, h, c, w, mask, reverse)
     found, dh, dc = {}, None, _step(g, x.shape[0])
     for t in _order(x, not reverse):
@@ -196,11 +208,15 @@ def _gru_states(x, h, w, bias, mask, reverse):
 
 
 def _gru(x, h, w, bias, *mask, reverse):
+    if is_open(x.shape[0]):
+        return _columns(_gru_rows(x, h, w, bias, mask, reverse), 0, h.shape[-1])
     return _stacked(x, _gru_states(x, h, w, bias, mask, reverse)[1])
 
 
 def _gru_gradient(g, x, h, w, bias, *mask, reverse):
     """The cotangents of x's r and z, of h w^T's n and of x's n, (T, N, 4 H), and last that of h before, and zeros."""
+    if is_open(x.shape[0]):
+        return _gru_gradient_in_loop(g, x, h, w, bias, mask, reverse)
     inner, _ = _gru_states(x, h, w, bias, mask, reverse)
     found, dh = {}, None
     for t in _order(x, not reverse):
@@ -218,6 +234,125 @@ def _gru_step_gradient(dh, x, product, before):
     dz = mul(mul(dh, sub(before, n)), _slope(z))
     dr = mul(mul(dn, _parts(product, 3)[2]), _slope(r))
     return _joined(dr, dz, mul(dn, r), dn), mul(dh, z)
+
+
+# --- as many steps as the call tells (steps.py) -----------------------------------------------------------------------
+# Rows hold what a step hands on. A sum that begins with -0.0 is what is added to it, of 0.0 and -0.0 too.
+def _masked(mask, new, old):
+    return where(mask[0], new, old) if mask else new
+
+
+@cell
+def _rnn_row(rows, h, constants, nonlinearity):
+    (x, *mask), (w,) = rows, constants
+    return _masked(mask, rnn_step(add(x, linear(h, w)), nonlinearity == "relu"), h)
+
+
+def _rnn_in_loop(x, h, w, mask, reverse, nonlinearity):
+    return steps(_rnn_row, (x, *mask), h, (w,), reverse=reverse, nonlinearity=nonlinearity)
+
+
+@cell
+def _rnn_gradient_row(rows, before, constants, nonlinearity):
+    (g, out, *mask), (w,) = rows, constants
+    dh, kept = _arriving_row(mask, add(_parts(before, 2)[1], g))
+    found = _rnn_step_gradient(dh, out, nonlinearity)
+    return _joined(found, _sum(kept, matmul(found, w)))
+
+
+def _rnn_gradient_in_loop(g, x, h, w, mask, reverse, nonlinearity):
+    out = _rnn_in_loop(x, h, w, mask, reverse, nonlinearity)
+    first, facts = full_like(h, -0.0), {"reverse": not reverse, "nonlinearity": nonlinearity}
+    found = steps(_rnn_gradient_row, (g, out, *mask), _joined(first, first), (w,), **facts)
+    found, dh = _parts(found, 2)
+    return cat(found, _last(dh, not reverse), axis=0)
+
+
+def _arriving_row(mask, cotangent):
+    if not mask:
+        return cotangent, None
+    return where(mask[0], cotangent, 0.0), where(mask[0], 0.0, cotangent)
+
+
+def _last(x, reverse):
+    """The row of the step that comes last."""
+    return _rows(x, 0 if reverse else x.shape[0] - 1, 1)
+
+
+@cell
+def _lstm_row(rows, before, constants):
+    """h, c and the sums of the gates."""
+    (x, *mask), (w,) = rows, constants
+    h, c = _parts(before, 6)[:2]
+    gates = add(x, linear(h, w))
+    new, after = lstm_step(gates, c)
+    return _joined(_masked(mask, new, h), _masked(mask, after, c), gates)
+
+
+def _lstm_rows(x, h, c, w, mask, reverse):
+    return steps(_lstm_row, (x, *mask), _joined(h, c, *[zeros_like(h)] * 4), (w,), reverse=reverse)
+
+
+def _lstm_in_loop(x, h, c, w, mask, reverse):
+    states, cells = _parts(_lstm_rows(x, h, c, w, mask, reverse), 6)[:2]
+    return cat(states, _last(cells, reverse), axis=0)
+
+
+@cell
+def _lstm_gradient_row(rows, before, constants):
+    """The cotangents of the gates' sums, of h and of c."""
+    (g, gates, c, *mask), (w,) = rows, constants
+    dh, dc = _parts(before, 6)[4:]
+    dh, kept_h = _arriving_row(mask, add(dh, g))
+    dc, kept_c = _arriving_row(mask, dc)
+    found, dc = _lstm_step_gradient(dh, dc, gates, c, lstm_step(gates, c)[1])
+    return _joined(found, _sum(kept_h, matmul(found, w)), _sum(kept_c, dc))
+
+
+def _lstm_gradient_in_loop(g, x, h, c, w, mask, reverse):
+    rows, n_steps = _lstm_rows(x, h, c, w, mask, reverse), x.shape[0]
+    size = h.shape[-1]
+    given = _rows(g, 0, n_steps), _columns(rows, 2 * size, 4 * size), _before(_parts(rows, 6)[1], x, c, reverse)
+    nothing = zeros_like(h)
+    first = _joined(*[nothing] * 4, full_like(h, -0.0), _step(g, n_steps))
+    found = steps(_lstm_gradient_row, (*given, *mask), first, (w,), reverse=not reverse)
+    dh, dc = _parts(_last(found, not reverse), 6)[4:]
+    ends = _joined(dh, dc, *[reshape(nothing, shape=(1, *h.shape))] * 2)
+    return cat(_columns(found, 0, 4 * size), ends, axis=0)
+
+
+@cell
+def _gru_row(rows, before, constants):
+    """h, and h w^T with its bias."""
+    (x, *mask), (w, bias) = rows, constants
+    h = _parts(before, 4)[0]
+    product = _gru_product(h, w, bias)
+    return _joined(_masked(mask, gru_step(x, product, h), h), product)
+
+
+def _gru_rows(x, h, w, bias, mask, reverse):
+    return steps(_gru_row, (x, *mask), _joined(h, *[zeros_like(h)] * 3), (w, bias), reverse=reverse)
+
+
+@cell
+def _gru_gradient_row(rows, before, constants):
+    """The four cotangents of the other form, and that of h."""
+    (g, x, product, h, *mask), (w,) = rows, constants
+    dh, kept = _arriving_row(mask, add(_parts(before, 5)[4], g))
+    found, past = _gru_step_gradient(dh, x, product, h)
+    return _joined(found, _sum(kept, add(past, matmul(_columns(found, 0, 3 * h.shape[-1]), w))))
+
+
+def _gru_gradient_in_loop(g, x, h, w, bias, mask, reverse):
+    rows, size = _gru_rows(x, h, w, bias, mask, reverse), h.shape[-1]
+    before = _before(_columns(rows, 0, size), x, h, reverse)
+    nothing = zeros_like(h)
+    first = _joined(*[nothing] * 4, full_like(h, -0.0))
+    given = g, x, _columns(rows, size, 3 * size), before
+    found = steps(_gru_gradient_row, (*given, *mask), first, (w,), reverse=not reverse)
+    dh = _columns(_last(found, not reverse), 4 * size, size)
+    ends = _joined(dh, *[reshape(nothing, shape=(1, *h.shape))] * 3)
+    return cat(_columns(found, 0, 4 * size), ends, axis=0)
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,45 @@
+"""What steps whose number only the call knows are lowered to (ops/steps.py): the kernels of one, and a loop around."""
+
+from dataclasses import dataclass
+
+from .emit.stepwise import call_steps
+from .extent import estimated
+from .lowered import _Call, touch
+from .regions import CALLER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBody:
+    """One step: what its groups are lowered to, where its values lie, in memory of its own, and how long it takes."""
+
+    lowered: tuple
+    memory: object
+    cost_ns: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepsCall(_Call):
+    """`operands`: in memory in row-major order: the sequences, the row before the first step, the constants. One thread
+    does it: a step waits for the one before."""
+
+    value: object
+    operands: tuple
+    body: StepBody
+    cut: None = None
+
+    @property
+    def scratch(self):
+        return [self.body.memory.arena_bytes]
+
+    def cost_ns(self, target):
+        return estimated(self.value.shape[0]) * self.body.cost_ns
+
+    def cuts(self, target, memory, owners):
+        return []
+
+    def touches(self, graph, memory, cut):
+        return [touch(v, memory, v is self.value, CALLER) for v in (*self.operands, self.value)]
+
+    def emit(self, program, memory, scratch):
+        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        return call_steps(program, self.value, self.body, places, scratch[0])
