@@ -9,7 +9,13 @@ import pytest
 
 import weft
 from weft import nn, signatures
+from weft.compiler.dtypes import float32
 from weft.compiler.extent import Coincidence, Fixed, Scope, divides, evaluate, filled, hold, marked
+from weft.compiler.ops.arithmetic import add, mul
+from weft.compiler.ops.kinds import composite
+from weft.compiler.ops.table import Meta, unregister
+from weft.compiler.ops.view import reshape, slice_
+from weft.runtime.eager.needs import needs_of
 from weft.utils.data import DataLoader, TensorDataset
 
 
@@ -395,15 +401,35 @@ def test_numbers_that_no_one_n_explains_compile_for_themselves():
     assert n_compiled(f) <= 4
 
 
-def test_what_needs_the_number_is_compiled_for_each_and_says_so():
-    """A recurrent layer over time has a step for every position: its program is another one for every length."""
-    layer = nn.RNN(4, 3)
-    f = weft.compile(lambda x: layer(x)[0])
+@pytest.fixture
+def added_up():
+    """An op of a user's, which writes out a step for every row."""
+
+    def decompose(x):
+        total = reshape(slice_(x, spec=((0, 1, 1), (0, 1, x.shape[1]))), shape=x.shape[1:])
+        for k in range(1, x.shape[0]):
+            total = add(total, reshape(slice_(x, spec=((k, 1, 1), (0, 1, x.shape[1]))), shape=x.shape[1:]))
+        return total
+
+    yield composite("added_up", lambda operands, *_: Meta(operands[0].shape[1:], operands[0].dtype), decompose)
+    unregister("added_up")
+
+
+def test_what_needs_the_number_is_compiled_for_each_and_says_so(added_up):
+    f = weft.compile(lambda x: added_up(x) * 2)
     for n in (5, 7, 6):
-        x = weft.randn(n, 2, 4)
-        assert equal_bits(f(x).detach(), layer(x)[0].detach())
+        x = weft.randn(n, 4)
+        assert equal_bits(f(x), added_up(x) * 2)
     assert all("n" not in r.programs[0].meta for r in f.recordings)
     assert "compiled for every size anew: ⟦1*n⟧ is needed as a number (in " in f.explain()
+
+
+def test_what_a_derivative_reads_is_looked_up_without_asking():
+    """Found for 24 rows, and then for n of them."""
+    scope, found = Scope(24), []
+    for rows_ in (24, scope.n):
+        found.append(needs_of(mul, [Meta((rows_, 8), float32)] * 2, {}, (True, True)))
+    assert found[0] == found[1] and not scope.guards
 
 
 def test_dynamic_chooses():

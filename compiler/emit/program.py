@@ -270,12 +270,11 @@ class Program:
         b.store(b.i64(0), closure)
         self.fill_closure(b, table, closure)
         if self.team is not None and self.team.largest_ns is not None:
-            small = b.cmp("lt", b.i64(self.team.largest_ns), b.i64(self.module.target.large_ns))
-            alone, together = b.label("alone"), b.label("together")
-            b.branch_if(small, alone, together)
-            b.start(alone)
+            small, large = b.label("small"), b.label("large")
+            b.branch_if(b.cmp("lt", b.i64(self.team.largest_ns), b.i64(self.module.target.large_ns)), small, large)
+            b.start(small)
             b.leave(self.go_alone(b, closure))
-            b.start(together)
+            b.start(large)
         b.finish(self.go_alone(b, closure) if self.team is None else self.go_together(b, table, closure))
 
     @staticmethod

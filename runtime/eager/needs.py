@@ -1,7 +1,5 @@
 """Which values the derivative of an op reads: found by running its rules once on a graph, never declared."""
 
-from functools import lru_cache
-
 from ...compiler.autodiff import vjp
 from ...compiler.graph import Graph
 from ...compiler.ops.kinds import number_meta
@@ -9,6 +7,7 @@ from ...compiler.ops.table import Meta
 from ..state.tensor import Tensor
 
 _needs = {}
+_of_steps, _MOST_STEPS = {}, 1024
 
 
 def needs(op, operands, attributes, differentiated):
@@ -25,18 +24,15 @@ def needs(op, operands, attributes, differentiated):
 
 def needs_of(op, metas, attributes, differentiated):
     """The same of operands that are Metas or numbers. Steps of a loop ask for the same again and again."""
-    kinds = tuple((m.shape, m.dtype) if isinstance(m, Meta) else m for m in metas)
-    try:
-        types = tuple(map(type, (*metas, *attributes.values())))
-        return _needs_of(op, kinds, types, tuple(attributes.items()), differentiated)
-    except TypeError:  # attributes without a hash
-        return _recorded(op, metas, attributes, differentiated)
-
-
-@lru_cache(maxsize=1024)
-def _needs_of(op, kinds, types, attributes, differentiated):
-    metas = [Meta(*kind) if isinstance(kind, tuple) else kind for kind in kinds]
-    return _recorded(op, metas, dict(attributes), differentiated)
+    kinds = [(m.shape, m.dtype.name) if isinstance(m, Meta) else m for m in metas]
+    # Texts tell 1, 1.0 and True apart, and do not ask what size an extent is.
+    key = op, repr(kinds), repr(attributes), differentiated
+    found = _of_steps.get(key)
+    if found is None:
+        if len(_of_steps) >= _MOST_STEPS:
+            _of_steps.clear()
+        found = _of_steps[key] = _recorded(op, metas, attributes, differentiated)
+    return found
 
 
 def _recorded(op, metas, attributes, differentiated):
