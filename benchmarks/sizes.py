@@ -35,8 +35,9 @@ def gradient(workload):
         return value, *weft.autograd.grad(value, inputs, given if cotangent is not None else None)
 
     arrays = [*leaves, *constants, *([] if cotangent is None else [cotangent])]
-    n = next(a.shape[0] for a in arrays if a.ndim and a.shape[0] > 1)
-    return step, arrays, [a[:FIRST_ROWS].clone() if a.ndim and a.shape[0] == n else a for a in arrays]
+    n, d = next((n, d) for a in arrays for d, n in enumerate(a.shape) if n > 1)
+    is_long = [a.ndim > d and a.shape[d] == n for a in arrays]
+    return step, arrays, [a.narrow(d, 0, FIRST_ROWS).clone() if long else a for a, long in zip(arrays, is_long)]
 
 
 def training(workload):
