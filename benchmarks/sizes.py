@@ -37,7 +37,7 @@ def gradient(workload):
     arrays = [*leaves, *constants, *([] if cotangent is None else [cotangent])]
     n, d = next((n, d) for a in arrays for d, n in enumerate(a.shape) if n > 1)
     is_long = [a.ndim > d and a.shape[d] == n for a in arrays]
-    return step, arrays, [a.narrow(d, 0, FIRST_ROWS).clone() if long else a for a, long in zip(arrays, is_long)]
+    return step, arrays, [a.narrow(d, 0, min(FIRST_ROWS, n)).clone() if long else a for a, long in zip(arrays, is_long)]
 
 
 def training(workload):
@@ -60,7 +60,7 @@ def training(workload):
 
 
 def compiled(workload, dynamic):
-    """(the function after its first calls, its arguments, whether the program that runs serves many sizes)"""
+    """(the function after its first calls, its arguments, what runs: None if programs serve many sizes)"""
     step, arrays, few = (gradient if isinstance(workload, Gradient) else training)(workload)
     function = weft.compile(step, dynamic=dynamic)
     for given in [few, few] if dynamic else []:
@@ -69,8 +69,9 @@ def compiled(workload, dynamic):
     for _ in range(5):
         function(*arrays)
     programs = [p for r in function.recordings[-1:] for p in r.programs]
-    serves_many = bool(programs) and all("n" in p.meta for p in programs)
-    return function, arrays, serves_many
+    if not programs:
+        return function, arrays, "run eagerly"
+    return function, arrays, None if all("n" in p.meta for p in programs) else "compiled for its size"
 
 
 # --- in turns ---------------------------------------------------------------------------------------------------------
@@ -86,11 +87,11 @@ def best(function, arrays, seconds):
 
 
 def compare(workload, rounds, seconds):
-    """(whether the program serves many sizes, best time of the exact program, that of the other)"""
+    """(what ran instead of a program for many sizes, best time of the exact program, that of the other)"""
     exact, arrays, _ = compiled(workload, dynamic=False)
-    other, others, serves_many = compiled(workload, dynamic=True)
+    other, others, instead = compiled(workload, dynamic=True)
     times = [[best(exact, arrays, seconds), best(other, others, seconds)] for _ in range(rounds)]
-    return serves_many, min(a for a, _ in times), min(b for _, b in times)
+    return instead, min(a for a, _ in times), min(b for _, b in times)
 
 
 def main():
@@ -105,15 +106,17 @@ def main():
     lines = ["| workload | for its size, us | for many, us | ratio |", "|---|---|---|---|"]
     print("\n".join(lines))
     for name in options.workload.split(",") if options.workload else WORKLOADS:
-        serves_many, exact, other = compare(WORKLOADS[name], options.rounds, options.seconds)
-        ratio = f"{other / exact:.3f}" if serves_many else "not for many sizes"
+        instead, exact, other = compare(WORKLOADS[name], options.rounds, options.seconds)
+        ratio = instead or f"{other / exact:.3f}"
         lines.append(f"| {name} | {1e6 * exact:.1f} | {1e6 * other:.1f} | {ratio} |")
         print(lines[-1], flush=True)
     if options.write:
         facts = machine.describe()
         title = f"# Programs for many sizes beside those for one, {facts['date']}"
         path = RESULTS / f"{facts['date'][:10]}-sizes.md"
-        path.write_text("\n".join([title, "", f"{facts['processor']}, {options.threads} thread(s).", "", *lines, ""]))
+        load = f"load average before: {facts['load_before']:.1f}"
+        head = [title, "", f"{facts['cpu']}, {options.threads} thread(s); {load}.", ""]
+        path.write_text("\n".join([*head, *lines, ""]))
 
 
 if __name__ == "__main__":
