@@ -22,6 +22,7 @@ from . import (
     scans,
     settings,
     shaping,
+    short_time,
     spectral_windows,
     tensor_methods,
     tensor_types,
@@ -30,5 +31,5 @@ from . import (
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
     *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, complex_numbers),
-    *(draws, copies, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange, amp),
+    *(draws, copies, short_time, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange, amp),
 )

@@ -183,6 +183,8 @@ def ifftshift(input, dim=None):
     return roll(input, [(input.shape[a] + 1) // 2 for a in axes], axes)
 
 
+# PyTorch does not list them.
+TAKING_OUT = str.split("hfft2 hfftn ihfft2 ihfftn")
 __all__ = str.split("""
     fft fft2 fftn ifft ifft2 ifftn rfft rfft2 rfftn irfft irfft2 irfftn hfft hfft2 hfftn ihfft ihfft2 ihfftn fftfreq
     rfftfreq fftshift ifftshift

@@ -160,6 +160,6 @@ def taking_out(name, function):
 
 def take_out(path, names):
     """Give the functions among a module's `names` the keyword where PyTorch's of the same path have it."""
-    for name in absent.taking_out(path):
+    for name in (*absent.taking_out(path), *names.get("TAKING_OUT", ())):
         if name in names:
             names[name] = taking_out(name, names[name])

@@ -46,7 +46,7 @@ def op_database():
 
 # Ops with their own issue or outside a CPU user's autograd: see EXCEPTIONS in test_opinfo.py for what is in reach.
 _OUTSIDE = (
-    *("fft.", "masked.", "sparse.", "signal.", "torch.", "jiterator", "_", "native_", "stft", "istft", "to_sparse"),
+    *("masked.", "sparse.", "signal.", "torch.", "jiterator", "_", "native_", "to_sparse"),
     *(
         "nn.functional.multi_head",
         "max_pool2d_with",
@@ -58,8 +58,8 @@ _OUTSIDE = (
     "nn.functional.scaled_dot",
 )
 _DUNDERS = ("__getitem__", "__radd__", "__rdiv__", "__rmul__", "__rmatmul__", "__rmod__", "__rpow__", "__rsub__")
-# Types and storage that weft has not.
-_TYPES = str.split("chalf resize_ resize_as_")
+# A type that weft has not.
+_TYPES = ["chalf"]
 
 
 def _wanted(name):
