@@ -1442,7 +1442,7 @@ float16: _DType
 float32: _DType
 float64: _DType
 def float_power(input: Tensor, exponent: _TensorLike) -> Tensor:
-    'input ** exponent in float64.'
+    'input ** exponent in float64, or complex128.'
     ...
 def floor(input: Tensor, *, out: Any = ...) -> Tensor:
     'The greatest integer not above x. Element by element.'

@@ -87,7 +87,7 @@ def _symmetric_pinv(A, atol, rtol):
 
 
 def _limits(name, A, atol, rtol):
-    algebra.require_matrices(f"linalg.{name}", A)
+    algebra.require_matrices(f"linalg.{name}", A, complex_too=True)
     if isinstance(atol, Tensor) or isinstance(rtol, Tensor):
         atol, rtol = (x.array[..., None] if isinstance(x, Tensor) else x for x in (atol, rtol))
         if atol is not None and np.size(atol) == 1 or rtol is not None and np.size(rtol) == 1:
@@ -101,7 +101,7 @@ def _limits(name, A, atol, rtol):
 
 def cond(A, p=None):
     """The condition number: |A| |A^-1| in the norm p (2 if None)."""
-    algebra.require_matrices("linalg.cond", A)
+    algebra.require_matrices("linalg.cond", A, complex_too=True)
     if p in (None, 2, -2):
         values = svdvals(A)
         largest, smallest = values[..., 0], values[..., -1]
@@ -116,7 +116,7 @@ def cond(A, p=None):
 
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """How many singular values are above max(atol, rtol * the largest)."""
-    algebra.require_matrices("linalg.matrix_rank", A)
+    algebra.require_matrices("linalg.matrix_rank", A, complex_too=True)
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     if not values.shape[-1]:
         return zeros(values.shape[:-1], dtype=int64)
@@ -154,9 +154,9 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 
 
 def cholesky(A, *, upper=False):
-    """The lower triangle L with A = L L^T (the upper one, its transpose, if `upper`)."""
-    result = tried_if_caught(algebra.cholesky, A.mT if upper else A)
-    return result.mT if upper else result
+    """The lower triangle L with A = L L^H (the upper one, its adjoint, if `upper`)."""
+    result = tried_if_caught(algebra.cholesky, conj(A.mT) if upper else A)
+    return conj(result.mT) if upper else result
 
 
 def lstsq(A, B, rcond=None, *, driver=None):
@@ -165,7 +165,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
         raise RuntimeError(
             f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}"
         )
-    algebra.require_matrices("linalg.lstsq", A)
+    algebra.require_matrices("linalg.lstsq", A, complex_too=True)
     vector = B.ndim == A.ndim - 1
     target = unsqueeze(B, -1) if vector else B
     if target.ndim < 2 or target.shape[-2] != A.shape[-2]:
@@ -176,9 +176,9 @@ def lstsq(A, B, rcond=None, *, driver=None):
     rank = matrix_rank(A.detach(), rtol=rcond) if driver != "gels" else _nothing(np.int64)
     values = svdvals(A.detach()) if driver in ("gelsd", "gelss") else _nothing(A.dtype.numpy)
     full_rank = m > n and (driver == "gels" or bool((rank == n).all()))
-    residuals = (
-        sum((matmul(A, solution) - target) ** 2, -2) if full_rank and driver != "gelsy" else _nothing(A.dtype.numpy)
-    )
+    residuals = _nothing(A.dtype.to_real().numpy)
+    if full_rank and driver != "gelsy":
+        residuals = sum((matmul(A, solution) - target).abs() ** 2, -2)
     return _Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 
@@ -294,7 +294,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
             f"{pivots.shape} and {LU.shape}"
         )
     if not left:
-        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+        return conj(lu_solve(LU, pivots, conj(B.mT), adjoint=not adjoint).mT)
     rows = LU.shape[-1]
     batch = broadcast_shapes("linalg.lu_solve", [LU.shape[:-2], B.shape[:-2]])
     B = expand(B, (*batch, *B.shape[-2:]))
@@ -304,8 +304,9 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
         return factors.exchange_rows(x, expand(order, (*batch, rows)))
 
     if adjoint:
-        y = algebra.solve_triangular(LU.mT, B, upper=False, unit=False)
-        return exchanged(algebra.solve_triangular(LU.mT, y, upper=True, unit=True), True)
+        turned = conj(LU.mT)
+        y = algebra.solve_triangular(turned, B, upper=False, unit=False)
+        return exchanged(algebra.solve_triangular(turned, y, upper=True, unit=True), True)
     y = algebra.solve_triangular(LU, exchanged(B, False), upper=False, unit=True)
     return algebra.solve_triangular(LU, y, upper=True, unit=False)
 
@@ -324,7 +325,7 @@ def _reflected(A, tau, other):
 
 def householder_product(A, tau):
     """The first columns of the product of the reflections that A and tau hold, as geqrf gives them."""
-    algebra.require_matrices("linalg.householder_product", A)
+    algebra.require_matrices("linalg.householder_product", A, complex_too=True)
     m, n = A.shape[-2:]
     if m < n or n < tau.shape[-1]:
         raise OpError(
@@ -375,7 +376,7 @@ def vecdot(x, y, *, dim=-1):
 def vander(x, N=None):
     """Powers 0 to N - 1 of every element, in a new last dimension."""
     x = reshape(x, 1) if x.ndim == 0 else x
-    x = x if x.dtype.is_floating_point else to_dtype(x, int64)
+    x = x if x.dtype.is_differentiable else to_dtype(x, int64)
     count = x.shape[-1] if N is None else N
     if count <= 1:
         raise RuntimeError(f"linalg.vander: N must be greater than 1, got {count}")

@@ -43,14 +43,14 @@ def cholesky_solve(input, L, upper=False):
         raise OpError(
             f"cholesky_solve: both arguments must have at least 2 dimensions, got {input.shape} and {L.shape}"
         )
-    low = L.mT if upper else L
+    low = conj(L.mT) if upper else L
     half = algebra.solve_triangular(low, input, upper=False, unit=False)
-    return algebra.solve_triangular(low.mT, half, upper=True, unit=False)
+    return algebra.solve_triangular(conj(low.mT), half, upper=True, unit=False)
 
 
 def cholesky_inverse(L, upper=False):
     """The inverse of A from its Cholesky triangle."""
-    algebra.require_matrices("cholesky_inverse", L, square=True)
+    algebra.require_matrices("cholesky_inverse", L, square=True, complex_too=True)
     return cholesky_solve(expand(eye(L.shape[-1], dtype=L.dtype), L.shape), L, upper)
 
 

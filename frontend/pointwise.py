@@ -67,14 +67,15 @@ def rad2deg(input):
 
 
 def float_power(input, exponent):
-    """input ** exponent in float64."""
-    wide = [to_dtype(x, dtypes.float64) if isinstance(x, Tensor) else float(x) for x in (input, exponent)]
-    return pow(*wide)
+    """input ** exponent in float64, or complex128."""
+    is_complex = any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (input, exponent))
+    kind, number = (dtypes.complex128, complex) if is_complex else (dtypes.float64, float)
+    return pow(*(to_dtype(x, kind) if isinstance(x, Tensor) else number(x) for x in (input, exponent)))
 
 
 def float_power_(input, exponent):
-    """float_power, in place: of float64 alone, which is what it computes in."""
-    if input.dtype is not dtypes.float64:
+    """float_power, in place: of float64 and complex128 alone, which it computes in."""
+    if input.dtype not in (dtypes.float64, dtypes.complex128):
         raise RuntimeError(
             f"the base given to float_power_ has dtype {input.dtype.name} but the operation's result requires dtype "
             "float64; convert it first, or write pow_"

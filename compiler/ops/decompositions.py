@@ -199,9 +199,9 @@ def _torch_eigh(torch, x):
 
 def _values_like(name, square):
     def infer(operands, attributes):
-        require_matrices(name, operands[0], square)
+        require_matrices(name, operands[0], square, complex_too=True)
         *batch, m, n = operands[0].shape
-        return Meta((*batch, min(m, n)), operands[0].dtype)
+        return Meta((*batch, min(m, n)), operands[0].dtype.to_real())
 
     return infer
 
@@ -217,6 +217,7 @@ eigenvalues = library(
     "linalg_eigvalsh",
     _values_like("linalg.eigvalsh", True),
     _checked("eigvalsh", lambda x, upper: np.linalg.eigvalsh(x, "U" if upper else "L")),
+    on_complex=True,
     vjp=(_eigenvalues_vjp,),
     node_name="LinalgEighBackward0",
     samples=_symmetric_samples,
@@ -294,6 +295,7 @@ singular_values = library(
     "linalg_svdvals",
     _values_like("linalg.svdvals", False),
     _checked("svdvals", lambda x: np.linalg.svd(x, compute_uv=False)),
+    on_complex=True,
     vjp=(_singular_values_vjp,),
     node_name="LinalgSvdBackward0",
     samples=lambda: [Sample(s.operands) for s in svd.samples()],
@@ -302,6 +304,11 @@ singular_values = library(
 
 
 # --- LU ---------------------------------------------------------------------------------------------------------------
+def _sizes(x):
+    """What LAPACK chooses pivots by."""
+    return np.abs(x.real) + np.abs(x.imag) if x.dtype.kind == "c" else np.abs(x)
+
+
 def _lu(x, pivot):
     """(compact factors, row exchanges counted from 1) by elimination, column after column."""
     a, (m, n) = np.array(x), x.shape[-2:]
@@ -310,7 +317,7 @@ def _lu(x, pivot):
     every = np.arange(len(flat))
     with np.errstate(all="ignore"):
         for j in range(k):
-            chosen = np.abs(flat[:, j:, j]).argmax(1) + j if pivot else np.full(len(flat), j)
+            chosen = _sizes(flat[:, j:, j]).argmax(1) + j if pivot else np.full(len(flat), j)
             exchanged[:, j] = chosen + 1
             flat[every, j], flat[every, chosen] = flat[every, chosen], flat[every, j].copy()
             divisor = flat[:, j, j, None]
@@ -320,12 +327,12 @@ def _lu(x, pivot):
 
 
 def _lu_infer(operands, attributes):
-    require_matrices("linalg.lu_factor", operands[0])
+    require_matrices("linalg.lu_factor", operands[0], complex_too=True)
     return Meta(operands[0].shape, operands[0].dtype)
 
 
 def _pivots_infer(operands, attributes):
-    require_matrices("linalg.lu_factor", operands[0])
+    require_matrices("linalg.lu_factor", operands[0], complex_too=True)
     return Meta((*operands[0].shape[:-2], min(operands[0].shape[-2:])), dtypes.int32)
 
 
@@ -417,6 +424,7 @@ lu_compact = library(
     "lu_compact",
     _lu_infer,
     lambda x, pivot: _lu(x, pivot)[0],
+    on_complex=True,
     vjp=(_lu_vjp,),
     node_name="LinalgLuFactorExBackward0",
     samples=_lu_samples,
@@ -426,6 +434,7 @@ lu_pivots = library(
     "lu_pivots",
     _pivots_infer,
     lambda x, pivot: _lu(x, pivot)[1],
+    on_complex=True,
     vjp=(None,),
     samples=_lu_samples,
     oracle=lambda torch, x, pivot: torch.linalg.lu_factor(x.detach(), pivot=pivot).pivots,

@@ -301,7 +301,6 @@ solve_triangular = _of_any_size(
     _solve_infer("linalg.solve_triangular"),
     lambda a, b, upper, unit: triangular_solution(*_of_one_batch(a, b), upper=upper, unit=unit),
     _checked("solve_triangular", _evaluate_triangular),
-    on_complex=False,
     vjp=(
         lambda g, out, a, b, upper, unit: _triangle(
             neg(matmul(_transposed_solve(a, g, upper, unit), swap_last(out))), upper, unit
@@ -325,12 +324,17 @@ def diagonal_part(x):
     return mul(x, identity(x, x.shape[-1]))
 
 
+def adjoint(x):
+    """The transposed matrices, of complex numbers with the conjugates."""
+    return conjugate(swap_last(x))
+
+
 def _cholesky_vjp(g, out, x):
-    """L^-T P L^-1 with P = half(L^T G), made symmetric."""
-    inner = _halved(matmul(swap_last(out), tril(g, diagonal=0)))
-    left = _transposed_solve(out, inner, False, False)
-    whole = swap_last(_transposed_solve(out, swap_last(left), False, False))
-    return mul(add(whole, swap_last(whole)), 0.5)
+    """L^-H P L^-1 with P = half(L^H G), made symmetric."""
+    inner, conjugated = _halved(matmul(adjoint(out), tril(g, diagonal=0))), conjugate(out)
+    left = _transposed_solve(conjugated, inner, False, False)
+    whole = adjoint(_transposed_solve(conjugated, adjoint(left), False, False))
+    return mul(add(whole, adjoint(whole)), 0.5)
 
 
 def _positive_definite(seed, shape):
@@ -343,8 +347,8 @@ cholesky = _of_any_size(
     _square("linalg.cholesky"),
     factor,
     _checked("cholesky", np.linalg.cholesky),
-    on_complex=False,
     vjp=(_cholesky_vjp,),
+    traits=_CONJUGATE,
     node_name="LinalgCholeskyExBackward0",
     samples=lambda: [Sample((_positive_definite(k, s),)) for k, s in enumerate(((3, 3), (2, 2, 2)))],
     # Of the symmetric part, which is all that a derivative by elements can mean.
@@ -354,7 +358,7 @@ cholesky = _of_any_size(
 
 # --- pseudo-inverse and exponential -----------------------------------------------------------------------------------
 def _pinv_infer(operands, attributes):
-    require_matrices("linalg.pinv", operands[0])
+    require_matrices("linalg.pinv", operands[0], complex_too=True)
     shape = operands[0].shape
     return Meta((*shape[:-2], shape[-1], shape[-2]), operands[0].dtype)
 
@@ -364,12 +368,12 @@ def _evaluate_pinv(x, atol, rtol):
     u, s, v = np.linalg.svd(x, full_matrices=False)
     limit = np.maximum(atol, rtol * s.max(-1, initial=0.0, keepdims=True))
     inverse = np.where(s > limit, 1 / np.where(s > limit, s, 1), 0).astype(x.dtype)
-    return (v.swapaxes(-1, -2) * inverse[..., None, :]) @ u.swapaxes(-1, -2)
+    return (v.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
 
 
 def _pinv_vjp(g, out, x, atol, rtol):
-    """Golub and Pereyra, 4.12: -P^T G P^T + (G - A P G)^T ... written for the cotangent."""
-    p, pt, gt = out, swap_last(out), swap_last(g)
+    """Golub and Pereyra, 4.12: -P^H G P^H + (G - A P G)^H ... written for the cotangent."""
+    p, pt, gt = out, adjoint(out), adjoint(g)
     main = neg(matmul(matmul(pt, g), pt))
     outside = sub(gt, matmul(x, matmul(p, gt)))
     inside = sub(gt, matmul(matmul(gt, p), x))
@@ -381,6 +385,8 @@ pinv = library(
     _pinv_infer,
     _checked("pinv", _evaluate_pinv),
     vjp=(_pinv_vjp,),
+    on_complex=True,
+    traits=_CONJUGATE,
     samples=_samples((3, 2), (2, 4), (2, 3, 3), atol=0.0, rtol=1e-15),
     oracle=lambda torch, x, atol, rtol: torch.linalg.pinv(x, atol=atol, rtol=rtol),
 )
@@ -388,7 +394,7 @@ pinv = library(
 
 def _evaluate_exponential(x):
     """Scaling, Taylor's series and squaring."""
-    wide = x.astype(np.float64)
+    wide = x.astype(np.result_type(x.dtype, np.float64))
     size = np.abs(wide).sum(-1).max(-1, initial=0.0)
     squarings = np.maximum(0, np.ceil(np.log2(np.maximum(size, 1e-300)))).astype(int) + 2
     term = total = np.broadcast_to(np.eye(x.shape[-1]), x.shape).copy()
@@ -415,6 +421,7 @@ matrix_exp = library(
     "matrix_exp",
     _square("linalg.matrix_exp"),
     _evaluate_exponential,
+    on_complex=True,
     vjp=(_exponential_vjp,),
     node_name="LinalgMatrixExpBackward0",
     samples=_samples((3, 3), (2, 2, 2)),

@@ -6,6 +6,7 @@ from ..casting import lowered
 from ..compiler.ops import convolution as ops
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
+from ..complex_numbers import complex as complex_of
 from ..creation import empty
 from ..runtime.state.marks import pure
 from ..shaping import reshape
@@ -57,7 +58,29 @@ def _sides(padding, kernel, stride, dilation, rank):
     return tuple((n // 2, n - n // 2) for n in totals)
 
 
+def _of_parts(convolve, rank, input, weight, bias, *how):
+    """The convolution of complex numbers by four of their parts."""
+    if input.dtype is not weight.dtype or bias is not None and bias.dtype is not input.dtype:
+        given = " and ".join(x.dtype.name for x in (input, weight, bias) if x is not None)
+        raise OpError(f"Input, weight and bias of a convolution should have one type, got {given}")
+
+    def product(x, w):
+        return convolve(rank, x, w, None, *how)
+
+    out = complex_of(
+        product(input.real, weight.real) - product(input.imag, weight.imag),
+        product(input.real, weight.imag) + product(input.imag, weight.real),
+    )
+    return out if bias is None else out + reshape(bias, (-1, *(1,) * rank))
+
+
+def _are_complex(input, weight):
+    return input.dtype.is_complex or weight.dtype.is_complex
+
+
 def _convolve(rank, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    if _are_complex(input, weight):
+        return _of_parts(_convolve, rank, input, weight, bias, stride, padding, dilation, groups)
     name = f"conv{rank}d"
     stride, dilation = _numbers("stride", stride, rank), _numbers("dilation", dilation, rank)
     input, is_batched = _batched(name, input, rank)
@@ -68,6 +91,9 @@ def _convolve(rank, input, weight, bias=None, stride=1, padding=0, dilation=1, g
 
 
 def _convolve_transposed(rank, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    if _are_complex(input, weight):
+        how = stride, padding, output_padding, groups, dilation
+        return _of_parts(_convolve_transposed, rank, input, weight, bias, *how)
     stride, padding = _numbers("stride", stride, rank), _numbers("padding", padding, rank)
     extra, dilation = _numbers("output_padding", output_padding, rank), _numbers("dilation", dilation, rank)
     input, is_batched = _batched(f"conv_transpose{rank}d", input, rank)

@@ -392,6 +392,7 @@ def _length(x, dim, at_least):
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-norm of x1 - x2 + eps along the last dimension."""
     difference = x1 - x2 + eps
+    difference = arithmetic.abs_(difference) if difference.dtype.is_complex else difference
     last = (len(difference.shape) - 1,)
     if p == 2:
         return statistics.norm(difference, axes=last, keepdim=keepdim)

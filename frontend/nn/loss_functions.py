@@ -62,6 +62,10 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     input, target = widened(input, target)
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
+    if input.dtype.is_complex or target.dtype.is_complex:
+        # The sizes of the differences, which are real.
+        sizes = (input - target).abs()
+        return neural.l1_loss(sizes, sizes.new_zeros(()), reduction=reduction)
     return neural.l1_loss(input, target, reduction=reduction)
 
 
