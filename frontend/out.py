@@ -48,12 +48,23 @@ def write(function, out, result):
         raise RuntimeError(f"{function}: Expected out tensor to have dtype {kind.name}, but got {own.name} instead")
     if kind is not own and kind.category > own.category:
         raise RuntimeError(f"{function}: result type {kind.name} can't be cast to the desired output type {own.name}")
+    if out._data is not None and 0 in out._data.strides:
+        _require_elements_apart(function, out._data)
     if shape_of(result) != shape_of(out):
         _resize(out, result)
     else:
         # Where gradients are recorded, neither has one.
         apply_inplace(clone, out, (result if kind is own else cast(result, dtype=own),), {})
     return out
+
+
+def _require_elements_apart(function, array):
+    """RuntimeError if elements lie in one place: NumPy's strides of 0, which its arrays may be written through."""
+    if any(step == 0 and size > 1 for step, size in zip(array.strides, array.shape)):
+        raise RuntimeError(
+            f"{function}: unsupported operation: more than one element of the written-to tensor refers to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
 
 
 def write_apart(name, out, result, *operands):

@@ -4,24 +4,11 @@ ABSENT = {
     "slice": "x[a:b] under an internal name",
 }
 
-_OUT = "out= is a keyword of few functions"
-_FORMATS = "memory_format is not a keyword of conversions"
 _TRIANGLE = "PyTorch's derivative has elements in the triangle that is not read"
 _MEMORY = "as_strided is a copy, and about the elements of the tensor alone: docs/differences.md"
 _ROUNDED = "PyTorch's float32 result has fewer correct digits: docs/differences.md"
 
 KNOWN = {
-    **dict.fromkeys(
-        str.split("""
-            masked_select gather multinomial cat arange kthvalue aminmax index_select take bernoulli amax amin sort topk
-            histc linalg.lu_factor
-        """),
-        {"errors": _OUT},
-    ),
-    **dict.fromkeys(
-        str.split("double int bool float long to"),
-        {"forward": _FORMATS, "backward": _FORMATS, "second": _FORMATS, "compiled": _FORMATS},
-    ),
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
     **dict.fromkeys(
         str.split("polygamma special.polygamma matrix_exp special.bessel_j0 special.bessel_y1"), {"forward": _ROUNDED}

@@ -224,6 +224,13 @@ def test_results_written_by_out_have_their_names():
     agree(run, 1e-6)
 
 
+def test_results_are_not_written_where_elements_share_a_place():
+    into = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (3,), (0,))
+    for module in (weft, torch):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            module.take(module.arange(6.0), module.tensor([0, 1, 2]), out=module.from_numpy(into))
+
+
 def test_shapes_without_elements_or_dimensions():
     def run(module):
         nn, zeros, one = module.nn.functional, module.zeros, module.tensor
