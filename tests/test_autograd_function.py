@@ -455,3 +455,32 @@ def test_forward_must_be_static():
     for call in (lambda: Old()(leaf([1.0])), lambda: Old.apply(leaf([1.0]))):
         with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward method is deprecated"):
             call()
+
+
+class Handed(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_function_behind_the_ops_behind_a_function_of_several_results(compiled):
+    def slope(x, y):
+        first, second = Handed.apply(x, y)
+        (loss,) = Handed.apply(((first - second) ** 2).mean())
+        return weft.autograd.grad(loss, x)[0]
+
+    def step(x, y):
+        first, second = Handed.apply(x, y)
+        (loss,) = Handed.apply((first * second).sum() + (first * first).sum())
+        loss.backward()
+        return x.grad
+
+    slope, step = (weft.compile(f) if compiled else f for f in (slope, step))
+    for _ in range(3):
+        assert slope(weft.ones(1, requires_grad=True), weft.zeros(1)).tolist() == [2]
+        assert step(weft.ones(2, requires_grad=True), weft.full((2,), 3.0)).tolist() == [5, 5]

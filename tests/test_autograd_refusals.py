@@ -198,3 +198,43 @@ def test_gradients_of_extremes_of_nans(name, compiled):
     for numbers in ([nan, nan, nan], [nan, 2.0, nan], [1.0, 1.0, 1.0], [2.0, -1.0, 2.0], [-0.0, 0.0, 0.0]):
         found = slope(weft, numbers, lambda f: run(f, compiled))
         np.testing.assert_array_equal(found, slope(torch, numbers, lambda f: f))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_second_derivative_through_what_was_cut_off_lacks_nothing(compiled):
+    def first(x):
+        middle = x.clone()
+        y = middle.sin().sum()
+        middle.detach_()
+        y.backward()
+        return x.grad
+
+    def second(x):
+        middle = x.clone()
+        y = middle.sin().sum()
+        middle.detach_()
+        (slope,) = weft.autograd.grad(y, x, create_graph=True)
+        return weft.autograd.grad(slope.sum(), x)
+
+    first, second = run(first, compiled), run(second, compiled)
+    for _ in range(3):
+        x = weft.ones(2, requires_grad=True)
+        assert first(x).tolist() == weft.ones(2).cos().tolist()
+        with pytest.raises(RuntimeError, match="saved tensor that has been detached in-place"):
+            second(x)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_hooks_around_backward_are_not_called_for_second_derivatives(compiled):
+    module, calls = weft.nn.MSELoss(), []
+    module.register_full_backward_hook(lambda *given: calls.append(len(given)))
+
+    def curvature(x, y):
+        (slope,) = weft.autograd.grad(module(x, y), x, create_graph=True)
+        n = len(calls)
+        return weft.autograd.grad(slope, x)[0], len(calls) - n
+
+    curvature = run(curvature, compiled)
+    for k in range(3):
+        found, more = curvature(weft.ones(1, requires_grad=True), weft.zeros(1))
+        assert found.tolist() == [2] and more == 0 and len(calls) == k + 1

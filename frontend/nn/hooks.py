@@ -179,6 +179,9 @@ class _Call:
         return tuple(found[k] for k in self.output_positions)
 
     def _inputs_done(self, gradients):
+        if self.grad_output is None:
+            # They have not come by the outputs: a second derivative goes into the inputs only.
+            return gradients
         found = _spread(gradients, self.positions, self.n_inputs)
         for hook in self.after:
             changed = hook(self.module, found, self.grad_output)

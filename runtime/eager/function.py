@@ -12,8 +12,9 @@ from ...compiler.autodiff import conform
 from ...compiler.ops.view import detach
 from ..state.modes import state, watching
 from ..state.tensor import Tensor, _apply, show, tensor_of
-from .node import BaseNode, Saved, _check_version, edge_of, named, show_watchers, to_save
+from .node import BaseNode, Saved, edge_of, named, next_sequence, show_watchers, to_save
 from .rebase import check_rebase, rebase
+from .saved import check_version
 from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_history
 
 
@@ -68,7 +69,7 @@ class FunctionContext:
 
     def _restored(self, saved):
         if saved.__class__ is Saved:
-            _check_version(saved, "a custom Function")
+            check_version(saved, "a custom Function")
             return saved.tensor
         return saved.restored(self._node())
 
@@ -90,7 +91,7 @@ class SavedOutput(Saved):
         self.index = index
 
     def restored(self, node):
-        _check_version(self, "a custom Function")
+        check_version(self, "a custom Function")
         return with_history(self.tensor, (node, self.index))
 
 
@@ -382,6 +383,8 @@ def _connected_in_call(frame, cls, context, args, outputs):
         if not frame.may_connect([x for _, x in given]):
             return None
         node.edges = tuple([edge_of(x) if needs else None for x, needs in zip(args, needed)])
+        # Those that the edges lead to may have been made just now, and it comes after them.
+        node.sequence = next_sequence()
         if not frame.connect_outputs(node, given, inputs, cls.__name__):
             return None
     context._save(node, outputs)

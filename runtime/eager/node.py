@@ -27,7 +27,7 @@ from ..state.tensor import (
 )
 from . import plan as plan_module
 from .needs import needs
-from .saved import Saved, to_save
+from .saved import Saved, check_version, to_save
 
 _derivative = later("runtime.programs.array_program:derivative")
 _is_large = later("runtime.programs.array_program:is_large")
@@ -217,13 +217,15 @@ class Node(BaseNode):
             return saved
         if saved.__class__ is not Saved:
             return saved.restored(self)
-        _check_version(saved, f"{self.name()}, operand {position}")
+        check_version(saved, f"{self.name()}, operand {position}")
+        if state.grad_enabled and self.edges[position] is not None and not saved.tensor._requires_grad:
+            require_history(self.edges[position][0])
         return saved.tensor
 
     def _restore_output(self):
         if self.out.__class__ is not Saved:
             return self.out.restored(self)
-        _check_version(self.out, f"{self.name()}, output")
+        check_version(self.out, f"{self.name()}, output")
         tensor = self.out.tensor
         if tensor._node is None and tensor._frame is None:
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
@@ -281,13 +283,12 @@ def keep_output(tensor):
         kept.version = out.version
 
 
-def _check_version(saved, what):
-    if saved.tensor._version != saved.version:
-        t = saved.tensor
+def require_history(node):
+    """RuntimeError for a saved tensor that has lost the history it had: a second derivative would lack that part."""
+    if not isinstance(node, AccumulateGrad):
         raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"{t.dtype.name}{t.shape}, needed by {what}, is at version {t._version}; expected version {saved.version} "
-            "instead. Change a copy (x = x.clone()) or do the change after backward()."
+            "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(), in a backward pass "
+            "that is differentiated again. This is not supported, please use out-of-place `.detach()` instead."
         )
 
 
@@ -439,7 +440,7 @@ def _run_on_arrays(node, program, roots, cotangent):
         if not _is_planned(array, plan.metas[k]):
             return None
     if out is not None:
-        _check_version(out, f"{node.name()}, output")
+        check_version(out, f"{node.name()}, output")
         inputs[1] = out.tensor._data
         if not _is_planned(inputs[1], plan.meta):
             return None

@@ -18,6 +18,17 @@ class Saved:
         return self.tensor.shape, self.tensor.dtype
 
 
+def check_version(saved, what):
+    """RuntimeError if the memory of a saved tensor has changed since then."""
+    if saved.tensor._version != saved.version:
+        t = saved.tensor
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{t.dtype.name}{t.shape}, needed by {what}, is at version {t._version}; expected version {saved.version} "
+            "instead. Change a copy (x = x.clone()) or do the change after backward()."
+        )
+
+
 def to_save(tensor):
     """The tensor, if it may be saved. Of an inference tensor nobody counts versions, so only what has no derivative
     itself, such as an index, is taken as it is."""

@@ -7,7 +7,8 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 
 import weakref
 
-from ..eager.node import BaseNode, Node, Saved, _check_version, edge_of
+from ..eager.node import BaseNode, Node, Saved, edge_of
+from ..eager.saved import check_version
 from ..programs.program import load_backward
 from ..state.modes import state
 from ..state.tensor import Tensor, register_reader, storage_of
@@ -191,7 +192,7 @@ class CallNode(BaseNode):
             saved = Saved(tensor)
             saved.version = self.versions[vid]
         if has_version:
-            _check_version(saved, "the backward of a compiled call")
+            check_version(saved, "the backward of a compiled call")
         tensor = saved.tensor
         replaced = vid in self.externals and self.frame.arrays.get(vid, tensor._data) is not tensor._data
         if replaced or tensor.silent_changes() != self.changes.get(vid, 0):
