@@ -434,7 +434,8 @@ def normal(mean, std=1.0, size=None, *, dtype=None, generator=None, requires_gra
 
 def bernoulli(input, p=None, *, generator=None):
     """1 with the probability given by each element of input, or by the number p, and 0 otherwise."""
-    draw = random.uniform(input.shape, input.dtype, generator)
+    continuous = input.dtype if input.dtype.is_differentiable else state.default_dtype
+    draw = random.uniform(input.shape, continuous, generator)
     return comparison.cast(comparison.lt(draw, input if p is None else plain(p)), dtype=input.dtype)
 
 

@@ -238,3 +238,20 @@ def test_hooks_around_backward_are_not_called_for_second_derivatives(compiled):
     for k in range(3):
         found, more = curvature(weft.ones(1, requires_grad=True), weft.zeros(1))
         assert found.tolist() == [2] and more == 0 and len(calls) == k + 1
+
+
+class Pair(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x), x + 1
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first + second
+
+
+def test_a_view_among_several_results_is_one_of_several_views():
+    with pytest.raises(RuntimeError, match="Output 0 of Pair is a view.* returns multiple views"):
+        Pair.apply(weft.ones(2, requires_grad=True) * 1)[0].mul_(2)
+    first, second = Pair.apply(weft.ones(2, requires_grad=True) * 1)
+    assert second.mul_(2).tolist() == [4, 4]

@@ -324,17 +324,17 @@ def _check_dirty(context, args, outputs):
                 "ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to mark_dirty().",
                 stacklevel=3,
             )
-        elif x._base is not None and len(outputs) > 1 and state.grad_enabled:
+        if not any(x is y for y in outputs):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
+        if x._base is not None and len(outputs) > 1 and state.grad_enabled:
             raise RuntimeError(
                 "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
                 "return more than one Tensor: its gradient is cut in two, for the view and for the rest of its base. "
                 "Make sure that the input is not a view (x.clone()), or make two Functions: one that changes the input "
                 "and returns it alone, one for the rest."
-            )
-        if not any(x is y for y in outputs):
-            raise RuntimeError(
-                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
-                "are modified inplace must all be outputs of the Function."
             )
         if state.grad_enabled and x._requires_grad and x.is_leaf:
             raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")

@@ -50,6 +50,7 @@ class BaseNode:
     n_outputs = 1
     is_call = False  # whether it stands for a compiled call
     is_python = False  # whether running it runs Python of the user
+    views = ()  # the outputs that show the memory of an input, of a custom Function
     is_freed = False  # whether it has dropped what it had saved
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
     stands_for = None  # edges of the nodes that have taken its place (closed_nodes.py)
@@ -261,10 +262,6 @@ class Node(BaseNode):
 def _class_of(op, attributes, operands):
     name = op.node_name
     return named(Node, name if isinstance(name, str) else name(operands, attributes))
-
-
-def _pair(meta):
-    return meta.shape, meta.dtype
 
 
 def _saved_output(out):

@@ -216,13 +216,13 @@ def _check_part(target):
     """RuntimeError for what one call has cut a tensor into: its parts would need a node in common."""
     node, index = shown(edge_of(target))
     while node is not None:
-        if type(node).__name__ in _PARTS:
+        if type(node).__name__ in _PARTS or index in node.views and node.n_outputs > 1:
             raise RuntimeError(
                 f"{_made(target)} is a view and is being modified inplace. This view is the output of a "
                 "function that returns multiple views. Such functions do not allow the output views to be modified "
                 "inplace. You should replace the inplace operation by an out-of-place one."
             )
-        if hasattr(type(node), "views") and index in node.views:
+        if index in node.views:
             raise RuntimeError(
                 f"{_made(target)} is a view and is being modified inplace. This view was created inside a "
                 "custom Function (or because an input was returned as-is) and the autograd logic to handle "

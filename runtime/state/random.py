@@ -86,7 +86,8 @@ def manual_seed(seed):
 
 
 def uniform(shape, dtype, generator=None):
-    """Uniform numbers in [0, 1); in both parts of complex ones."""
+    """Uniform numbers in [0, 1); in both parts of complex ones. NotImplementedError for whole numbers."""
+    _require_continuous("uniform numbers", dtype)
     if dtype.is_complex:
         return complex_(uniform(shape, dtype.to_real(), generator), uniform(shape, dtype.to_real(), generator))
     if dtype.is_half:
@@ -97,8 +98,16 @@ def uniform(shape, dtype, generator=None):
     return _apply(uniform_op, (key,), {"shape": tuple(shape), "dtype": dtype})
 
 
+def _require_continuous(what, dtype):
+    if not dtype.is_differentiable:
+        raise NotImplementedError(
+            f"{what} are not implemented for {dtype.name}: draw floats, or whole numbers with randint or random_"
+        )
+
+
 def normal(shape, dtype, generator=None):
-    """Standard normal numbers; of complex ones both parts have the variance 1/2."""
+    """Standard normal numbers; of complex ones both parts have the variance 1/2. NotImplementedError for whole ones."""
+    _require_continuous("normal numbers", dtype)
     if dtype.is_complex:
         parts = (mul(normal(shape, dtype.to_real(), generator), 0.5**0.5) for _ in range(2))
         return complex_(*parts)
