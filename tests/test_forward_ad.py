@@ -68,3 +68,29 @@ def test_errors():
             forward_ad.make_dual(weft.ones(1), weft.ones(2))
         with pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
             forward_ad.make_dual(weft.ones(1), forward_ad.make_dual(weft.ones(1), weft.ones(1)))
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_function_that_changes_its_input_changes_the_tangent_too(changes):
+    class Doubling(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            return tangent.mul_(2) if changes else tangent
+
+    for requires_grad in (False, True):
+        x = weft.tensor(1.0, requires_grad=requires_grad).clone()
+        tangent = weft.ones(())
+        with weft.autograd.forward_ad.dual_level():
+            dual = weft.autograd.forward_ad.make_dual(x, tangent)
+            if changes:
+                out = Doubling.apply(dual)
+                assert out is dual and weft.autograd.forward_ad.unpack_dual(out).tangent is tangent
+                assert out.item() == 2 and tangent.item() == 2
+            else:
+                with pytest.raises(RuntimeError, match="jvp function must modify the corresponding gradient inplace"):
+                    Doubling.apply(dual)

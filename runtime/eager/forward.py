@@ -136,6 +136,7 @@ class Level:
             return
         if context.materialize_grads:
             tangents = [_zeros_like(x) if t is None else t for x, t in zip(args, tangents)]
+        versions = [None if t is None else t._version for t in tangents]
         with without_tangents():
             found = _call_jvp(function, context, tangents)
         if len(found) != len(outputs):
@@ -145,7 +146,8 @@ class Level:
             )
         for k, (out, tangent) in enumerate(zip(outputs, found)):
             if tangent is not None:
-                _check_tangent(function, context, args, tangents, k, out, tangent)
+                changed = [t for t, version in zip(tangents, versions) if t is not None and t._version != version]
+                _check_tangent(function, context, args, tangents, changed, k, out, tangent)
                 self.set(out, tangent)
 
 
@@ -225,7 +227,7 @@ def _zeros_like(x):
     return Tensor(np.zeros(x.shape, x.dtype.numpy)) if is_differentiable else None
 
 
-def _check_tangent(function, context, args, tangents, k, out, tangent):
+def _check_tangent(function, context, args, tangents, changed, k, out, tangent):
     name = function.__name__
     if not isinstance(out, Tensor) or not out.dtype.is_differentiable or _is_in(out, context._non_differentiable):
         raise RuntimeError(
@@ -239,7 +241,7 @@ def _check_tangent(function, context, args, tangents, k, out, tangent):
             "a tangent must be those of the output"
         )
     if _is_in(out, context._dirty):
-        if not any(out is x and tangent is t for x, t in zip(args, tangents)):
+        if not any(out is x and tangent is t for x, t in zip(args, tangents)) or not _is_in(tangent, changed):
             raise RuntimeError(
                 f"An inplace custom Function is not modifying the forward mode gradients inplace: the forward of "
                 f"{name} changes an input in place, so the jvp function must modify the corresponding gradient inplace "
