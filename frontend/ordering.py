@@ -260,7 +260,10 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     ranges = [None] * count if range is None else list(zip(range[::2], range[1::2]))
     edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
     even = [not isinstance(b, Tensor) for b in bins]
-    return _Histogramdd(_counted(points, edges, even, weight, density, input.dtype), tuple(map(Tensor, edges)))
+    given = [x for x in (input, *bins, weight) if isinstance(x, Tensor)]
+    parts = [_counted(points, edges, even, weight, density, input.dtype), *map(Tensor, edges)]
+    hist, *edges = (without_derivative("histogramdd", part, *given) for part in parts)
+    return _Histogramdd(hist, tuple(edges))
 
 
 def _counted(points, edges, even, weight, density, dtype):

@@ -23,6 +23,7 @@ UNKNOWN = {
     "unique_consecutive": lambda a: weft.unique_consecutive(a, return_counts=True)[0],
     "bincount": lambda a: weft.bincount(weft.tensor([0, 1, 1]), weights=a),
     "histogram": lambda a: weft.histogram(a, 3).hist,
+    "histogramdd": lambda a: weft.histogramdd(a.reshape(3, 1), [2]).hist,
     "geqrf": lambda a: weft.geqrf(a.reshape(3, 1)).a,
 }
 

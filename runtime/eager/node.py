@@ -204,7 +204,7 @@ class Node(BaseNode):
             if results is not None:
                 return results
         operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
-        out = Shape(*_pair(self.meta)) if self.out is None else self._restore_output()
+        out = Shape(self.meta.shape, self.meta.dtype) if self.out is None else self._restore_output()
         # A rule that raises, for want of a derivative, does not where nobody wants its result.
         return [
             None
