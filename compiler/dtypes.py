@@ -89,6 +89,7 @@ complex128 = DType("complex128", 3)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 _BY_NAME = {d.name: d for d in ALL}
+_OF_PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
 _BY_NUMPY = {d.numpy: d for d in ALL}
 _HOLDING_BOTH = {1: int16, 2: float32}
 
@@ -108,6 +109,19 @@ def memory_element(dtype):
 
 def dtype_named(name):
     return _BY_NAME[name]
+
+
+def dtype_of(given):
+    """The type that a user's `dtype=` means: itself, or that of Python's bool, int, float or complex. TypeError for
+    anything else, as a name or a type of NumPy's."""
+    if given.__class__ is DType:
+        return given
+    found = _OF_PYTHON.get(given) if isinstance(given, type) else None
+    if found is None:
+        named = getattr(given, "__name__", given)
+        hint = f": write weft.{named}" if named in _BY_NAME else ""
+        raise TypeError(f"argument 'dtype' must be weft.dtype, not {type(given).__name__}{hint}")
+    return found
 
 
 def from_numpy(dtype):

@@ -7,6 +7,17 @@ from .extent import whole
 from .ops.table import OpError
 
 
+def shape_given(sizes):
+    """The shape that a user gives as sizes, or as one sequence of them. TypeError for what is no whole number."""
+    if len(sizes) == 1 and not hasattr(sizes[0], "__index__") and hasattr(sizes[0], "__iter__"):
+        sizes = sizes[0]
+    elif len(sizes) == 1 and getattr(sizes[0], "ndim", 0):
+        sizes = sizes[0].tolist()
+    if isinstance(sizes, str) or not all(hasattr(size, "__index__") for size in sizes):
+        raise TypeError(f"argument 'size' must be ints, or one tuple of ints, got {sizes!r}")
+    return tuple(map(index, sizes))
+
+
 def broadcast_shapes(name, shapes):
     """NumPy broadcasting of several shapes; OpError names the first dimension that does not fit."""
     first = shapes[0]

@@ -26,7 +26,6 @@ from .compiler.dtypes import (
     uint8,
 )
 from .compiler.dtypes import bool_ as bool
-from .compiler.dtypes import promote as promote_types
 from .families import FAMILIES as _FAMILIES
 from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
@@ -85,7 +84,7 @@ def get_default_dtype():
 
 def set_default_dtype(d):
     """weft.float32 or weft.float64, for this thread."""
-    if not d.is_floating_point:
+    if not getattr(d, "is_floating_point", False):
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
     _set_default_dtype(d)
 

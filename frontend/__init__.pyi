@@ -2084,8 +2084,8 @@ def prod(input: Tensor, dim: _Dims = ..., keepdim: builtins.bool = ..., *, dtype
     'prod over the dimensions `dim` (an int, a tuple, or None for all).'
     ...
 profiler: Any
-def promote_types(a: Any, b: Any) -> _DType:
-    'The smallest type both convert to: category first, then width. promote(int64, float32) is float32.'
+def promote_types(type1: Any, type2: Any) -> _DType:
+    'The smallest dtype to which both convert: category first, then width.'
     ...
 def put(input: Tensor, index: Any, source: Any, accumulate: builtins.bool = ...) -> Tensor:
     'A copy of input with source written (or added) at positions of its flattened form.'

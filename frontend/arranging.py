@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.dtypes import dtype_of
 from .compiler.ops import view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
@@ -55,7 +56,7 @@ def _triangle_indices(positions, row, col, offset, dtype):
     if row < 0 or col < 0:
         raise RuntimeError(f"row and col must be non-negative, got {row} and {col}")
     found = np.stack(positions(row, offset, col))
-    return Tensor(np.ascontiguousarray(found, dtype=(dtype or dtypes.int64).numpy))
+    return Tensor(np.ascontiguousarray(found, dtype=dtype_of(dtype or dtypes.int64).numpy))
 
 
 # --- order of elements ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from .compiler.dtypes import dtype_of
 from .compiler.ops import comparison, transcendental
 from .compiler.ops import complex_numbers as ops
 from .compiler.ops.table import OpError
@@ -88,6 +89,7 @@ resolve_neg = resolve_conj
 
 def converted(input, dtype):
     """`input` as dtype, because the user asks for it. Imaginary parts are dropped with PyTorch's warning."""
+    dtype = dtype_of(dtype)
     if not input.dtype.is_complex or dtype.is_complex or not dtype.category:
         return to_dtype(input, dtype)
     warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)

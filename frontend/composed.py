@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 
 from .casting import widened
+from .compiler.dtypes import dtype_of, promote
 from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
@@ -198,11 +199,19 @@ def _places(shape, sizes, axis):
     return steps[axis], np.broadcast_to(others, shape).astype(np.int64)
 
 
+def _vector(x):
+    if x.ndim > 1:
+        raise OpError(f"meshgrid: Expected 0D or 1D tensors, got shape {x.shape}")
+    return reshape(x, -1)
+
+
 def meshgrid(*tensors, indexing="ij"):
     """Coordinates of a grid from the coordinates of its axes ("ij": the first tensor varies along dimension 0)."""
     vectors = [
-        reshape(x, -1) for x in (tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors)
+        _vector(x) for x in (tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors)
     ]
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if indexing == "xy" and len(vectors) > 1:
         swapped = meshgrid(vectors[1], vectors[0], *vectors[2:])
         return (swapped[1], swapped[0], *swapped[2:])
@@ -252,9 +261,14 @@ def result_type(tensor1, tensor2):
     return (as_tensor(tensor1) + tensor2).dtype if isinstance(tensor1, Tensor) else (tensor1 + tensor2).dtype
 
 
+def promote_types(type1, type2):
+    """The smallest dtype to which both convert: category first, then width."""
+    return promote(dtype_of(type1), dtype_of(type2))
+
+
 def can_cast(from_, to):
     """Whether a conversion keeps the category (bool, integer, floating) or raises it."""
-    return to.category >= from_.category
+    return dtype_of(to).category >= dtype_of(from_).category
 
 
 def is_floating_point(input):
@@ -267,7 +281,7 @@ METHODS = str.split("""
 """)
 PUBLIC = str.split("""
     addcmul addcdiv frac logit logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff
-    repeat_interleave select diagonal diag scatter meshgrid result_type can_cast is_floating_point
+    repeat_interleave select diagonal diag scatter meshgrid result_type promote_types can_cast is_floating_point
     finfo iinfo
 """)
 INPLACE = str.split("frac logit nan_to_num")

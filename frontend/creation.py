@@ -5,8 +5,10 @@ import functools
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.dtypes import dtype_of
 from .compiler.ops import arithmetic, comparison, source
 from .compiler.ops.table import OpError
+from .compiler.shapes import shape_given
 from .compiler.storage import check_fits, convert, readable
 from .placement import check_placement
 from .runtime.state import random
@@ -37,9 +39,7 @@ def _shape(sizes, size=None):
     given = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
     if {*map(type, given)} == _WHOLE and min(given) >= 0:
         return given
-    if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
-        size = tuple(size[0])
-    shape = tuple(map(int, size))
+    shape = shape_given(size)
     if shape and min(shape) < 0:
         raise RuntimeError(f"trying to create a tensor with negative dimension: {shape}")
     return shape
@@ -53,6 +53,7 @@ def _finish(tensor, requires_grad):
 
 def _as_array(data, dtype):
     """A new array of the data, with PyTorch's default types for Python numbers."""
+    dtype = None if dtype is None else dtype_of(dtype)
     if isinstance(data, Tensor):
         data = data.detach().array
     elif isinstance(data, (list, tuple)):
@@ -85,7 +86,9 @@ def _numbers(data):
             return array
     except ValueError:
         pass  # lists of different lengths
-    raise ValueError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+    if isinstance(data, str):
+        raise TypeError(f"tensor: invalid data type 'str': {_clip(data)}")
+    raise OpError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
 
 
 def _common_type(data, array):
@@ -182,6 +185,7 @@ def tensor_of_others(value):
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
     require_cpu("as_tensor", device)
+    dtype = None if dtype is None else dtype_of(dtype)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype is data.dtype else comparison.cast(data, dtype=dtype)
     if (
@@ -241,7 +245,7 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
 
 
 def _filled(shape, number, dtype, requires_grad):
-    return _finish(_apply(source.full, (number,), {"shape": shape, "dtype": dtype}), requires_grad)
+    return _finish(_apply(source.full, (number,), {"shape": shape, "dtype": dtype_of(dtype)}), requires_grad)
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
@@ -303,7 +307,7 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
     if (end - start) * step < 0:
         raise RuntimeError(f"arange: upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
     whole = all(isinstance(v, int) for v in (start, end, step))
-    dtype = dtype or (dtypes.int64 if whole else state.default_dtype)
+    dtype = dtype_of(dtype or (dtypes.int64 if whole else state.default_dtype))
     if dtype is dtypes.int64 and not whole:
         start, end, step = map(int, (start, end, step))
         if step == 0:
@@ -321,7 +325,7 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     if placement:
         check_placement("linspace", placement)
     start, end, steps = check_spacing("linspace", start, end, steps)
-    dtype = dtype or state.default_dtype
+    dtype = dtype_of(dtype or state.default_dtype)
     if not dtype.is_floating_point:
         values = whole_spacing(start, end, steps, dtype) if dtype.category == 1 else np.linspace(start, end, steps)
         return _finish(Tensor(convert(values, dtype)), requires_grad)
@@ -369,7 +373,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
         check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
-    return _finish(Tensor(convert(np.eye(n, m), dtype or state.default_dtype)), requires_grad)
+    return _finish(Tensor(convert(np.eye(n, m), dtype_of(dtype or state.default_dtype))), requires_grad)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------
@@ -377,14 +381,17 @@ def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **p
     """Uniform numbers in [0, 1)."""
     if placement:
         check_placement("rand", placement)
-    return _finish(random.uniform(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
+    return _finish(
+        random.uniform(_shape(sizes, size), dtype_of(dtype or state.default_dtype), generator), requires_grad
+    )
 
 
 def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Standard normal numbers."""
     if placement:
         check_placement("randn", placement)
-    return _finish(random.normal(_shape(sizes, size), dtype or state.default_dtype, generator), requires_grad)
+    dtype = dtype_of(dtype or state.default_dtype)
+    return _finish(random.normal(_shape(sizes, size), dtype, generator), requires_grad)
 
 
 def rand_like(input, *, dtype=None, **options):
@@ -411,7 +418,9 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
         raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
     draw = random.uniform(_shape((size,)), dtypes.float64, generator)
     span = arithmetic.floor(arithmetic.mul(draw, float(high - low)))
-    return _finish(comparison.cast(arithmetic.add(span, float(low)), dtype=dtype or dtypes.int64), requires_grad)
+    return _finish(
+        comparison.cast(arithmetic.add(span, float(low)), dtype=dtype_of(dtype or dtypes.int64)), requires_grad
+    )
 
 
 def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement):
@@ -419,7 +428,8 @@ def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement)
     if placement:
         check_placement("randperm", placement)
     order = Tensor(random.permutation(n, generator))
-    return _finish(order if dtype in (None, dtypes.int64) else comparison.cast(order, dtype=dtype), requires_grad)
+    dtype = dtype_of(dtype or dtypes.int64)
+    return _finish(order if dtype is dtypes.int64 else comparison.cast(order, dtype=dtype), requires_grad)
 
 
 def normal(mean, std=1.0, size=None, *, dtype=None, generator=None, requires_grad=False, **placement):

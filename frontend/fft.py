@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from .casting import in_wide
+from .compiler.dtypes import dtype_of
 from .compiler.ops import fourier
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
@@ -149,7 +150,7 @@ ihfft, ihfft2, ihfftn = _family("ihfft", _real_to_complex, False, "The inverse o
 # --- frequencies ------------------------------------------------------------------------------------------------------
 def _frequencies(name, values, n, d, dtype, requires_grad, placement):
     check_placement(name, placement)
-    dtype = dtype or state.default_dtype
+    dtype = dtype_of(dtype or state.default_dtype)
     if not dtype.is_differentiable:
         raise OpError(f"{name} requires a floating point or complex dtype, got {dtype.name}")
     made = Tensor((values * (1.0 / (n * d))).astype(np.float64))

@@ -366,6 +366,9 @@ def hessian(func, argnums=0):
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------
+_ABSENT = object()
+
+
 def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
     """module(*args, **kwargs) with other tensors in the place of its parameters and buffers.
 
@@ -386,12 +389,15 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
     places, before = [_place(module, path) for path in values], []
     try:
         for (owner, table, name), value in zip(places, values.values()):
-            before.append((owner, table, name, table[name]))
+            before.append((owner, table, name, table.get(name, _ABSENT)))
             table[name] = vars(owner)[name] = value
         return module(*args, **(kwargs or {}))
     finally:
         for owner, table, name, value in reversed(before):
-            table[name] = vars(owner)[name] = value
+            if value is _ABSENT:
+                del table[name]
+            else:
+                table[name] = vars(owner)[name] = value
 
 
 def _merged(dicts):
@@ -427,13 +433,14 @@ def _tied(values, members):
 
 
 def _place(module, path):
-    """(the module that has it, the table it is in, its name there)."""
+    """(the module that has it, the table it is in, its name there). What is neither a parameter nor a buffer is an
+    attribute during the call."""
     prefix, _, name = path.rpartition(".")
     owner = module.get_submodule(prefix)
     for table in (owner._parameters, owner._buffers):
         if name in table:
             return owner, table, name
-    raise AttributeError(f"{owner._get_name()} has no attribute `{name}` that is a parameter or buffer")
+    return owner, vars(owner), name
 
 
 def stack_module_state(models):

@@ -17,7 +17,7 @@ from .compiler.ops import (
     spelling,
     view,
 )
-from .compiler.ops.table import OpError
+from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .creation import full
@@ -255,7 +255,7 @@ def scatter_add(input, dim, index, src):
 
 def index_select(input, dim, index):
     if index.ndim > 1:
-        raise OpError(f"index_select: Index is supposed to be a vector, got shape {index.shape}")
+        raise OutOfRange(f"index_select: Index is supposed to be a vector, got shape {index.shape}")
     axis = normalize_axis("index_select", dim, input.ndim)
     if input.ndim == 0:
         return reshape(indexing.index_select(reshape(input, 1), reshape(index, -1), axis=0), ())
@@ -317,15 +317,23 @@ def triu(input, diagonal=0):
 # --- types and comparison -------------------------------------------------------------------------------------------
 
 
+def _require_alike(name, input, other):
+    require_tensors(name, input, other)
+    if input.dtype is not other.dtype:
+        raise OpError(
+            f"{name}: dtypes do not match: {input.dtype.name} and {other.dtype.name}; convert one with .to(...)"
+        )
+
+
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other| everywhere. A Python bool."""
+    _require_alike("allclose", input, other)
     return bool(np.allclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
-    if input.dtype is not other.dtype:
-        raise OpError(f"isclose: dtypes do not match: {input.dtype.name} and {other.dtype.name}")
+    _require_alike("isclose", input, other)
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
     with np.errstate(all="ignore"):
@@ -338,6 +346,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 def equal(input, other):
     """Whether shapes and all elements are equal. A Python bool."""
+    require_tensors("equal", input, other)
     if shape_of(input) != shape_of(other):
         return False
     x, y = readable(input.array), readable(other.array)

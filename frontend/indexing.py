@@ -83,7 +83,8 @@ def _entry(k):
         return int(k.array)
     known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
     if not known:
-        raise TypeError(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
+        kind = TypeError if isinstance(k, str) else IndexError
+        raise kind(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
     return k
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .compiler.dtypes import bfloat16
+from .compiler.dtypes import bfloat16, dtype_of
 from .runtime.state.modes import state
 
 
@@ -38,7 +38,7 @@ class finfo(_Limits):
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
 
     def __init__(self, type=None):
-        type = (state.default_dtype if type is None else type).to_real()
+        type = dtype_of(state.default_dtype if type is None else type).to_real()
         if not type.is_floating_point:
             raise TypeError(f"finfo: requires a floating point type, got {type}; use iinfo for integers")
         limits = _Bfloat16 if type is bfloat16 else np.finfo(type.numpy)
@@ -54,6 +54,7 @@ class iinfo(_Limits):
     __slots__ = ("bits", "max", "min", "dtype")
 
     def __init__(self, type):
+        type = dtype_of(type)
         if type.category != 1:
             raise TypeError(f"iinfo: requires an integer type, got {type}; use finfo for floating point types")
         limits = np.iinfo(type.numpy)

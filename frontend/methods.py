@@ -10,6 +10,7 @@ from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
 from .compiler.ops import TABLE, arithmetic, neural, transcendental, view
+from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .families import FAMILIES
@@ -154,6 +155,9 @@ def _pow_(self, exponent):
 
 
 def _requires_grad_(self, requires_grad=True):
+    if requires_grad.__class__ is not bool:
+        given = type(requires_grad).__name__
+        raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {given}")
     self.requires_grad = requires_grad
     return self
 
@@ -183,7 +187,7 @@ def _item(self):
     """The one element as a Python number."""
     array = readable(self.array)
     if array.size != 1:
-        raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
+        raise OpError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
     return array.item()
 
 

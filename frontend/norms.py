@@ -2,6 +2,7 @@
 
 import math
 
+from .compiler.dtypes import dtype_of
 from .compiler.ops import decompositions
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
@@ -12,6 +13,7 @@ from .shaping import movedim, unsqueeze
 
 
 def _converted(name, x, dtype):
+    dtype = None if dtype is None else dtype_of(dtype)
     if dtype is not None and not dtype.is_differentiable:
         raise OpError(f"{name}: dtype should be floating point or complex, but got {dtype.name}")
     x = x if dtype is None else to_dtype(x, dtype)

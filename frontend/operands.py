@@ -3,6 +3,7 @@
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.dtypes import dtype_of
 from .compiler.ops import comparison
 from .creation import as_tensor
 from .runtime.state.modes import state
@@ -89,6 +90,7 @@ def to_dtype(input, dtype):
     meaning for complex numbers, or none yet."""
     if input.dtype is dtype:
         return input
+    dtype = dtype_of(dtype)
     if input.dtype.is_complex and not dtype.is_complex and dtype.category:
         raise NotImplementedError(f"not implemented for {input.dtype.name}; compute with x.real and x.imag")
     return comparison.cast(input, dtype=dtype)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import arithmetic, indexing, scattering, view
-from .compiler.ops.table import OpError
+from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
 from .creation import arange, full_like, zeros
@@ -18,7 +18,7 @@ from .shaping import expand, flatten, reshape, unsqueeze
 
 def _require_long(name, index):
     if index.dtype.category != 1:
-        raise IndexError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype.name}")
+        raise OutOfRange(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype.name}")
 
 
 def _same_type(name, input, source):
@@ -63,7 +63,7 @@ def put(input, index, source, accumulate=False):
     _require_long("put", index)
     _same_type("put", input, source)
     if index.numel() != source.numel():
-        raise OpError(
+        raise OutOfRange(
             f"put(): Expected source and index to have the same number of elements: {source.shape}, {index.shape}"
         )
     flat = index_put(flatten(input), (reshape(index, -1),), reshape(source, -1), accumulate)

@@ -9,7 +9,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
-from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis
+from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given
 from .runtime.state.marks import spanned
 from .runtime.state.tensor import Tensor, shape_of
 
@@ -22,9 +22,7 @@ def sizes(shape, keyword=None):
         return shape
     if keyword is not None:
         shape = (keyword,)
-    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
-        shape = tuple(shape[0])
-    return tuple(map(int, shape))
+    return shape_given(shape)
 
 
 # Of tensors, whose shapes are ints: what was inferred is remembered.

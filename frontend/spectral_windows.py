@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .compiler.dtypes import dtype_of
 from .compiler.storage import convert
 from .placement import check_placement
 from .runtime.state.modes import state
@@ -9,7 +10,7 @@ from .runtime.state.tensor import Tensor
 
 
 def _finished(values, dtype, requires_grad):
-    made = Tensor(np.ascontiguousarray(convert(np.asarray(values), dtype or state.default_dtype)))
+    made = Tensor(np.ascontiguousarray(convert(np.asarray(values), dtype_of(dtype or state.default_dtype))))
     return made.requires_grad_(requires_grad)
 
 

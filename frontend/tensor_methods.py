@@ -24,7 +24,7 @@ def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_block
     for a in args:
         if a is CPU or a is None:
             continue
-        if isinstance(a, DType):
+        if isinstance(a, (DType, type)):
             dtype = a
         elif isinstance(a, Tensor):
             dtype = a.dtype

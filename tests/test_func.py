@@ -231,8 +231,10 @@ def test_functional_calls_leave_the_module_as_it_was():
         func.functional_call(layer, {"weight": zeros}, (weft.ones(2),), strict=True)
     with pytest.raises(ValueError, match="appear in multiple dictionaries"):
         func.functional_call(layer, ({"weight": zeros}, {"weight": zeros}), (weft.ones(2),))
-    with pytest.raises(AttributeError, match="has no attribute `w`"):
-        func.functional_call(layer, {"w": zeros}, (weft.ones(2),))
+    assert func.functional_call(layer, {"w": zeros}, (weft.ones(2),)).tolist() == layer(weft.ones(2)).tolist()
+    assert not hasattr(layer, "w")
+    with pytest.raises(AttributeError, match="has no attribute `inner`"):
+        func.functional_call(layer, {"inner.w": zeros}, (weft.ones(2),))
     with pytest.raises(ValueError, match="which are tied"):
         func.functional_call(tied, {"0.weight": zeros, "1.weight": weft.ones(2, 2)}, weft.ones(1, 2))
     norm = func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))

@@ -172,7 +172,7 @@ def test_repeated_positions():
         ((0, 0, 0, 0), IndexError, "too many indices for tensor of dimension 3"),
         (rows(4), IndexError, "index 4 is out of bounds for a dimension of size 4"),
         ((slice(None), rows(-4)), IndexError, "indexing dimension 1"),
-        (1.0, TypeError, "indexed by ints, slices"),
+        (1.0, IndexError, "indexed by ints, slices"),
         ("a", TypeError, "indexed by ints, slices"),
         ([1.0], IndexError, "must be int64, int32 or bool"),
         (("mask", [True]), IndexError, "The shape of the mask"),

@@ -8,6 +8,7 @@ table; the rules here, marked "conjugate", say themselves what is passed on.
 import numpy as np
 
 from ..kernels.kernel import View
+from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, div, mul, sub
 from .comparison import eq, where
@@ -104,7 +105,7 @@ def _infer_complex(operands, attributes):
     if kinds[0] is not kinds[1] or kinds[0].name not in ("float32", "float64"):
         given = " and ".join(d.name for d in kinds)
         raise OpError(f"complex: Expected both inputs to be float32 or float64 tensors of one type, got {given}")
-    return Meta(np.broadcast_shapes(*(x.shape for x in operands)), kinds[0].to_complex())
+    return Meta(broadcast_shapes("complex", [x.shape for x in operands]), kinds[0].to_complex())
 
 
 def _evaluate_complex(x, y):

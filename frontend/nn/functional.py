@@ -10,6 +10,7 @@ import warnings
 
 from ..casting import lowered
 from ..compiler import dtypes
+from ..compiler.dtypes import dtype_of
 from ..compiler.ops import (
     arithmetic,
     comparison,
@@ -203,7 +204,7 @@ def log_softmax(input, dim=None, dtype=None):
 
 
 def _converted(x, dtype):
-    return x if dtype is None or x.dtype is dtype else comparison.cast(x, dtype=dtype)
+    return x if dtype is None or x.dtype is dtype else comparison.cast(x, dtype=dtype_of(dtype))
 
 
 def _softmax_axis(name, x, dim):

@@ -10,7 +10,7 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 
 from collections import OrderedDict
 
-from ..compiler.dtypes import DType, bfloat16, float16, float32, float64
+from ..compiler.dtypes import DType, bfloat16, dtype_of, float16, float32, float64
 from ..notebooks import module_html
 from ..runtime.eager.update import zero_gradients
 from ..runtime.state.device import require_cpu
@@ -348,7 +348,7 @@ class Module:
         """Convert floating point parameters and buffers to a dtype, or to that of a tensor. The only device is the
         CPU. Returns the module."""
         for given in (*args, device, tensor):
-            if isinstance(given, DType):
+            if isinstance(given, (DType, type)):
                 dtype = given
             elif isinstance(given, Tensor):
                 dtype = given.dtype
@@ -356,6 +356,7 @@ class Module:
                 require_cpu("Module.to", given)
         if dtype is None:
             return self
+        dtype = dtype_of(dtype)
         if not dtype.is_differentiable:
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"

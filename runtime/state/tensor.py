@@ -246,6 +246,8 @@ class Tensor(metaclass=TensorType):
 
     @requires_grad.setter
     def requires_grad(self, value):
+        if value.__class__ is not bool:
+            raise RuntimeError(f"requires_grad must be a bool, got {value!r}")
         if value and not self.dtype.is_differentiable:
             raise OpError(
                 f"requires_grad: only Tensors of floating point and complex dtype can require gradients, this one is "
@@ -258,7 +260,7 @@ class Tensor(metaclass=TensorType):
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             )
-        if self._requires_grad is bool(value):
+        if self._requires_grad is value:
             return
         if value and is_inference(self) and not state.inference:
             raise RuntimeError(
@@ -269,7 +271,7 @@ class Tensor(metaclass=TensorType):
         if value and frame is not None and self._frame is frame and frame.make_leaf(self):
             return
         self.leave_call()
-        self._requires_grad = bool(value)
+        self._requires_grad = value
 
     def leave_call(self):
         """What is about to be changed here is nothing that a compiled call in flight goes on with."""

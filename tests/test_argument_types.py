@@ -1,0 +1,152 @@
+"""Arguments that are no tensors: types given as Python's, sizes, flags. Taken where PyTorch takes them, and where it
+refuses them the error is one of its kind.
+
+Every line is run on both libraries.
+"""
+
+import numpy as np
+import pytest
+
+import weft
+
+PYTHON_TYPES = """
+ns.zeros(2, dtype=float)
+ns.tensor([1.5, 2], dtype=int)
+ns.tensor(np.ones(2), dtype=int)
+ns.as_tensor(np.ones(2), dtype=float)
+ns.asarray([1], dtype=complex)
+ns.full((2,), 1, dtype=bool)
+ns.arange(3, dtype=float)
+ns.linspace(0, 1, 3, dtype=float)
+ns.logspace(0, 1, 2, dtype=float)
+ns.eye(2, dtype=bool)
+ns.zeros_like(ns.ones(2), dtype=int)
+ns.ones(2).new_zeros(2, dtype=int)
+ns.ones(2).new_tensor([2], dtype=int)
+ns.ones(2).to(float)
+ns.ones(2).to("cpu", float)
+ns.ones(2).to(dtype=int)
+ns.ones(2).sum(dtype=float)
+ns.ones(2).mean(dtype=float)
+ns.ones(2).prod(dtype=int)
+ns.ones(2).cumsum(0, dtype=float)
+ns.ones(2).nansum(dtype=float)
+ns.softmax(ns.ones(2), 0, dtype=float)
+ns.nn.functional.log_softmax(ns.ones(2), 0, dtype=float)
+ns.linalg.vector_norm(ns.ones(2), dtype=float)
+ns.nn.Linear(2, 2).to(float).bias * 0
+ns.nn.Linear(2, 2, dtype=float).weight * 0
+ns.rand(2, dtype=float) * 0
+ns.randint(0, 2, (2,), dtype=float) * 0
+ns.randperm(1, dtype=float)
+ns.hann_window(3, dtype=float)
+ns.fft.fftfreq(3, dtype=float)
+ns.tril_indices(2, 2, dtype=int)
+ns.empty(0, dtype=ns.promote_types(float, ns.int32))
+ns.tensor(ns.can_cast(float, int))
+ns.tensor(ns.finfo(float).eps + ns.iinfo(int).bits)
+ns.zeros(ns.tensor(2))
+ns.zeros([ns.tensor(2), np.int64(3)])
+ns.ones(6).reshape(np.int64(2), ns.tensor(3))
+ns.func.functional_call(ns.nn.ReLU(), {"more": ns.ones(1)}, ns.ones(2))
+"""
+
+REFUSED = """
+ns.zeros(2, dtype="float32")
+ns.zeros(2, dtype=np.float32)
+ns.tensor([1], dtype=3)
+ns.ones(2).sum(dtype="float32")
+ns.ones(2).to(dtype=3)
+ns.promote_types(ns.int64, 1)
+ns.set_default_dtype(float)
+ns.zeros("3")
+ns.zeros(2.7)
+ns.zeros((2.0,))
+ns.randn(2.0, 3)
+ns.ones(6).view(2.0, 3)
+ns.ones(6).reshape("a")
+ns.ones(2).repeat(2.0)
+ns.ones(2).tile("a")
+ns.nn.Linear("2", 3)
+ns.nn.Linear(2.0, 3)
+ns.nn.Embedding(3.0, 2)
+ns.ones(2).requires_grad_("yes")
+setattr(ns.ones(2), "requires_grad", 1)
+ns.where(ns.ones(2), 1.0, 2.0)
+ns.ones(2).where(ns.tensor([1, 0]), ns.zeros(2))
+ns.meshgrid(ns.ones(2, 2), ns.ones(2), indexing="ij")
+ns.meshgrid(ns.ones(2), ns.ones(3), indexing="rows")
+ns.allclose(ns.ones(2), 1.0)
+ns.allclose(ns.ones(2), ns.ones(2).double())
+ns.equal(ns.ones(2), 1)
+int(ns.ones(2))
+ns.ones(2).item()
+ns.tensor(None)
+ns.tensor([1, None])
+ns.tensor("a")
+ns.tensor({1, 2})
+ns.tensor([[1], [2, 3]])
+ns.ones(2)[1.5]
+
+ns.ones(2)[{}]
+ns.ones(2).index_select(0, ns.tensor([[0]]))
+ns.ones(2).take(ns.tensor([0.0]))
+ns.ones(2).put_(ns.tensor([0]), ns.ones(2))
+ns.complex(ns.ones(2), ns.ones(3))
+"""
+
+
+def lines(table):
+    return [line for line in table.split("\n") if line]
+
+
+def result(library, line):
+    """A function of the library that gives what the line is; a new one has never been compiled."""
+
+    def function():
+        made = eval(line, {"ns": library, "np": np})
+        return str(made.dtype).split(".")[1], made.tolist()
+
+    return function
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("line", lines(PYTHON_TYPES))
+def test_what_pytorch_takes(line):
+    function = result(weft, line)
+    expected = result(pytest.importorskip("torch"), line)()
+    compiled = weft.compile(function)
+    assert [function(), *(compiled() for _ in range(3))] == [expected] * 4
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_pytorch_refuses(line):
+    def kind(function):
+        with pytest.raises(Exception) as caught:
+            function()
+        return caught.type
+
+    expected = kind(result(pytest.importorskip("torch"), line))
+    function = result(weft, line)
+    compiled = weft.compile(function)
+    assert issubclass(kind(function), expected)
+    assert issubclass(kind(compiled), expected) and issubclass(kind(compiled), expected)
+
+
+def test_a_type_by_another_librarys_name_is_told_the_one_here():
+    with pytest.raises(TypeError, match="argument 'dtype' must be weft.dtype, not str: write weft.float32"):
+        weft.zeros(2, dtype="float32")
+    with pytest.raises(TypeError, match="argument 'dtype' must be weft.dtype, not type: write weft.int32"):
+        weft.ones(2).to(dtype=np.int32)
+
+
+def test_an_extra_name_of_functional_call_is_there_for_the_call_only():
+    layer = weft.nn.Linear(2, 2)
+    layer.note = before = weft.zeros(1)
+    during = []
+    layer.register_forward_pre_hook(lambda module, _: during.append((module.scale, module.note)))
+    given = {"scale": weft.ones(1), "note": weft.ones(1)}
+    weft.func.functional_call(layer, given, weft.ones(2))
+    assert during[0][0] is given["scale"] and during[0][1] is given["note"]
+    assert not hasattr(layer, "scale") and layer.note is before
