@@ -19,6 +19,7 @@ from .inplace import fill, overwrite
 from .numpy_words import understanding
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
+from .runtime.eager.rebase import set_apart
 from .runtime.state import random
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
@@ -332,7 +333,7 @@ def _index(self):
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
     out = _apply(view.detach, (self,), {})
-    out._is_apart = True
+    set_apart(out)
     return out
 
 

@@ -5,6 +5,7 @@ from .compiler.dtypes import DType
 from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_placement, strided
+from .runtime.eager.rebase import is_apart
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
@@ -142,7 +143,7 @@ def _attach_questions():
     Tensor.storage_offset = _storage_offset
     # In PyTorch a view of a view is a view of the first tensor too.
     # Of inference tensors nobody need know.
-    Tensor._is_view = lambda self: self._base is not None and not _is_inference(self)
+    Tensor._is_view = lambda self: self._base is not None and not (_is_inference(self) or is_apart(self))
     Tensor.is_inference = _is_inference
 
 

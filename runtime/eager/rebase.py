@@ -126,6 +126,18 @@ def is_apart(tensor):
     return getattr(tensor, "_is_apart", False)
 
 
+def set_apart(detached):
+    """Let a tensor that detach() has made know whose memory it shows, but not how that came about: it would keep all
+    that the base was computed from, in a loop that detaches its state all that was ever computed."""
+    detached._is_apart = True
+    base = detached._base
+    if base is None or detached._frame is not None or base._data is None or not base.has_history:
+        return
+    same_memory = Tensor(base._data)
+    same_memory._storage, same_memory._requires_grad = base._storage, base._requires_grad
+    detached._base = same_memory
+
+
 def rebase(target, edge):
     """The target has been changed in place, and what it is now comes from `edge` (None: from nothing with gradients).
     Its base, and all views of that, get the history they have from now on.
