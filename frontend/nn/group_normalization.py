@@ -126,13 +126,23 @@ class _InstanceNorm(Module):
     rank = 1
 
     def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=False,
+        track_running_stats=False,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
     ):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype, device=device)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if affine else None)
+        shifts = affine and bias
+        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if shifts else None)
         tracked = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("running_var", ones(num_features, dtype=dtype, device=device) if tracked else None)
@@ -143,7 +153,8 @@ class _InstanceNorm(Module):
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
-            init.zeros_(self.bias)
+            if self.bias is not None:
+                init.zeros_(self.bias)
 
     def reset_running_stats(self):
         """running_mean 0, running_var 1."""

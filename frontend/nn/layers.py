@@ -66,28 +66,61 @@ class Linear(Module):
 class Embedding(Module):
     """Rows of `weight` (num_embeddings, embedding_dim) at integer positions; rows start standard normal.
 
-    The row `padding_idx` starts at 0 and gets no gradient.
+    The row `padding_idx` starts at 0 and gets no gradient. max_norm, norm_type, scale_grad_by_freq, sparse: see
+    functional.embedding. _weight: rows to begin with, a tensor of that shape; _freeze: without gradients.
     """
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, device=None, dtype=None):
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        sparse=False,
+        _weight=None,
+        _freeze=False,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise AssertionError(f"Embedding: padding_idx {padding_idx} must be within num_embeddings {num_embeddings}")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self.sparse = sparse
+        if _weight is not None:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError(
+                    f"Embedding: shape {tuple(_weight.shape)} of _weight does not match num_embeddings "
+                    f"{num_embeddings} and embedding_dim {embedding_dim}"
+                )
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+            return
+        rows = empty(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        self.weight = Parameter(rows, requires_grad=not _freeze)
         self.reset_parameters()
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
+    def from_pretrained(
+        cls,
+        embeddings,
+        freeze=True,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        sparse=False,
+    ):
         """An Embedding around a (num_embeddings, embedding_dim) tensor; `freeze`: without gradients."""
         if len(embeddings.shape) != 2:
             raise AssertionError(
                 f"Embedding: embeddings has shape {embeddings.shape}; it is expected to be 2-dimensional"
             )
-        layer = cls(*embeddings.shape, padding_idx=padding_idx)
-        layer.weight = Parameter(embeddings, requires_grad=not freeze)
-        return layer
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(*embeddings.shape, *options, _weight=embeddings, _freeze=freeze)
 
     def reset_parameters(self):
         """Draw the rows anew."""
@@ -96,13 +129,15 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 
-    @pure()
+    @pure(lambda layer, *_: layer.max_norm is None and not layer.scale_grad_by_freq)
     def forward(self, input):
-        return F.embedding(input, self.weight, self.padding_idx)
+        options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return F.embedding(input, self.weight, *options)
 
     def extra_repr(self):
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}
+        given = [f", {name}={vars(self)[name]}" for name, value in usual.items() if vars(self)[name] != value]
+        return f"{self.num_embeddings}, {self.embedding_dim}{''.join(given)}"
 
 
 class Dropout(Module):

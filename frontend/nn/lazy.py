@@ -81,12 +81,15 @@ class LazyLinear(LazyModuleMixin, Linear):
 class _LazyBatchNorm(LazyModuleMixin):
     """Batch normalisation whose num_features is the second dimension of the first input."""
 
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+    def __init__(
+        self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True
+    ):
         super().__init__(0, eps, momentum, affine=False, track_running_stats=False)
         self.affine, self.track_running_stats = affine, track_running_stats
         kind = {"device": device, "dtype": dtype}
         if affine:
-            self.weight, self.bias = UninitializedParameter(**kind), UninitializedParameter(**kind)
+            self.weight = UninitializedParameter(**kind)
+            self.bias = UninitializedParameter(**kind) if bias else None
         if track_running_stats:
             self.running_mean, self.running_var = UninitializedBuffer(**kind), UninitializedBuffer(**kind)
             self.num_batches_tracked = tensor(0)
@@ -101,8 +104,10 @@ class _LazyBatchNorm(LazyModuleMixin):
 class _LazyInstanceNorm(_LazyBatchNorm):
     """Instance normalisation whose num_features is the dimension of channels of the first input."""
 
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-        super().__init__(eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(
+        self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True
+    ):
+        super().__init__(eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def initialize_parameters(self, input):
         channels = input.shape[1] if input.ndim == self.rank + 2 else input.shape[0]

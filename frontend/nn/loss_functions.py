@@ -5,7 +5,7 @@ import warnings
 
 from ..casting import widened
 from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
-from ..compiler.ops.arithmetic import abs_, clamp_min, sub
+from ..compiler.ops.arithmetic import abs_, clamp_min, div, mul, sub
 from ..compiler.ops.comparison import cast, eq, ne, where
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
@@ -38,6 +38,13 @@ def _reduced(losses, kind):
     return _total(losses) if kind == "sum" else statistics.mean(losses, axes=_all_axes(losses), keepdim=False)
 
 
+def _weighted(name, loss, input, weight):
+    """The loss of every element, times its weight."""
+    if weight.shape != input.shape:
+        raise OpError(f"{name}: Weights and input must have the same size, got {weight.shape} and {input.shape}")
+    return mul(loss, weight)
+
+
 # --- numbers against numbers ----------------------------------------------------------------------------------------
 def _warn_of_broadcast(x, target):
     if x.shape != target.shape:
@@ -49,19 +56,28 @@ def _warn_of_broadcast(x, target):
         )
 
 
-def mse_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here."""
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here.
+
+    weight: of every element of x; the mean is then the weighted one.
+    """
     input, target = widened(input, target)
     reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
+    if weight is not None:
+        total = _weighted("mse_loss", neural.mse_loss(input, target, reduction="none"), input, weight)
+        return div(_total(total), _total(weight)) if reduction == "mean" else _reduced(total, reduction)
     return neural.mse_loss(input, target, reduction=reduction)
 
 
-def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """|x - target|."""
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """|x - target|, weighted as mse_loss."""
     input, target = widened(input, target)
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
+    if weight is not None:
+        total = _weighted("l1_loss", neural.l1_loss(input, target, reduction="none"), input, weight)
+        return div(_total(total), _total(weight)) if reduction == "mean" else _reduced(total, reduction)
     if input.dtype.is_complex or target.dtype.is_complex:
         # The sizes of the differences, which are real.
         sizes = (input - target).abs()
@@ -82,15 +98,17 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return _reduced(where(distance < beta, distance * distance * 0.5 / beta, distance - 0.5 * beta), reduction)
 
 
-def huber_loss(input, target, reduction="mean", delta=1.0):
-    """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere."""
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """(x - target)^2 / 2 where |x - target| <= delta, delta (|x - target| - delta / 2) elsewhere, times the weight of
+    the element; their mean is not divided by the weights."""
     input, target = widened(input, target)
     reduction_of("huber_loss", reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     _warn_of_broadcast(input, target)
     distance = abs_(sub(input, target))
-    return _reduced(where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta), reduction)
+    loss = where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
+    return _reduced(loss if weight is None else _weighted("huber_loss", loss, input, weight), reduction)
 
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
