@@ -1,6 +1,8 @@
 """What the attack (tests/attack) has found: each program as small as it got, and its relatives."""
 
 import copy
+import weakref
+from types import SimpleNamespace
 
 import pytest
 from compiled_twin import leaf, twin
@@ -237,3 +239,20 @@ def test_a_call_that_turns_out_differently_after_it_met_what_shares_memory_with_
             yield step(w), shared
 
     twin(scenario)()
+
+
+@twin
+def test_what_comes_in_a_container_of_the_users_goes_with_its_last_name(compile):
+    """What a call had met from outside was kept for the next one, after that had been learned from it."""
+
+    @compile
+    def step(pair):
+        y = pair.y * weft.rand(4)
+        return pair.y, y.sum()
+
+    for call in range(9):
+        pair = SimpleNamespace(y=weft.randn(4) if call > 2 else weft.randn(3, 4))
+        result, total = step(pair)
+        seen = weakref.ref(result)
+        del pair, result
+        yield seen() is None, total

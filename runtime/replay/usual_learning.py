@@ -20,6 +20,8 @@ def usual_frame(frame, structure, types):
     for calls like it. None if there were too few like it, or if anything happened that only a Frame can follow; the
     recording then knows why."""
     recording = frame.recording
+    # A frame may live on, and must not keep what the call met alive with it.
+    lasting, frame.lasting = frame.lasting, ()
     if frame.needed is None:
         return None
     recording.not_replayed = _reason_against(frame)
@@ -27,7 +29,7 @@ def usual_frame(frame, structure, types):
         return None
     kinds = [None if issubclass(kind, Tensor) else kind for kind in types]
     end = frame.step, frame.needed, frame.flushes, frame.eager_ops, structure, kinds
-    stable = _stable(recording, end, frame.lasting)
+    stable = _stable(recording, end, lasting)
     if stable is None:
         recording.n_unlike += 1
         if recording.n_unlike > _UNLIKE_BEFORE_IT_IS_SAID:
