@@ -17,9 +17,9 @@ def _in_place(function):
     return method
 
 
-def resize_(self, *shape, memory_format=None):
+def resize_(self, *shape, size=None, memory_format=None):
     """Another shape for the tensor itself: its elements in their order as far as they go, then zeros."""
-    shape = tuple(sizes(shape, None))
+    shape = tuple(sizes(shape, size))
     return resize_in_place(self, shape, prod(shape))
 
 

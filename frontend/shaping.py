@@ -69,7 +69,12 @@ def transpose(input, dim0, dim1):
     return view.transpose(input, axis0=first, axis1=second) if ndim else input
 
 
-swapaxes = swapdims = transpose
+swapdims = transpose
+
+
+def swapaxes(input, axis0, axis1):
+    """transpose, by NumPy's name."""
+    return transpose(input, axis0, axis1)
 
 
 def t(input):
@@ -78,15 +83,15 @@ def t(input):
     return view.t(input) if input.ndim == 2 else view.permute(input, axes=tuple(range(input.ndim)))
 
 
-def expand(input, *shape):
-    shape = sizes(shape)
+def expand(input, *shape, size=None):
+    shape = sizes(shape, size)
     lead = len(shape) - input.ndim
     target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
     return view.expand(input, shape=target)
 
 
-def broadcast_to(input, *shape):
-    return expand(input, *shape)
+def broadcast_to(input, *shape, size=None):
+    return expand(input, *shape, size=size)
 
 
 def broadcast_tensors(*tensors):
@@ -253,8 +258,9 @@ def narrow(input, dim, start, length):
     return view.slice_(input, spec=_range_spec(input, axis, start, length))
 
 
-def split(input, split_size=None, dim=0, *, split_size_or_sections=None):
+def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, tensor=None):
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
+    input = input if tensor is None else tensor
     split_size = split_size if split_size_or_sections is None else split_size_or_sections
     shape = shape_of(input)
     axis = normalize_axis("split", dim, len(shape))
@@ -330,9 +336,9 @@ def roll(input, shifts, dims=None):
     return input
 
 
-def tile(input, *dims):
+def tile(input, *counts, dims=None):
     """Copies of the tensor side by side: dims[k] of them along dimension k."""
-    counts = sizes(dims)
+    counts = sizes(counts, dims)
     counts = (1,) * (input.ndim - len(counts)) + counts
     shape = (1,) * (len(counts) - input.ndim) + input.shape
     # (a, b) -> (1, a, 1, b) -> (m, a, n, b) -> (m a, n b)
@@ -343,14 +349,15 @@ def tile(input, *dims):
     return view.clone(result) if all(n == 1 or size == 1 for n, size in zip(counts, shape)) else result
 
 
-def repeat(input, *repeats):
+def repeat(input, *counts, repeats=None):
     """Like tile; as many counts as dimensions at least."""
-    if len(sizes(repeats)) < input.ndim:
+    counts = sizes(counts, repeats)
+    if len(counts) < input.ndim:
         raise RuntimeError(
             "repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
-            f"{len(sizes(repeats))} counts for shape {input.shape}"
+            f"{len(counts)} counts for shape {input.shape}"
         )
-    return tile(input, *repeats)
+    return tile(input, *counts)
 
 
 METHODS = str.split("""

@@ -1,5 +1,5 @@
-"""Arguments that are no tensors: types given as Python's, sizes, flags. Taken where PyTorch takes them, and where it
-refuses them the error is one of its kind.
+"""Arguments that are no tensors: types given as Python's, sizes (by their names too), flags. Taken where PyTorch takes
+them, and where it refuses them the error is one of its kind.
 
 Every line is run on both libraries.
 """
@@ -48,6 +48,15 @@ ns.tensor(ns.finfo(float).eps + ns.iinfo(int).bits)
 ns.zeros(ns.tensor(2))
 ns.zeros([ns.tensor(2), np.int64(3)])
 ns.ones(6).reshape(np.int64(2), ns.tensor(3))
+ns.ones(2, 1).expand(size=(2, 3))
+ns.ones(2, 1).broadcast_to(size=(2, 3))
+ns.broadcast_to(ns.ones(2, 1), size=(2, 3))
+ns.arange(2).repeat(repeats=(2, 1))
+ns.arange(2).tile(dims=(2,))
+ns.ones(2, 3).swapaxes(axis0=0, axis1=1)
+ns.swapdims(ns.ones(2, 3), dim0=0, dim1=1)
+ns.split(tensor=ns.arange(4), split_size_or_sections=3)[1]
+ns.ones(2).resize_(size=(1,))
 ns.func.functional_call(ns.nn.ReLU(), {"more": ns.ones(1)}, ns.ones(2))
 """
 
