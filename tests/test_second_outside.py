@@ -296,3 +296,29 @@ def test_a_call_and_its_derivatives_go_with_the_last_who_holds_them():
         assert all(call() is None for call in calls)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("wanted", ["xwy", "y", "xy", "wy", "yz"])
+@pytest.mark.parametrize("n_calls", [2, 3])
+def test_the_gradient_for_a_result_that_later_calls_go_on_with(n_calls, wanted):
+    """The call that differentiated the last one made eager nodes of those before it, and what arrived there was not
+    known to be wanted."""
+
+    def scenario(compile):
+        w = weft.randn(3, requires_grad=True)
+
+        @compile
+        def step(x):
+            return (x * w).sin()
+
+        for _ in range(12):
+            x = weft.randn(3, requires_grad=True)
+            y = z = step(x)
+            for _ in range(n_calls - 1):
+                z = step(z)
+            tensors = {"x": x, "w": w, "y": y, "z": z}
+            first = weft.autograd.grad(z.sum(), [tensors[name] for name in wanted], create_graph=True)
+            total = sum((g * g).sum() for g in first)
+            yield first, weft.autograd.grad(total, [x, w, y], allow_unused=True)
+
+    twin(scenario)()

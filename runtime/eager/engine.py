@@ -181,6 +181,7 @@ class Sweep:
     def _go_on_in_nodes(self, node, cotangents, sums):
         """A node has not run, because others have taken its place meanwhile, and perhaps that of calls behind it: what
         has arrived there already goes to their nodes first, as it came first."""
+        self._follow_wanted()
         for other in [n for n in self.pending if n.stands_for is not None]:
             self._go_on_in_nodes(other, self.pending.pop(other), {})
         relevant, captured = self.relevant, self.captured or {}
@@ -194,6 +195,13 @@ class Sweep:
             if cotangent is not None and (relevant is None or id(edge[0]) in relevant):
                 self.contribute(*edge, cotangent)
 
+    def _follow_wanted(self):
+        """Where others have taken the place of a wanted node, theirs is what is wanted."""
+        for k, (node, index) in enumerate(self.wanted or ()):
+            if node.stands_for is not None:
+                target, place = self.wanted[k] = node.stands_for[index]
+                self.captured.setdefault((id(target), place), self.captured[(id(node), index)])
+
     def pass_on(self, node, cotangents):
         for edge, cotangent in zip(node.edges, cotangents or ()):
             if edge is not None and cotangent is not None and self.is_wanted(edge):
@@ -206,6 +214,7 @@ class Sweep:
 
     def contribute(self, node, index, cotangent):
         if node.stands_for is not None:
+            self._follow_wanted()
             node, index = node.stands_for[index]
         slots = self.pending.get(node)
         if slots is None:
