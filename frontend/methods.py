@@ -473,8 +473,6 @@ def _attach_autograd():
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)
-    # Of networks, which are imported when they are asked for.
-    Tensor.prelu, Tensor.hardshrink = later("nn.functional:prelu"), later("nn.functional:hardshrink")
     Tensor.reshape_as = lambda self, other: shaping.reshape(self, other.shape)
     Tensor.expand_as = lambda self, other: shaping.expand(self, other.shape)
     Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)

@@ -2,6 +2,7 @@
 
 from . import functions as f
 from .compiler.dtypes import DType
+from .compiler.later import later
 from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_placement, strided
@@ -149,6 +150,10 @@ def _attach_questions():
 
 def attach():
     """Give Tensor these methods."""
+    for name in ("prelu", "hardshrink"):  # of networks, which are imported when they are asked for
+        method = later(f"nn.functional:{name}")
+        method.__doc__ = f"weft.nn.functional.{name} of the tensor."
+        setattr(Tensor, name, method)
     _attach_questions()
     Tensor.to, Tensor.cpu, Tensor.type, Tensor.new = _to, _cpu, _type, _new
     for name in ("cuda", "xpu", "ipu", "hpu", "mtia"):
