@@ -322,3 +322,27 @@ def test_the_gradient_for_a_result_that_later_calls_go_on_with(n_calls, wanted):
             yield first, weft.autograd.grad(total, [x, w, y], allow_unused=True)
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("allow_unused", [True, False])
+def test_what_the_calls_own_backward_has_freed_is_no_graph_without_the_leaf(allow_unused):
+    """The gradient of a gradient that the call returns, after the call's backward has freed what both had in common."""
+
+    def scenario(compile):
+        w, x = weft.randn(3, requires_grad=True), weft.randn(3)
+
+        @compile
+        def step(x):
+            y = (w * x).sin()
+            (g,) = weft.autograd.grad(y.sum(), [w], create_graph=True)
+            ((y * y).sum() + g.square().sum()).backward()
+            return g
+
+        for _ in range(8):
+            w.grad = None
+            g = step(x)
+            with pytest.raises(RuntimeError, match="a second time"):
+                weft.autograd.grad(g.sum(), [w], allow_unused=allow_unused)
+            yield w.grad, g.detach()
+
+    twin(scenario)()

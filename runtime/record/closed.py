@@ -41,7 +41,7 @@ class FreedNode(BaseNode):
     """Results of a call that has run its own backward: what that freed is gone."""
 
     __slots__ = ("frame",)
-    released = True
+    released = may_lead_anywhere = True
 
     def __init__(self, frame):
         super().__init__(())
