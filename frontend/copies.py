@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from . import arranging, shaping
+from .compiler.dtypes import dtype_of
 from .compiler.ops import view
 from .compiler.storage import convert
 from .composed import diagonal, select
@@ -82,6 +83,7 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, *
     """base to the powers that linspace(start, end, steps) gives."""
     check_placement("logspace", placement)
     start, end, steps = check_spacing("logspace", start, end, steps)
+    dtype = None if dtype is None else dtype_of(dtype)
     if dtype is not None and dtype.category == 1:
         powers = float(base) ** (np.full(1, start) if steps == 1 else whole_spacing(start, end, steps, dtype))
         return Tensor(convert(powers, dtype)).requires_grad_(requires_grad)
