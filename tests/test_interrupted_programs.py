@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft import nn, optim
 from weft.compiler import pipeline
-from weft.compiler.emit.interrupt import SEEN
+from weft.compiler.conventions import SEEN
 from weft.nn import functional as F
 from weft.runtime.code import kernels
 

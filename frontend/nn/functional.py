@@ -339,12 +339,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             raise ValueError(
                 f"batch_norm: Expected more than 1 value per channel when training, input is {input.shape}"
             )
-        with no_grad():
-            if running_mean is not None:
-                _move(running_mean, statistics.mean(input, axes=axes, keepdim=False), momentum)
-            if running_var is not None:
-                var = statistics.var(input, axes=axes, keepdim=False, correction=0)
-                _move(running_var, var * (count / (count - 1)), momentum)
+        _follow(input, running_mean, running_var, axes, count, momentum)
         if weight is not None or bias is None:
             affine = [t for t in (weight, bias) if t is not None]
             return derived.batch_norm(input, *affine, eps=float(eps))
@@ -355,6 +350,16 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     if weight is not None:
         result = result * weight.reshape(channels)
     return result if bias is None else result + bias.reshape(channels)
+
+
+@no_grad()  # which an exception of a handler of signals cannot leave behind, as it could a block
+def _follow(input, running_mean, running_var, axes, count, momentum):
+    """Move the running statistics towards those of a batch."""
+    if running_mean is not None:
+        _move(running_mean, statistics.mean(input, axes=axes, keepdim=False), momentum)
+    if running_var is not None:
+        var = statistics.var(input, axes=axes, keepdim=False, correction=0)
+        _move(running_var, var * (count / (count - 1)), momentum)
 
 
 def _move(running, value, momentum):

@@ -107,14 +107,18 @@ class _BatchNorm(Module):
             )
         momentum = self.momentum
         if self.training and self.track_running_stats:
-            with no_grad():
-                self.num_batches_tracked.add_(1)
-                if momentum is None:
-                    momentum = 1.0 / self.num_batches_tracked.double()
+            counted = self._count()
+            momentum = counted if momentum is None else momentum
         by_batch = self.training or not self.track_running_stats
         return F.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, by_batch, momentum, self.eps
         )
+
+    @no_grad()
+    def _count(self):
+        """One batch more; its share in a mean over all of them, if that is kept."""
+        self.num_batches_tracked.add_(1)
+        return 1.0 / self.num_batches_tracked.double() if self.momentum is None else None
 
     def reset_parameters(self):
         """weight 1, bias 0, statistics as at the start."""

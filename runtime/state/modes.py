@@ -200,11 +200,12 @@ class grad_mode:
         @wraps(function)
         def wrapper(*args, **kwargs):
             before = state.grad_enabled
-            state.grad_enabled = _may_record(enabled)
             try:
-                return function(*args, **kwargs)
+                state.grad_enabled = _may_record(enabled)
+                result = function(*args, **kwargs)  # and not returned here: between a call and `finally` is a gap
             finally:
                 state.grad_enabled = before
+            return result
 
         return wrapper
 
