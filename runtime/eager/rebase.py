@@ -226,7 +226,8 @@ _PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
 
 def _check_part(target):
     """RuntimeError for what one call has cut a tensor into: its parts would need a node in common."""
-    node, index = shown(edge_of(target))
+    node = target.grad_fn  # in a compiled call, asking for the edge would be one for its nodes
+    index = shown(edge_of(target))[1] if node is not None and node.views else 0
     while node is not None:
         if type(node).__name__ in _PARTS or index in node.views and node.n_outputs > 1:
             raise RuntimeError(
