@@ -10,7 +10,7 @@ from .ops.table import OpError
 def shape_given(sizes):
     """The shape that a user gives as sizes, or as one sequence of them. TypeError for what is no whole number."""
     if len(sizes) == 1 and not hasattr(sizes[0], "__index__") and hasattr(sizes[0], "__iter__"):
-        sizes = sizes[0]
+        sizes = sizes[0] if isinstance(sizes[0], str) else tuple(sizes[0])  # which may be an iterator
     elif len(sizes) == 1 and getattr(sizes[0], "ndim", 0):
         sizes = sizes[0].tolist()
     if isinstance(sizes, str) or not all(hasattr(size, "__index__") for size in sizes):

@@ -45,7 +45,7 @@ def forward(op, sample):
 
 
 def gradients(op, sample):
-    operands = operands_of(sample, True)
+    operands = leaves_of(op, sample)
     out = apply(op, tuple(operands), sample.attributes)
     if not out.requires_grad:
         return None
