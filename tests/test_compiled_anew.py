@@ -68,8 +68,8 @@ def test_one_of_many_is_tried_all_the_same(few, monkeypatch):
         for n in range(2, 20):
             x = weft.randn(n, 3)
             assert f(x, 2).equal(steps(x, 2))
-    # The first that is tried has a program of its own, the next two share one: that is enough to try again.
-    assert f._recordings.n_eager == 12 and all("n" in r.programs[0].meta for r in f.recordings[-5:])
+    # The first that is tried has a program of its own, the next one that serves all sizes: enough to try again.
+    assert f._recordings.n_eager == 8 and all("n" in r.programs[0].meta for r in f.recordings[-5:])
 
 
 def test_what_comes_again_is_compiled_and_replayed(few):
