@@ -167,5 +167,5 @@ def mark_absent(kind, path):
     A `__getattr__` would do too, but a class that has one is slower to read any attribute of.
     """
     for name in names_in(path):
-        if not hasattr(kind, name):
+        if not any(name in vars(place) for place in kind.__mro__):
             setattr(kind, name, Absent(path, name))

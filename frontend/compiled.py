@@ -10,11 +10,12 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter
 
+from . import made_anew
 from .array_arguments import taking_arrays
 from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
-from .made_anew import PAYS_AFTER, CountedCalls, n_eager_calls
+from .made_anew import CountedCalls, n_eager_calls
 from .read_cost import seconds_of_a_read
 from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
@@ -169,9 +170,7 @@ class CompiledFunction(Calls):
         if self._contest.is_eager:
             return f"which was quicker: {self._contest.described()}"
         if self._eagerly.value:
-            return (
-                f"for now: the last ones that were made of the same code were called less than {PAYS_AFTER} times each"
-            )
+            return f"for now: the last ones that were made of the same code were called less than {made_anew.PAYS_AFTER} times each"
         return None
 
     def _call_watched(self, args, kwargs):

@@ -136,7 +136,9 @@ CASES = {
     "cannot register a hook on a tensor that doesn't require gradient": lambda: f(2).register_hook(print),
     "can't retain_grad on Tensor that has requires_grad=False": lambda: f(2).retain_grad(),
     "grad: assigned grad is float32(3,), the tensor is float32(2,)": lambda: setattr(f(2, grad=True), "grad", f(3)),
-    "assigned grad expected to be a Tensor or None but got grad of type float": lambda: setattr(f(2, grad=True), "grad", 1.0),
+    "assigned grad expected to be a Tensor or None but got grad of type float": lambda: setattr(
+        f(2, grad=True), "grad", 1.0
+    ),
     "hook 'wrong' has changed the size or type of value": lambda: hooked(f(2, grad=True)).sum().backward(),
 }
 
