@@ -170,7 +170,8 @@ class CompiledFunction(Calls):
         if self._contest.is_eager:
             return f"which was quicker: {self._contest.described()}"
         if self._eagerly.value:
-            return f"for now: the last ones that were made of the same code were called less than {made_anew.PAYS_AFTER} times each"
+            n = made_anew.PAYS_AFTER
+            return f"for now: the last ones that were made of the same code were called less than {n} times each"
         return None
 
     def _call_watched(self, args, kwargs):

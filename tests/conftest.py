@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,8 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def replayed_however_often(monkeypatch):
     """What is tested is what happens in a compiled call, so time does not decide whether there are any."""
-    if "weft.compiled" in sys.modules:
-        monkeypatch.setattr("weft.contest.AFTER", sys.modules["weft.contest"].NEVER)
+    if "weft" in sys.modules:
+        monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
 
 
