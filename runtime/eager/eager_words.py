@@ -248,7 +248,7 @@ class Update(Struct):
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     late_kind: a class of nodes that `run_late` runs where it can, in a pass in which nobody looks on.
-    thread: the number of the one whose modes these are."""
+    thread: the number of the one whose modes, in the next word, these are."""
 
     slow_sweep: Object
     slow_update: Object

@@ -6,6 +6,8 @@ layout of objects, or with WEFT_NATIVE_REPLAY=0, nothing of this happens, and Py
 
 import ctypes
 import functools
+import os
+import threading
 from collections import deque, namedtuple
 from math import prod
 
@@ -72,6 +74,9 @@ _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
 _update = None  # the builtin that updates a row
 _modes = []  # those that native code knows
+_noting = threading.RLock()  # who tells it of others
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_noting._at_fork_reinit)
 _in_table = {}  # place in the table -> what stands there
 _retired = deque(maxlen=_RETIRED)  # a call may be in a routine that something takes out of the table meanwhile
 
@@ -204,9 +209,12 @@ def _note_thread():
     """Native code knows the modes of one thread at a time: of that in which it was told of a plan last."""
     if _modes and _modes[0] is state.__dict__:
         return
-    _modes[:] = [state.__dict__]
-    _put_word(offset_of(Words, "modes"), id(_modes[0]))
-    _put_word(offset_of(Words, "thread"), this_thread())
+    with _noting:
+        before, _modes[:] = _modes[:], [state.__dict__]
+        # Both at once: another thread that came between would take these modes for its own.
+        words = (ctypes.c_int64 * 2).from_address(words_address() + offset_of(Words, "thread"))
+        words[:] = this_thread(), id(_modes[0])
+        del before  # until now native code could ask them
 
 
 def taken(name):
