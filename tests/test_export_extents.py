@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from exported_parts import BATCH, batch, classifier, expected_of
 
 import weft
 from weft import nn
@@ -15,33 +16,13 @@ from weft.nn import functional as F
 SIZES = (2, 3, 7, 16, 1, 17, 33, 64, 131, 700)
 
 
-def classifier():
-    weft.manual_seed(0)
-    model = nn.Sequential(nn.Linear(20, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
-    return lambda x, y: F.cross_entropy(model(x), y)
-
-
-def batch(n):
-    random = np.random.default_rng(n)
-    return random.standard_normal((n, 20)).astype(np.float32), random.integers(0, 3, n)
-
-
-BATCH = {"x": {0: "n"}, "y": {0: "n"}}
-
-
 def same(xs, ys):
     return len(xs) == len(ys) and all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in zip(xs, ys))
 
 
-def expected_of(f, x, y):
-    x = weft.tensor(x).requires_grad_()
-    value = f(x, weft.tensor(y))
-    return value.item(), weft.autograd.grad(value, [x])[0].numpy()
-
-
 def test_one_object_has_the_bits_of_weft_for_every_size():
     # 16 is also the width of a layer, 1 means other things than more do.
-    f = classifier()
+    f = classifier(16)
     native = weft.aot(f, batch(8), gradients=True, dynamic_shapes=BATCH)
     for n in SIZES:
         x, y = batch(n)
@@ -50,7 +31,7 @@ def test_one_object_has_the_bits_of_weft_for_every_size():
 
 
 def test_products_with_the_hessian_and_any_spelling_of_the_axes():
-    f = classifier()
+    f = classifier(16)
     native = weft.aot(f, batch(5), hvp=True, dynamic_shapes=({-2: "n"}, ("n",)))
     for n in (3, 50):
         x, y = batch(n)
@@ -115,7 +96,7 @@ def test_a_training_step_on_batches_of_any_size():
 
 
 def test_threads_with_different_sizes_at_once():
-    f = classifier()
+    f = classifier(16)
     native, found = weft.aot(f, batch(8), gradients=True, dynamic_shapes=BATCH), {}
 
     def call(n):
@@ -133,7 +114,7 @@ def test_threads_with_different_sizes_at_once():
 
 
 def test_wrong_sizes_and_what_is_not_served():
-    f = classifier()
+    f = classifier(16)
     native = weft.aot(f, batch(8), dynamic_shapes=BATCH)
     with pytest.raises(ValueError, match=r"y: int64\[n\] was expected, got an array of shape \(5,\)"):
         native(batch(6)[0], batch(5)[1])
