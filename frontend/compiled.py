@@ -101,8 +101,11 @@ class CompiledFunction(Calls):
         return self
 
     def __call__(self, *args, **kwargs):
-        if watching and (state.watchers or state.level is not None):
-            return self._call_watched(args, kwargs)
+        if watching:
+            if state.watchers or state.level is not None:
+                return self._call_watched(args, kwargs)
+            if state.profile is not None:
+                return state.profile.call(f"compiled: {self._name}", functools.partial(self, *args, **kwargs))
         if self._n_left.value <= 0:
             return self._timed(args, kwargs)
         self._n_left.value -= 1

@@ -22,7 +22,8 @@ _TABLE = [
     ("derivatives", "autograd.functional"),
     ("gradcheck", "autograd.gradcheck"),
     ("graph", "autograd.graph"),
-    ("profiler", "profiler autograd.profiler"),
+    ("profiler profiled", "profiler autograd.profiler"),
+    ("profiled", "autograd.profiler_util"),
     ("autograd", "autograd.anomaly_mode"),
     ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
@@ -96,6 +97,7 @@ _LATER = [
     ("printing", "get_printoptions printoptions set_printoptions"),
     ("serialization", "load save"),
     ("vmapping", "vmap"),
+    ("profiler", "autograd._profiler_enabled autograd.kineto_available"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
     (
         "nn.functional",

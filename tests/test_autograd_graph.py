@@ -328,21 +328,6 @@ def test_anomaly_detection_in_the_backward_of_a_backward():
 
 
 # --- small things -----------------------------------------------------------------------------------------------------
-def test_blocks_that_pytorch_measures_change_nothing():
-    from weft.autograd.profiler import record_function
-    from weft.profiler import ProfilerAction, ProfilerActivity, profile, schedule
-
-    step = weft.compile(lambda x: (x * x).sum())
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as measured, record_function("part"):
-        assert step(leaf(3.0)).item() == 9
-        measured.step()
-    assert "cProfile" in measured.key_averages().table(sort_by="cpu_time_total", row_limit=5)
-    with pytest.raises(NotImplementedError, match="export_chrome_trace: weft measures nothing"):
-        measured.export_chrome_trace("trace.json")
-    names = [schedule(wait=1, warmup=1, active=2, repeat=1)(k).name for k in range(5)]
-    assert names == ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "NONE"] and ProfilerAction.NONE.value == 0
-
-
 def test_small_things_of_tensors_and_modes():
     x = leaf(1.0, 2.0)
     first, second = (x * 1).max(), x.clone()

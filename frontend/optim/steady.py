@@ -8,10 +8,12 @@ by several threads.
 """
 
 import weakref
+from functools import partial
 
 from ..compiled import CompiledFunction
 from ..runtime.code.threads import get_num_threads
 from ..runtime.eager.update import rows_in_python
+from ..runtime.state.modes import state, watching
 
 STEPS_BEFORE = 50
 FEWEST_ELEMENTS = 1 << 16
@@ -21,6 +23,13 @@ _steps = weakref.WeakKeyDictionary()  # optimizer -> how many steps it has made 
 
 def update_groups(optimizer):
     """optimizer._update_groups(), outside any compiled call."""
+    if watching and state.profile is not None:
+        state.profile.part(f"Optimizer.step#{type(optimizer).__name__}.step", partial(_update_groups, optimizer))
+    else:
+        _update_groups(optimizer)
+
+
+def _update_groups(optimizer):
     made = _steps.get(optimizer, 0)
     if not isinstance(made, int):
         made()

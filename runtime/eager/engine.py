@@ -6,6 +6,7 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 
 import os
 from bisect import insort
+from functools import partial
 from itertools import count
 from operator import attrgetter
 from threading import RLock
@@ -281,9 +282,12 @@ def set_native_sweep(function):
 
 
 def _run_node(node, *given):
-    if watching and state.anomaly is not None:
-        return run_checked(node, lambda: _run(node, *given))
-    return _run(node, *given)
+    if not watching:
+        return _run(node, *given)
+    run = partial(_run, node, *given)
+    if state.anomaly is not None:
+        run = partial(run_checked, node, run)
+    return run() if state.profile is None else state.profile.node(node, run)
 
 
 def _run(node, cotangents, sums, retain_graph, create_graph):

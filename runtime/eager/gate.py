@@ -25,8 +25,11 @@ apply = _apply
 
 def apply_eagerly(op, operands, attributes):
     """The op now, outside any recording. Raises the op's own error for operands it cannot take."""
-    if watching and state.forward is not None:
-        return state.forward.apply(apply_eagerly, op, operands, attributes)
+    if watching:
+        if state.forward is not None:
+            return state.forward.apply(apply_eagerly, op, operands, attributes)
+        if state.profile is not None and state.profile.is_new():
+            return state.profile.op(apply_eagerly, op, operands, attributes)
     default_dtype = state.default_dtype
     # `requires`: of operand k, bit k says whether it requires gradients.
     key, arrays, requires, bit = [op, default_dtype], [], 0, 1
@@ -178,8 +181,11 @@ def set_native_clear(function):
 
 
 def inplace_eagerly(op, target, operands, attributes):
-    if watching and state.forward is not None:
-        return state.forward.change(inplace_eagerly, op, target, operands, attributes)
+    if watching:
+        if state.forward is not None:
+            return state.forward.change(inplace_eagerly, op, target, operands, attributes)
+        if state.profile is not None and state.profile.is_new():
+            return state.profile.change(inplace_eagerly, op, target, operands, attributes)
     if watching and state.watchers:
         # A hook may keep what is saved as it is given it: not the memory that changes.
         operands = tuple([_old_value(x) if x is target else x for x in operands])

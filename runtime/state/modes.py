@@ -24,6 +24,7 @@ class _State(threading.local):
     looks_on = None  # a function that is given every tensor whose memory is read in a call without asking its program
     forward_enabled = True  # whether ops in a dual level pass tangents on
     level = forward = None  # the dual level in flight (forward.py), and the same while ops pass tangents on
+    profile = None  # the open profile (profiling.py)
     watchers = ()  # open blocks whose function is given every node made in this thread, and the tensor it made
 
 
