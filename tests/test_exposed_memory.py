@@ -329,3 +329,28 @@ def test_memory_that_was_shown_and_is_changed_later_in_the_call(change):
             yield step(weft.randn(4)), w
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize("new", ["data.clone()", "detach().view(2, 2)", "large"])
+def test_a_shown_weight_is_looked_at_in_a_call_that_did_not_before(new):
+    """The call that is like those before goes on in a frame that is recorded, in the middle of the op."""
+
+    def scenario(compile):
+        w, calls = leaf(4), []
+        large = weft.from_numpy(np.ones((1 << 20) + 1, np.float32))
+
+        @compile
+        def step(shown):
+            calls.append(1)
+            if len(calls) % 5 == 4:
+                if new == "data.clone()":
+                    w.data = w.data.clone()
+                elif new == "large":
+                    return large.sum() + 1
+                else:
+                    return w.detach().view(2, 2) * 2
+
+        for _ in range(12):
+            yield step(w.detach().numpy()), w
+
+    assert_same(scenario)

@@ -229,6 +229,10 @@ class Frame(Connects, Watched):
 
     run_eagerly = frame_eager.run_eagerly
 
+    def apply_outside(self, reason, op, operands, attributes):
+        """The op outside the recording, asked for by the frame itself, which is at work."""
+        return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
+
     def has_varied(self, op):
         """Whether the op was recorded here with several attributes, one after the other."""
         return not self.working and frame_eager.has_varied(self.step, op)

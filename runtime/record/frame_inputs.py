@@ -104,9 +104,9 @@ def apply_exposed(frame, op, operands, attributes):
         if frame.looks_only(exposed[0]):
             with frame_hidden():
                 return apply_eagerly(op, operands, attributes)
-        return frame.run_eagerly("a view of memory that a NumPy array shares", apply_eagerly, op, operands, attributes)
+        return frame.apply_outside("a view of memory that a NumPy array shares", op, operands, attributes)
     if any(x._data is not None and x._data.nbytes > MOST_BYTES for x in exposed):
-        return frame.run_eagerly(TOO_LARGE, apply_eagerly, op, operands, attributes)
+        return frame.apply_outside(TOO_LARGE, op, operands, attributes)
     return frame.apply_shown(op, _with_copies(frame, operands, exposed), attributes)
 
 

@@ -272,6 +272,10 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
             return frame_inputs.apply_exposed(self, op, operands, attributes)
         return self.apply_shown(op, operands, attributes)
 
+    def apply_outside(self, reason, op, operands, attributes):
+        """The op outside the recording: nothing that such a call does."""
+        return self.depart().apply(op, operands, attributes)
+
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         is_next = self.entries[self.position.value].op is op
