@@ -1,24 +1,50 @@
-"""The part of a tensor that slices and selects, one after the other, show: read as one view, and written.
+"""The part of a tensor that slices, selects and diagonals, one after the other, show: read as one view, and written.
 
 A compiled call has these in place of what it cannot write into: see runtime/record/frame_through.py. In eager mode the
 history of a tensor that is changed through a view has two nodes of its own (runtime/eager/rebase.py), which these are
 named after.
+
+A diagonal is a slice of matrices whose rows follow one another on one axis, the next element a row and a column
+further: a spec with one axis less than the tensor has says that its last two are taken so.
 """
+
+import math
 
 import numpy as np
 
 from . import samples
 from .table import Sample
-from .view import alias, as_slices, reshape, select, slice_, slice_scatter, zeros_like
+from .view import alias, as_slices, corner, diagonal, reshape, select, slice_, slice_scatter, zeros_like
 
 
 def _cut(x, spec, axes):
-    whole = slice_(x, spec=spec)
+    whole = slice_(_in_line(x, spec), spec=spec)
     return reshape(whole, shape=tuple(d for k, d in enumerate(whole.shape) if k not in axes)) if axes else whole
 
 
+def _in_line(x, spec):
+    """x with as many axes as the spec has."""
+    return x if len(spec) == len(x.shape) else reshape(x, shape=_shape_in_line(x.shape, spec))
+
+
+def _shape_in_line(shape, spec):
+    n = len(spec) - 1
+    return (*shape[:n], math.prod(shape[n:]))
+
+
+def _evaluate(x, spec, axes):
+    if len(spec) == x.ndim:
+        return np.squeeze(x[as_slices(spec)], axes)
+    *lead, (start, step, length) = spec
+    (row, column), (down, right) = divmod(start, x.shape[-1]), divmod(step, x.shape[-1])
+    first = x[(*as_slices(lead), slice(row, None), slice(column, None))]
+    *strides, by_row, by_column = first.strides
+    strides = (*strides, down * by_row + right * by_column)
+    return np.squeeze(np.lib.stride_tricks.as_strided(first, (*first.shape[:-2], length), strides), axes)
+
+
 def _vjp(g, out, x, spec, axes):
-    return slice_scatter(zeros_like(x), _with_all_axes(g, spec, axes), spec=spec)
+    return _put(zeros_like(x), g, spec, axes)
 
 
 def _with_all_axes(x, spec, axes):
@@ -29,17 +55,20 @@ def _samples():
     yield (3, 4), ((1, 1, 1), (0, 2, 2)), (0,), (2,)
     yield (3, 4), ((1, 1, 2), (2, 1, 2)), (), (2, 2)
     yield (2, 3, 4), ((1, 1, 1), (0, 1, 3), (3, 1, 1)), (0, 2), (3,)
+    yield (3, 3), ((0, 4, 3),), (), (3,)
+    yield (2, 3, 5), ((1, 1, 1), (6, 6, 2)), (0,), (2,)
 
 
-# x[spec] without the axes (of length 1) of which a select has taken one place.
+# x[spec], its last two axes in line if the spec has one less, without the axes (of length 1) of which a select has
+# taken one place.
 cut = alias(
     "cut",
     _cut,
-    evaluate=lambda x, spec, axes: np.squeeze(x[as_slices(spec)], axes),
+    evaluate=_evaluate,
     vjp=(_vjp,),
     node_name="AsStridedBackward0",
     extra={"view": True},
-    oracle=lambda torch, x, spec, axes: x[as_slices(spec)].squeeze(axes),
+    oracle=lambda torch, x, spec, axes: x.reshape(_shape_in_line(x.shape, spec))[as_slices(spec)].squeeze(axes),
     samples=lambda: [
         Sample((samples.numbers(k, shape),), {"spec": spec, "axes": axes})
         for k, (shape, spec, axes, _) in enumerate(_samples())
@@ -48,12 +77,14 @@ cut = alias(
 
 
 def _put(x, new, spec, axes):
-    return slice_scatter(x, _with_all_axes(new, spec, axes), spec=spec)
+    changed = slice_scatter(_in_line(x, spec), _with_all_axes(new, spec, axes), spec=spec)
+    return changed if len(spec) == len(x.shape) else reshape(changed, shape=tuple(x.shape))
 
 
 def _torch_put(torch, x, new, spec, axes):
     x = x.clone()
-    x[as_slices(spec)] = new.reshape([length for _, _, length in spec])
+    in_line = x.view(_shape_in_line(x.shape, spec))
+    in_line[as_slices(spec)] = new.reshape([length for _, _, length in spec])
     return x
 
 
@@ -75,10 +106,21 @@ put_cut = alias(
 
 
 def composed(shape, steps):
-    """(spec, axes) of the part of a tensor of some shape that slices, selects and cuts (steps of a recording, the
-    first one first) show; None of other steps."""
+    """(spec, axes) of the part of a tensor of some shape that slices, selects, cuts and diagonals (steps of a
+    recording, the first one first) show; None of other steps, and of diagonals of other axes than the last two."""
     spec, left = [(0, 1, d) for d in shape], list(range(len(shape)))
     for step in steps:
+        if _is_in_line(step, len(left)):
+            if len(spec) < len(shape) or left[-2:] != [len(shape) - 2, len(shape) - 1]:
+                return None
+            if step.op is diagonal:
+                spec[-2:], left = [_diagonal_in_line(spec[-2:], shape[-1], step.attributes)], left[:-1]
+                if spec[-1] is None:
+                    return None
+                continue
+            if spec[-2:] != [(0, 1, d) for d in shape[-2:]]:
+                return None
+            spec[-2:], left = [(0, 1, math.prod(shape[-2:]))], left[:-1]
         taken = _taken(step, len(left))
         if taken is None:
             return None
@@ -88,7 +130,27 @@ def composed(shape, steps):
                 first, by, _ = spec[axis]
                 spec[axis] = (first + by * start, by * stride, length)
         left = [axis for k, axis in enumerate(left) if k not in dropped]
-    return tuple(spec), tuple(k for k in range(len(shape)) if k not in left)
+    return tuple(spec), tuple(k for k in range(len(spec)) if k not in left)
+
+
+def _is_in_line(step, n_axes):
+    """Whether a step takes the last two axes of a tensor as one."""
+    if step.op is diagonal:
+        return {step.attributes["axis0"], step.attributes["axis1"]} == {n_axes - 2, n_axes - 1}
+    return step.op is cut and len(step.attributes["spec"]) < n_axes
+
+
+def _diagonal_in_line(spec, n_columns, attributes):
+    """The place in line of the diagonal of what a spec shows of a matrix; None if there is nothing or it goes back."""
+    strides = n_columns, 1
+    if attributes["axis0"] > attributes["axis1"]:
+        spec, strides = spec[::-1], strides[::-1]
+    rows, columns = spec
+    row, column, length = corner(rows[2], columns[2], attributes["shift"])
+    if length == 0 or rows[1] < 1 or columns[1] < 1:
+        return None
+    start = (rows[0] + row * rows[1]) * strides[0] + (columns[0] + column * columns[1]) * strides[1]
+    return start, rows[1] * strides[0] + columns[1] * strides[1], length
 
 
 def shown_part(base, view):

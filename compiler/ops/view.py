@@ -257,7 +257,7 @@ slice_scatter = register(
 
 # --- diagonal ---------------------------------------------------------------------------------------------------------
 # In the matrices that two axes span, the elements (k, k + shift), as the last axis.
-def _corner(rows, columns, shift):
+def corner(rows, columns, shift):
     """(row, column) of the first element, and how many there are."""
     row, column = max(-shift, 0), max(shift, 0)
     return row, column, max(min(rows - row, columns - column), 0)
@@ -265,18 +265,18 @@ def _corner(rows, columns, shift):
 
 def _diagonal_shape(shape, shift, axis0, axis1):
     kept = (d for k, d in enumerate(shape) if k not in (axis0, axis1))
-    return (*kept, _corner(shape[axis0], shape[axis1], shift)[2])
+    return (*kept, corner(shape[axis0], shape[axis1], shift)[2])
 
 
 def _diagonal(x, shift, axis0, axis1):
-    row, column, length = _corner(x.shape[axis0], x.shape[axis1], shift)
+    row, column, length = corner(x.shape[axis0], x.shape[axis1], shift)
     matrices = np.moveaxis(x, (axis0, axis1), (-2, -1))[..., row : row + length, column : column + length]
     # Unlike np.diagonal's, this view may be written to.
     return np.einsum("...ii->...i", matrices)
 
 
 def _diagonal_strides(shape, strides, offset, shift, axis0, axis1):
-    row, column, _ = _corner(shape[axis0], shape[axis1], shift)
+    row, column, _ = corner(shape[axis0], shape[axis1], shift)
     kept = (s for k, s in enumerate(strides) if k not in (axis0, axis1))
     return (*kept, strides[axis0] + strides[axis1]), offset + row * strides[axis0] + column * strides[axis1]
 
@@ -284,7 +284,7 @@ def _diagonal_strides(shape, strides, offset, shift, axis0, axis1):
 def _diagonal_vjp(g, out, x, shift, axis0, axis1):
     """The cotangent in matrices of zeros, in which the next element of a diagonal is a row and a column further."""
     rows, columns, lead = x.shape[axis0], x.shape[axis1], g.shape[:-1]
-    row, column, length = _corner(rows, columns, shift)
+    row, column, length = corner(rows, columns, shift)
     start = row * columns + column if length else 0
     zeros = g.apply_op(full, (0,), {"shape": (*lead, rows * columns), "dtype": g.dtype})
     placed = slice_scatter(zeros, g, spec=(*((0, 1, d) for d in lead), (start, columns + 1, length)))

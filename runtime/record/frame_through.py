@@ -54,7 +54,7 @@ def is_no_view(frame, vid, root):
 
 
 def part_of(frame, vid, root):
-    """(spec, axes) of `cut`, if slices and selects alone lead from a root to one of its views; else None."""
+    """(spec, axes) of `cut`, if slices, selects and diagonals alone lead from a root to one of its views; else None."""
     steps = _steps_between(frame, vid, root)
     return None if steps is None else composed(frame.meta(root).shape, steps)
 
