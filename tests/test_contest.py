@@ -6,6 +6,7 @@ import weft
 from weft import contest as contest_module
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest, may_be_quicker
 from weft.runtime.programs import recording
+from weft.runtime.record.closed_again import FEW_STEPS, TIMES_BEFORE
 
 AFTER = 100
 
@@ -184,7 +185,8 @@ def test_who_wants_no_eager_calls_gets_none():
 def penalised(decorate, n):
     """Losses of calls whose gradients, and what comes of these, are differentiated in one pass after the call."""
     weft.manual_seed(3)
-    model = weft.nn.Sequential(weft.nn.Linear(3, 5), weft.nn.Tanh(), weft.nn.Linear(5, 1))
+    layers = [weft.nn.Linear(3, 5), *[weft.nn.Tanh(), weft.nn.Linear(5, 5)] * 3, weft.nn.Tanh(), weft.nn.Linear(5, 1)]
+    model = weft.nn.Sequential(*layers)
     critic, losses = decorate(model), []
     for _ in range(n):
         x = weft.randn(4, 3, requires_grad=True)
@@ -212,6 +214,42 @@ def test_after_a_while_they_are_tried_once_more(monkeypatch):
     results = [critic(x) for _ in range(40)]
     assert sum(one.calls for one in critic.recordings) > calls + 20 and all((r == results[0]).all() for r in results)
     assert "for which each had to be run again" not in critic.explain()
+
+
+def differentiated_twice(decorate, function, n):
+    w, seen = weft.linspace(0.1, 1, 4).requires_grad_(), []
+    f = decorate(function)
+    for k in range(n):
+        x = weft.full((4,), k + 1.0, requires_grad=True)
+        (g,) = weft.autograd.grad(f(x, w), x, create_graph=True)
+        w.grad = None
+        g.square().sum().backward()
+        seen += [*g.tolist(), *w.grad.tolist(), *x.grad.tolist()]
+    return seen, f
+
+
+def short(x, w):
+    return (w * x).tanh().sum()
+
+
+def long(x, w):
+    for _ in range(FEW_STEPS):
+        x = (w * x).tanh()
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [short, long])
+def test_gradients_of_gradients_of_few_steps_are_found_by_nodes(function):
+    n = TIMES_BEFORE + 20
+    seen, f = differentiated_twice(weft.compile, function, n)
+    assert seen == differentiated_twice(lambda f: f, function, n)[0]
+    assert f.recordings[0].calls == (TIMES_BEFORE + 1 if function is short else n)
+    assert ("run eagerly" in f.explain()) is (function is short)
+
+
+def test_who_wants_no_eager_calls_gets_none_for_gradients_of_gradients_either():
+    seen, f = differentiated_twice(lambda f: weft.compile(f, fullgraph=True), short, TIMES_BEFORE + 20)
+    assert f.recordings[0].calls == TIMES_BEFORE + 20
 
 
 def test_what_goes_through_python_on_its_way_back_may_be_quicker_eagerly():

@@ -13,6 +13,9 @@ from ..state.modes import state, watching
 
 TIMES_BEFORE = 6
 MOST_FAILED = 12
+# Of so few steps, nodes are quicker: a gradient and its own gradient take 135 us by programs, with 6 us for every
+# further step of the call, and 60 us with 25 by nodes.
+FEW_STEPS = 5
 _compile = None
 
 
@@ -76,6 +79,8 @@ def gradients(node, steps, cotangents):
     if isinstance(again, int):
         known[key] = again + 1
         if again < TIMES_BEFORE:
+            return None
+        if len(steps) <= FEW_STEPS and frame.recording.needs_nodes():
             return None
         function = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
         again = known[key] = Again(function, list(read), steps, frame.default_dtype)
