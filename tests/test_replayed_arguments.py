@@ -288,3 +288,37 @@ def test_tensors_made_anew_are_not_taken_for_one_whose_id_they_got():
         assert f(x) == 3.0 * k
     (replay,) = f.recordings[0].replays
     assert not replay.expectation.tensors
+
+
+@pytest.mark.parametrize("departs", [False, True])
+@pytest.mark.parametrize("given", ["twice", "met inside", "a state"])
+def test_one_tensor_in_place_of_two(given, departs):
+    """It has one gradient, summed in the order in which it was used, and the call may go another way after that."""
+
+    def scenario(compile):
+        w, flags = leaf(64), []
+
+        @compile
+        def f(x, y, a, b, c):
+            z = w if given == "met inside" else y
+            loss = (x * a).sum() + (z * b).sum() + (x * c).sum()
+            if flags:
+                loss = loss.exp().log()
+            if given == "a state":
+                loss.backward()
+                return loss.detach()
+            return loss
+
+        for k in range(16):
+            flags[:] = [True] * (departs and k % 8 == 7)
+            is_one = k % 4 == 3
+            x, y = leaf(64), leaf(64)
+            x = w if is_one and given == "met inside" else x
+            y = x if is_one and given != "met inside" else y
+            w.grad = None
+            loss = f(x, y, *[weft.randn(64) * 0.1 for _ in range(3)])
+            if given != "a state":
+                loss.backward()
+            yield loss, x, y, w
+
+    assert_same(scenario)

@@ -49,6 +49,7 @@ class Frame(Connects, Watched):
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
         self.bound = {}  # id of a tensor from outside -> its number
         self.entered = []  # (number, tensor, version of its memory) of the tensors from outside
+        self.turned = {}  # id of an argument -> Turned, if the call has made a leaf of it (frame_leaves.py)
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
         self.outer_edges = {}  # number of a changed tensor from outside -> where its gradients went before
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor

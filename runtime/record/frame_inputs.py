@@ -43,6 +43,8 @@ def enter(frame, tensor):
     frame.step = step
     frame.tensors.append(tensor)
     frame.bound[id(tensor)] = vid
+    if frame.turned and id(tensor) in frame.turned:
+        frame.turned[id(tensor)].after = vid
     storage = tensor._storage
     frame.entered.append((vid, tensor, 0 if storage is None else storage.version))
     frame.arrays[vid] = array

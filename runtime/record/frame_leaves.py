@@ -4,6 +4,7 @@ The tensor goes on as another value, the result of an op that changes nothing, w
 from it before knows nothing of the gradients that are asked for after.
 """
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 from ...compiler.ops.view import leaf
@@ -106,6 +107,17 @@ def forget(frame, tensor):
     """A tensor from outside is about to change its flags: where it is used next, it comes in anew. What was computed
     from a leaf before leads there still, also if that needs no gradient any more."""
     vid = frame.bound.get(id(tensor))
+    if vid is not None and vid < frame.n_arguments:
+        frame.turned[id(tensor)] = Turned(frame.step, vid)
     frame.lose(tensor)
     if vid in frame.externals and tensor._requires_grad and not tensor.has_history:
         frame.outer_edges.setdefault(vid, leaf_edge(tensor))
+
+
+@dataclass(slots=True)
+class Turned:
+    """An argument whose flags were changed after a step, which had this number; under the other it came in anew."""
+
+    step: object
+    before: int
+    after: int | None = None

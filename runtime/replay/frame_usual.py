@@ -32,7 +32,7 @@ from .usual_calls import EndedCall, is_result
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly
 from .usual_end import Ending, picker
-from .usual_entries import End
+from .usual_entries import End, turned_arguments
 from .usual_functions import ConnectsAgain
 from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
@@ -95,6 +95,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         alive = {*needed.live, *needed.views}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
+        self.turned = turned_arguments(frame, entries, needed)
         self.hookable, self.hooked = frame.hooked_values - frame.places.keys(), {}  # numbers; number -> HookedValue
         self.functions, self.has_nodes = {}, bool(frame.hooked_values)
         self.leaves = [*(change.new for change in self.changes if change.is_leaf), *self.hookable]
@@ -113,10 +114,12 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
         self.outside = OutsideBackward(frame, self) if needed.differentiable else None
+        # Arguments that require gradients, or do so later. An ended call that leads there is one per call.
+        keys = [(vid, key) for entry in entries for vid, _, key in entry.fresh]
+        keys += enumerate(key for key in self.argument_keys if key is not None)
+        self.own_leaves = [vid for vid, key in keys if key[2]]
         self.ended = EndedCall(self) if has_history and self.outside is None else None
-        # Of an ended call whose leaves are arguments there is one per call.
-        leaves = any(key is not None and key[2] for key in self.argument_keys)
-        self._ends_differ = self.ended is not None and leaves
+        self._ends_differ = self.ended is not None and bool(self.own_leaves)
         self.goes_on = self.outside is not None and any(key is not None and not key[3] for key in self.argument_keys)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
@@ -225,6 +228,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         if not all(map(self._takes, arguments, self.argument_keys)) or not self.expectation.holds():
             return False
         tensors = [a for a, key in zip(arguments, self.argument_keys) if key is not None]
+        if len(set(map(id, tensors))) < len(tensors):
+            return False  # one would have two numbers
         if any(is_read and is_exposed(x) for x, is_read in zip(arguments, self.reads_argument)):
             return False
         self.tensors[: len(tensors)] = tensors
@@ -247,6 +252,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         owner = owner_of(array)
         if self.changes_arguments and owner in self.owners or owner in self.owned:
             return False
+        if not self.owned and any(tensor is one for one in self.expectation.tensors):
+            return False  # it would have two numbers, and gradients that are summed in another order
         if not array.flags.c_contiguous if strides is None else strides_in_elements(array) != strides:
             return False
         self.owners.add(owner)
@@ -260,6 +267,9 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         for vid, position, key in entry.fresh:
             tensor = operands[position]
             if not isinstance(tensor, Tensor) or not self._is_usual(tensor, key):
+                return False
+            argument = entry.turned.get(vid, -1)
+            if any((one is tensor) is not (k == argument) for k, one in enumerate(self.tensors[: self.n_tensors])):
                 return False
             self.tensors[vid] = tensor
         return True

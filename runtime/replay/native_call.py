@@ -226,6 +226,9 @@ def _require_start(f, arguments):
         is_tensor = b.cmp("ne", f.load(record, 0, I64), b.i64(0))
         with b.when(is_tensor):
             native_inputs.require_argument(f, record, x, i)
+            with b.loop(0, i, 1) as k:
+                # One tensor given twice would have two numbers, as in require_argument.
+                f.require(b.cmp("ne", x, f.item(items, k)))
         with b.when(b.not_(is_tensor)):
             kind = f.load(x, layout.type)
             same, none = b.cmp("eq", kind, f.load(record, 8)), b.cmp("eq", x, f.word(t.NONE))

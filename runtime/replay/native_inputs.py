@@ -29,6 +29,9 @@ def require_argument(f, record, x, n):
     f.store(owner, record, 40)
     with b.when(b.cmp("eq", f.word(t.MAY_SHARE), NULL)), b.loop(0, n, 1) as k:
         f.require(b.cmp("ne", owner, f.load(b.offset(records, k, 8 * t.ARGUMENT_WORDS), 40)))
+    # One tensor with two numbers would have gradients that are summed in another order.
+    with b.when(b.cmp("eq", f.word(t.N_OWNERS, I64), b.i64(0))), b.loop(0, f.word(t.N_EXPECTED, I64), 1) as k:
+        f.require(b.cmp("ne", x, f.load(b.offset(f.word(t.EXPECTED), k, 8 * t.EXPECTED_WORDS), 0)))
     owners = f.word(t.OWNERS)
     with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
         f.require(b.cmp("ne", owner, f.item(owners, k)))
@@ -61,7 +64,16 @@ def enter_fresh(f, entry, items, tensors):
         with b.when(b.cmp("eq", entered, x)):
             require_argument(f, argument, x, f.word(t.N_ARGUMENTS, I64))
             _require_apart(f, f.load(argument, 40), tensors)
+            _require_own_number(f, x, f.load(record, 8 * (t.FRESH_WORDS - 1), I64), tensors)
         f.assign(entered, b.offset(tensors, f.load(record, 0, I64), 8), 0)
+
+
+def _require_own_number(f, x, turned, tensors):
+    """What comes in is none of the arguments, but for the one that is to come in here as a leaf."""
+    b = f.b
+    with b.loop(0, f.word(t.N_TENSORS, I64), 1) as k:
+        is_that, is_same = b.cmp("eq", k, turned), b.cmp("eq", f.item(tensors, k), x)
+        f.require(b.cmp("eq", is_that, is_same))
 
 
 def _copied(module, layout):

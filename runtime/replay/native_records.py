@@ -93,7 +93,10 @@ def _change_entry(held, entry):
 
 def _fresh(held, entry):
     rows = [
-        (vid, position, *words_of_argument(held, key, None, True), prod(key[0]) * key[1].itemsize)
+        (
+            *(vid, position, *words_of_argument(held, key, None, True), prod(key[0]) * key[1].itemsize),
+            entry.turned.get(vid, -1),
+        )
         for vid, position, key in entry.fresh
     ]
     return table_of(held, rows, native_text.FRESH_WORDS)

@@ -151,7 +151,7 @@ GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
 # A place (runtime/programs/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS = 7
-FRESH_WORDS = 3 + ARGUMENT_WORDS
+FRESH_WORDS = 4 + ARGUMENT_WORDS  # number, operand, an argument's, bytes, number of the argument that it is or -1
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float

@@ -37,8 +37,7 @@ class EndedCall:
     def __init__(self, usual):
         self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
         self.freed = [k for again in usual.walks for k in again.walk.freed]
-        arguments = enumerate(usual.tensors[: usual.n_tensors])
-        self.leaves = [(vid, t, 0) for vid, t in arguments if t is not None and t._requires_grad]
+        self.leaves = [(vid, usual.tensors[vid], 0) for vid in usual.own_leaves if usual.tensors[vid] is not None]
 
     def _frame_of(self, tensor):
         frame = Frame(self.recording)

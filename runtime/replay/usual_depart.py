@@ -1,7 +1,7 @@
 """A usual call that goes a new way goes on in a Frame, in the state it would have had from the beginning."""
 
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
-from ..record import frame_inputs
+from ..record import frame_inputs, frame_leaves
 from ..record.frame import Frame
 from ..state.modes import state
 from ..state.tensor import pending_tensor
@@ -16,12 +16,21 @@ def recorded_so_far(call):
     for entry in reversed(done):
         if entry.change is not None:
             entry.change.unmake(call)
-    frame.enter(call.tensors[: call.n_tensors], call.expectation)
-    flushed = {segment.position: segment for segment in call.segments[: call.n_flushed]}
-    for k, entry in enumerate(done, 1):
-        _redo(call, frame, entry)
-        if k in flushed:
-            flushed[k].redo(frame, call)
+    turned = call.turned_so_far()
+    try:
+        for _, tensor in turned:
+            tensor._requires_grad = False
+        frame.enter(call.tensors[: call.n_tensors], call.expectation)
+        _turn(frame, turned, 0)
+        flushed = {segment.position: segment for segment in call.segments[: call.n_flushed]}
+        for k, entry in enumerate(done, 1):
+            _redo(call, frame, entry)
+            if k in flushed:
+                flushed[k].redo(frame, call)
+            _turn(frame, turned, k)
+    finally:
+        for _, tensor in turned:
+            tensor._requires_grad = True
     for again in call.walks:
         if again.end <= call.position.value:
             frame.hooked = True
@@ -41,6 +50,14 @@ def begin_taking_over(call, other):
     for name in ("numbers", "changed_gradients", "remembered"):
         getattr(other, name)[:] = getattr(call, name)
     return other
+
+
+def _turn(frame, turned, position):
+    """The arguments that have become leaves here come in anew where they are used next."""
+    for k, tensor in turned:
+        if k == position:
+            frame_leaves.forget(frame, tensor)
+            tensor._requires_grad = True
 
 
 def _redo(call, frame, entry):

@@ -22,7 +22,7 @@ class Entry:
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
-        "undo", "change", "walk",
+        "undo", "change", "walk", "turned",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root, update=None):
@@ -33,6 +33,7 @@ class Entry:
         self.update = update
         self.walk = None  # of the first step of a backward pass through nodes (usual_walks.py)
         self.change = None  # of an assignment (usual_inplace.py)
+        self.turned = {}  # number of what comes in -> that of the argument that it is, which is a leaf now
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
 
@@ -107,6 +108,8 @@ def _assignment(frame, step, fresh, entries, expected):
     while entries and entries[-1].step.depth > detail.depth:
         entry = entries.pop()
         steps.insert(0, entry.step)
+        if entry.turned:
+            raise NotReplayed("an argument that becomes a leaf came in in the middle of a change", step.line)
         if fresh and entry.fresh:
             raise NotReplayed("a tensor that is new in every call came in in the middle of a change", step.line)
         fresh = [*entry.fresh, *fresh]
@@ -150,6 +153,7 @@ def _homes_after(entry):
 
 def _entry(frame, step, fresh):
     root, usual, is_backward = None, None, step.op in (BACKWARD, GRADIENTS)
+    turned = {one.after: one.before for one in frame.turned.values()}
     if step.op is UPDATE:
         usual = frame.updates.get(step)
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
@@ -161,13 +165,31 @@ def _entry(frame, step, fresh):
         if root == step.first:
             root = frame.roots[step.first]
     for vid, key in fresh:
-        # Not what comes in without being used, nor leaves made inside, whose gradients would have to be followed.
-        if vid not in step.operands or not is_leaf(key) or key[2]:
+        # Not what comes in without being used, nor leaves whose gradients would have to be followed, but for arguments.
+        if vid not in step.operands or not is_leaf(key) or key[2] and vid not in turned:
             reason = "a tensor that is new in every call has a history or requires gradients"
             raise NotReplayed(reason, step.line)
-    return Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
+    entry = Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
+    entry.turned = {vid: turned[vid] for vid, _ in fresh if vid in turned}
+    return entry
 
 
 def is_leaf(key):
     """Whether an input is one."""
     return key[3]
+
+
+def turned_arguments(frame, entries, needed):
+    """position -> numbers of the arguments that become leaves there which require gradients."""
+    metas, found = frame.step.metas_so_far(), {}
+    for one in frame.turned.values():
+        if one.after is not None and metas[one.after].requires_grad:
+            found.setdefault(sum(e.step.depth <= one.step.depth for e in entries), []).append(one.before)
+    changes = [e.change for e in entries if e.change is not None]
+    if found and any(not change.is_made and change.target is None for change in changes):
+        raise NotReplayed("an argument becomes a leaf, and one is changed in place", frame.step.line)
+    if found and needed.differentiable:
+        raise NotReplayed(
+            "an argument becomes a leaf, and a result that requires gradients may lead there", frame.step.line
+        )
+    return found

@@ -1,4 +1,5 @@
-"""Leaves made inside a usual call (frame_leaves.py): the tensor goes from one number to the next."""
+"""Leaves made inside a usual call (frame_leaves.py): a tensor of the call goes from one number to the next, and an
+argument comes in anew where it is used next."""
 
 from ..record import frame_leaves
 from ..state.modes import state
@@ -54,7 +55,19 @@ class NewLeaf:
 
 
 class MakesLeaves:
-    """The part of a UsualFrame that makes leaves."""
+    """The part of a UsualFrame that makes leaves. turned: position -> numbers of the arguments that become leaves there
+    which require gradients."""
+
+    def forget(self, tensor):
+        """The flags of a tensor from outside are about to change."""
+        numbers = () if self.working else self.turned.get(self.position.value, ())
+        if not any(self.tensors[k] is tensor for k in numbers):
+            (self.onlooker if self.working else self.depart()).forget(tensor)
+
+    def turned_so_far(self):
+        """(position, argument) of those that have become leaves: nothing else can have turned them."""
+        pairs = [(k, self.tensors[vid]) for k, numbers in self.turned.items() for vid in numbers]
+        return [(k, tensor) for k, tensor in pairs if k <= self.position.value and tensor._requires_grad]
 
     def make_leaf(self, tensor):
         return not self.working and (self._take_leaf(tensor) or self.depart().make_leaf(tensor))

@@ -31,7 +31,7 @@ def _shares_past(call, other):
         return False
     if [s.key for s in call.segments[:n]] != [s.key for s in other.segments[:n]]:
         return False
-    if any(segment.position < k for segment in other.segments[n:]):
+    if any(segment.position < k for segment in other.segments[n:]) or not _have_turned_alike(call, other):
         return False
     first, end = call.n_tensors, call.entries[k - 1].step.metas_count() if k else call.n_tensors
     expected = call.expectation.known.keys() | other.expectation.known.keys()
@@ -39,6 +39,15 @@ def _shares_past(call, other):
         return False
     owners = {owner_of(tensor._data) for tensor in call.tensors[: call.n_tensors]}
     return owners.isdisjoint(other.owned)
+
+
+def _have_turned_alike(call, other):
+    """Whether the arguments that have become leaves (usual_leaves.py) have in the other frame, and no others."""
+    if not call.turned and not other.turned:
+        return True
+    k, turned = call.position.value, [(at, id(tensor)) for at, tensor in call.turned_so_far()]
+    its = [(at, id(call.tensors[vid])) for at, numbers in other.turned.items() for vid in numbers]
+    return all(one in its for one in turned) and all(one in turned for one in its if one[0] < k)
 
 
 def _common(call, other):
