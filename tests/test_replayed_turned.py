@@ -167,6 +167,28 @@ def test_a_call_that_departs_after_an_argument_became_a_leaf():
     assert_same(scenario)
 
 
+@pytest.mark.parametrize("change", [lambda x: x.unsqueeze_(0), lambda x: x.requires_grad_().detach_(), weft.t])
+def test_something_else_is_done_to_the_argument_at_that_place(change):
+    def scenario(compile):
+        others, w = [], leaf(3)
+
+        @compile
+        def step(x):
+            before = x + w
+            change(x) if others else x.requires_grad_()
+            loss = (before * x).sum()
+            loss.backward()
+            return loss.detach(), x.shape
+
+        for k in range(14):
+            others[:] = [True] * (k in (6, 9, 10, 11, 12))
+            w.grad = None
+            x = weft.randn(3)
+            yield step(x), x, w.grad
+
+    assert_same(scenario)
+
+
 def test_a_result_that_is_the_new_leaf_or_leads_there():
     def scenario(compile):
         w = leaf(3)

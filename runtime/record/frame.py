@@ -252,7 +252,7 @@ class Frame(Connects, Watched):
         vid = self.bound.get(id(tensor))
         return frame_inputs.enter(self, tensor) if vid is None else vid
 
-    forget = door(frame_leaves.forget)
+    forget, turn = door(frame_leaves.forget), door(frame_leaves.turn)
 
     def lose(self, tensor):
         """`forget` for what the frame itself does."""

@@ -107,16 +107,22 @@ def forget(frame, tensor):
     """A tensor from outside is about to change its flags: where it is used next, it comes in anew. What was computed
     from a leaf before leads there still, also if that needs no gradient any more."""
     vid = frame.bound.get(id(tensor))
-    if vid is not None and vid < frame.n_arguments:
-        frame.turned[id(tensor)] = Turned(frame.step, vid)
     frame.lose(tensor)
     if vid in frame.externals and tensor._requires_grad and not tensor.has_history:
         frame.outer_edges.setdefault(vid, leaf_edge(tensor))
 
 
+def turn(frame, tensor):
+    """A tensor from outside is about to become a leaf that requires gradients."""
+    vid = frame.bound.get(id(tensor))
+    if vid is not None and vid < frame.start.metas_count():
+        frame.turned[id(tensor)] = Turned(frame.step, vid)
+    forget(frame, tensor)
+
+
 @dataclass(slots=True)
 class Turned:
-    """An argument whose flags were changed after a step, which had this number; under the other it came in anew."""
+    """An argument that became a leaf after a step and had this number before; under the other it came in anew."""
 
     step: object
     before: int

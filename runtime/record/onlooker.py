@@ -147,7 +147,7 @@ class Onlooker(NothingAgain):
     def leave(self, tensor):
         self._refuse("changed", tensor)
 
-    forget = leave
+    forget = turn = leave
 
     def before_new_memory(self, tensor):
         self._refuse("given other memory", tensor)

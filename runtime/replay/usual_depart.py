@@ -56,7 +56,7 @@ def _turn(frame, turned, position):
     """The arguments that have become leaves here come in anew where they are used next."""
     for k, tensor in turned:
         if k == position:
-            frame_leaves.forget(frame, tensor)
+            frame_leaves.turn(frame, tensor)
             tensor._requires_grad = True
 
 

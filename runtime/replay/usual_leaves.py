@@ -58,11 +58,11 @@ class MakesLeaves:
     """The part of a UsualFrame that makes leaves. turned: position -> numbers of the arguments that become leaves there
     which require gradients."""
 
-    def forget(self, tensor):
-        """The flags of a tensor from outside are about to change."""
+    def turn(self, tensor):
+        """A tensor from outside is about to become a leaf."""
         numbers = () if self.working else self.turned.get(self.position.value, ())
         if not any(self.tensors[k] is tensor for k in numbers):
-            (self.onlooker if self.working else self.depart()).forget(tensor)
+            (self.onlooker if self.working else self.depart()).turn(tensor)
 
     def turned_so_far(self):
         """(position, argument) of those that have become leaves: nothing else can have turned them."""

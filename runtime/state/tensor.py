@@ -270,7 +270,10 @@ class Tensor(metaclass=TensorType):
         frame = state.frame
         if value and frame is not None and self._frame is frame and frame.make_leaf(self):
             return
-        self.leave_call()
+        if value and frame is not None and answering_for(self) is None:
+            frame.turn(self)
+        else:
+            self.leave_call()
         self._requires_grad = value
 
     def leave_call(self):
