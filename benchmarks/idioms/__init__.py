@@ -8,5 +8,18 @@ The programs are small, so that what is measured is the way of a call, not its k
 is; the other files but scripts.py, child.py, measure.py, report.py and command.py hold them by theme.
 """
 
-from . import arguments, changes, control, gradients, layers, numerics, results, sciences, scripts, steps, ways  # noqa: F401
+from . import (  # noqa: F401
+    arguments,
+    changes,
+    control,
+    gradients,
+    layers,
+    numerics,
+    results,
+    sciences,
+    scripts,
+    slopes,
+    steps,
+    ways,
+)
 from .registry import IDIOMS  # noqa: F401
