@@ -51,6 +51,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
+class NoCompiler(ModuleNotFoundError):
+    """What makes machine code is not installed. Who has another way goes on without."""
+
+    def __init__(self, message):
+        super().__init__(message, name="llvmlite")
+
+
 def is_compiling():
     """Whether code is being made, in whatever thread. (From Python 3.14 on the lock can be asked.)"""
     return not repr(compiling).startswith("<unlocked")
@@ -199,7 +206,15 @@ def _default_engine():
 def _llvm():
     # Imported here, at the first compile, because it maps a 180 MB library (60 to 110 ms) and a process whose kernels
     # are all in the disk cache never needs it.
-    from llvmlite import binding
+    try:
+        from llvmlite import binding
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "llvmlite":
+            raise
+        raise NoCompiler(
+            "weft compiles what NumPy does not compute, eager mode's kernels for exp, sums and products too, and needs "
+            "llvmlite for that, which is not installed: pip install llvmlite"
+        ) from error
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

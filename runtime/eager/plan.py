@@ -24,6 +24,7 @@ _forget_fused = later("runtime.programs.fused:forget")
 _MOST_PLANS = 4096
 _LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
+_CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be on disk by then
 _plans = {}
 _asked = set()
 _PLAIN = frozenset((type(None), bool, int, str, DType))
@@ -133,14 +134,17 @@ def take_over_update(rule):
 
 def _told(name, *args, busy):
     """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
-    for this one, and a handler of signals interrupts the making."""
+    for this one, and a handler of signals interrupts the making. Where none can be made, Python goes on."""
     if jit.is_compiling():
         return busy
     with jit.compiling:
         # Imported here: few programs get as far as this before they have trained for a while. And only once: an import
         # takes a lock, which CPython 3.10 loses if a handler of signals raises in that moment.
         module = sys.modules.get(_NATIVE) or importlib.import_module(_NATIVE)
-        return getattr(module, name)(*args)
+        try:
+            return getattr(module, name)(*args)
+        except jit.NoCompiler:
+            return busy and _CALLS_WITHOUT_COMPILER
 
 
 def _make(op, arrays, attributes, default_dtype):

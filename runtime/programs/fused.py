@@ -82,7 +82,10 @@ class Fused:
             return None
         stretch = self.rule.stretch(dict(zip(self.read, layout)) if layout else {})
         with jit.compiling:
-            program = self._load(stretch)
+            try:
+                program = self._load(stretch)
+            except jit.NoCompiler:
+                program = None
         if program is None:
             self.due = 2 * self.spent
             return None
