@@ -1,4 +1,4 @@
-"""python -m benchmarks.eager_more: sixty further calls on small tensors and forty on large ones, weft and PyTorch in turns.
+"""python -m benchmarks.eager_more: further calls on small tensors and on large ones, weft and PyTorch in turns.
 
 What benchmarks/eager_ops.py and eager_large.py do not have: functions that make, index, join, order and compare
 tensors, changes in place, losses and layers. `recorded` calls have an operand that requires gradients. One thread each;

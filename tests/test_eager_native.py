@@ -400,3 +400,33 @@ def test_many_tensors_are_joined_natively(join):
     assert found[0][0] == (parts[0] * 2).tolist()
     leaves = [x.clone().requires_grad_() for x in parts]
     assert native_calls(lambda: join(leaves)) == IS_NATIVE
+
+
+@pytest.mark.skipif(not IS_NATIVE, reason="only native code has a table of plans")
+def test_plans_that_differ_in_numbers_words_or_types_have_places_of_their_own():
+    x = numbers(4, 4)
+    slopes = [0.01 * k for k in range(1, 41)]
+    kinds = [weft.float64, weft.int64, weft.bool]
+    calls = [lambda s=s: functional.leaky_relu(x, s) for s in slopes]
+    calls += [lambda d=d: x.to(d) for d in kinds]
+    calls += [lambda r=r: functional.mse_loss(x, x + 1.0, reduction=r) for r in ("mean", "sum", "none")]
+    calls += [lambda c=c: x * c for c in (2, 2.0, True)]
+
+    def all_of_them():
+        return [call() for call in calls]
+
+    assert native_calls(all_of_them) >= len(calls)
+    with weft.no_grad():
+        for s, found in zip(slopes, all_of_them()):
+            assert found.tolist() == weft.where(x > 0, x, x * s).tolist()
+
+
+@pytest.mark.skipif(not IS_NATIVE, reason="only native code has a table of plans")
+def test_a_program_with_thousands_of_plans_stays_native():
+    tensors = [weft.ones(1 + k % 50, 1 + k // 50) for k in range(1500)]
+
+    def all_of_them():
+        for x in tensors:
+            x + x
+
+    assert native_calls(all_of_them) > 1450

@@ -5,6 +5,7 @@ makes the result's array, runs the kernels, makes the tensor, and its node if on
 Everything else departs to Python, which can do all of it. The sources are of the subset (docs/native.md).
 """
 
+from ...compiler.dtypes import DType
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, List, Maybe, Object, Tuple
 from ...compiler.translate.language import METHOD, SLOT, address_of, cast, keep, load_at, local_array, native, require
 from ..code.native_kinds import TensorObject, as_double, compare
@@ -20,12 +21,13 @@ from .eager_words import (
     MIXED,
     MOST_TOLD_APART,
     N_PLANS,
+    PLACES,
     ArrayObject,
     NodeRow,
     Operand,
     Routine,
     Words,
-    hash_of_integer,
+    hash_of_plain,
     is_subtype,
     next_item,
     thread_number,
@@ -101,11 +103,20 @@ def computed(words: Words, routine: Routine, operands: Tuple) -> TensorObject:
 # --- finding the routine ----------------------------------------------------------------------------------------------
 @native(inline=True)
 def routine_for(words: Words, op: Object, default_dtype: Object, operands: Tuple, attributes: Maybe(Dict)) -> Routine:
-    at = hash_of(op, operands, attributes) & (N_PLANS - 1)
-    if not matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes):
-        at = at ^ 1
-        require(matches(cast(Routine, words.plans[at]), op, default_dtype, operands, attributes))
+    wanted = hash_of(op, operands, attributes)
+    at = wanted & (N_PLANS - PLACES)
+    end = at + PLACES
+    while at < end and not is_for(cast(Routine, words.plans[at]), wanted, op, default_dtype, operands, attributes):
+        at += 1
+    require(at < end)
     return cast(Routine, words.plans[at])
+
+
+@native(inline=True)
+def is_for(
+    routine: Routine, wanted: I64, op: Object, default_dtype: Object, operands: Tuple, attributes: Maybe(Dict)
+) -> Bool:
+    return routine.hash == wanted and matches(routine, op, default_dtype, operands, attributes)
 
 
 @native(inline=True)
@@ -122,9 +133,11 @@ def hash_of(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> I64:
             data = cast(TensorObject, x)._data
             if data is not None:
                 h = hash_with(h, cast(ArrayObject, data))
+        else:
+            h = (h * 31 + (id(type(x)) >> 4)) & HASH_MASK
     if attributes is not None:
         h = hash_with_attributes(h, attributes)
-    return h ^ (h >> 11)
+    return h ^ (h >> 11) ^ (h >> 23)
 
 
 @native()
@@ -140,9 +153,11 @@ def hash_with_attributes(h: I64, attributes: Dict) -> I64:
 
 @native()
 def hash_with_value(h: I64, x: Object) -> I64:
-    """Integers, and tuples of such, are what tells calls of one op apart."""
-    if type(x) is int:
-        return (h * 31 + (hash_of_integer(x) & HASH_MASK)) & HASH_MASK
+    """Numbers, words, types, and tuples of such are what tells calls of one op apart."""
+    if type(x) is int or type(x) is float or type(x) is str:
+        return (h * 31 + (hash_of_plain(x) & HASH_MASK)) & HASH_MASK
+    if type(x) is DType:
+        return (h * 31 + (id(x) >> 4)) & HASH_MASK
     found = h
     if is_tuple(x):
         for item in cast(Tuple, x):

@@ -34,7 +34,8 @@ from ...compiler.translate.language import External
 from ..state.storage import Storage
 from .node import AccumulateGrad, Node, Recording, Saved
 
-N_PLANS = 4096  # a power of 2
+N_PLANS = 1 << 14  # places in the table of plans
+PLACES = 4  # of them a plan may stand in, one after the other
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
 MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
@@ -154,7 +155,7 @@ class View(Struct):
 
 
 class Routine(Struct):
-    """A plan. fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
+    """A plan. hash: of what is asked for (eager_call.py: hash_of). fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
 
     Of large operands a program may do all: `head` is how its table begins, `arrays` are the operands that follow before
     the result, `as_numbers` those that are its numbers. A large result is one of the `kept`, if there are any, that
@@ -165,6 +166,7 @@ class Routine(Struct):
     once the result is begun, which then may be that of a tensor that no operand shows."""
 
     op: Object
+    hash: I64
     default_dtype: Object
     operands: Rows(Operand)
     attributes: Rows(Attribute)
@@ -307,7 +309,7 @@ delete_item = External("PyDict_DelItem", (Dict, Object), I32, fails="nonzero", q
 insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero", quiet=True)
 replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")
 next_item = External("PyDict_Next", (Dict, Address, Address, Address), I32, quiet=True)
-hash_of_integer = External("PyObject_Hash", (Object,), I64, quiet=True, python=hash)
+hash_of_plain = External("PyObject_Hash", (Object,), I64, quiet=True, python=hash)
 next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, python=next)
 weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()

@@ -21,7 +21,7 @@ from ..state.tensor import dtype_of
 _decomposition = later("runtime.programs.array_program:decomposition")
 _single = later("runtime.programs.array_program:single")
 _forget_fused = later("runtime.programs.fused:forget")
-_MOST_PLANS = 4096
+_MOST_PLANS = 8192
 _LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
 _CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be on disk by then
@@ -97,9 +97,15 @@ def plan_for(key, op, arrays, attributes, default_dtype):
     plan = _make(op, arrays, dict(attributes), default_dtype)
     if plan is not None:
         if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
+            _forget_oldest_half()
         _plans[key] = plan
     return plan
+
+
+def _forget_oldest_half():
+    """What goes on being asked for is made anew: dropping all at once would cost a program that needs a few more."""
+    for key in list(_plans)[: _MOST_PLANS // 2]:
+        _plans.pop(key, None)
 
 
 def _is_large(arrays):

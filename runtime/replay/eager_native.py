@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import bfloat16, float32, float64
+from ...compiler.dtypes import DType, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
@@ -35,6 +35,7 @@ from ..eager.eager_words import (
     N_PLANS,
     NO_RESULT,
     NODE_FIELDS,
+    PLACES,
     SHOWN,
     WRITEABLE,
     Attribute,
@@ -127,6 +128,8 @@ def _install():
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
+    plans = offset_of(Words, "plans") // 8
+    packed.words[plans : plans + N_PLANS] = _nothing().address
     words[:] = packed.words.tolist()
     _held.extend((code, packed))
     _note_thread()
@@ -175,7 +178,7 @@ def _first_words(address, replaying):
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
         wholes_at=address + offset_of(Words, "wholes"),
-        plans=[_nothing().address] * N_PLANS,
+        plans=(),
     )
 
 
@@ -266,6 +269,7 @@ class _Native:
         self.view = view(plan.meta, *(shown or ((), 0, 0)))
         routine = Routine(
             op=plan.op,
+            hash=self.hash,
             default_dtype=plan.default_dtype,
             operands=[operand(*one, self.builder, result) for one in zip(plan.metas, plan.kinds, layouts)],
             attributes=[Attribute(name=name, value=value) for name, value in plan.attributes.items()],
@@ -443,40 +447,40 @@ def take_over(plan, requires, arrays):
 
 
 def _put_into_table(routine):
-    at = routine.hash & (N_PLANS - 1)
-    if routine in (_in_table.get(at), _in_table.get(at ^ 1)):
+    first = routine.hash & (N_PLANS - PLACES)
+    places = range(first, first + PLACES)
+    held = [_in_table.get(at) for at in places]
+    if routine in held:
         return
-    if _in_table.get(at) is None:
-        _set_place(at, routine)
-    elif _in_table.get(at ^ 1) is None:
-        _set_place(at ^ 1, routine)
-    else:
-        _set_place(at ^ 1, _in_table[at])
-        _set_place(at, routine)
+    # One that is out again after a while comes back; of many that are asked for in turns, most stay.
+    for at, moved in zip(places, [routine, *held[: held.index(None) if None in held else -1]]):
+        _set_place(at, moved)
 
 
 def _set_place(at, routine):
     if at in _in_table:
         _retired.append(_in_table[at])
-    _put_word(offset_of(Words, "plans") + 8 * at, (_nothing() if routine is None else routine.packed).address)
+    _put_word(offset_of(Words, "plans") + 8 * at, routine.packed.address)
     _in_table[at] = routine
 
 
 def _hash(plan, layouts):
     """The same as `hash_of` of eager_call.py."""
     h = id(plan.op) >> 4
-    for m, strides in zip(plan.metas, layouts):
-        if not m.weak:
-            for word in (id(m.dtype.numpy) >> 4, *m.shape, *(strides or ())):
-                h = (h * 31 + word) & HASH_MASK
+    for m, kind, strides in zip(plan.metas, plan.kinds, layouts):
+        words = (id(kind) >> 4,) if m.weak else (id(m.dtype.numpy) >> 4, *m.shape, *(strides or ()))
+        for word in words:
+            h = (h * 31 + word) & HASH_MASK
     for value in plan.attributes.values():
         h = _hash_with_value(h, value)
-    return h ^ (h >> 11)
+    return h ^ (h >> 11) ^ (h >> 23)
 
 
 def _hash_with_value(h, x):
-    if type(x) is int:
+    if type(x) in (int, float, str):
         return (h * 31 + (hash(x) & HASH_MASK)) & HASH_MASK
+    if type(x) is DType:
+        return (h * 31 + (id(x) >> 4)) & HASH_MASK
     if type(x) is tuple or type(x) is Size:
         for item in x:
             h = _hash_with_value(h, item)
