@@ -13,7 +13,7 @@ import pytest
 import weft
 from weft.nn import functional
 from weft.runtime.eager import plan
-from weft.runtime.replay import eager_native, native
+from weft.runtime.replay import eager_native, eager_programs, native
 
 # Where the layout of objects is not known, or native code is switched off, Python does all of it.
 IS_NATIVE = native.layout() is not None
@@ -430,3 +430,36 @@ def test_a_program_with_thousands_of_plans_stays_native():
             x + x
 
     assert native_calls(all_of_them) > 1450
+
+
+# With how many ops each calls.
+WITHOUT_STEPS = {
+    "argmax": (lambda x: x.argmax(1), 1),
+    "argmin of all": (lambda x: x.argmin(), 2),
+    "max": (lambda x: x.max(0).indices, 2),
+    "running sum of columns": (lambda x: x.cumsum(0), 1),
+    "running product of columns": (lambda x: x.cumprod(0), 1),
+    "running sum of integers": (lambda x: x.long().cumsum(0), 2),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_STEPS)
+def test_plans_without_steps_get_a_program_once_they_are_called_often(name, monkeypatch):
+    """The first calls are Python's; those after them a program's, with the same bits, also of what nobody has let go of
+    and with a history."""
+    for often in ("CALLS_BEFORE_FINDING", "CALLS_BEFORE_COMPILING"):
+        monkeypatch.setattr(eager_programs, often, 1)
+    monkeypatch.setattr(eager_native, "CALLS_BETWEEN_REFUSALS", 1)
+    (function, n_ops), x, w = WITHOUT_STEPS[name], numbers(5, 4), numbers(5, 4).requires_grad_()
+    x[1, 2], x[3, 1], x[2, 0] = float("nan"), float("-inf"), -0.0
+    plan.forget()
+    before, kept = function(x), []
+    assert native_calls(lambda: kept.append(function(x))) == (n_ops if IS_NATIVE else 0)
+    assert {out.numpy().tobytes() for out in kept} == {before.numpy().tobytes()}
+    for _ in range(3):
+        out = function(w)
+        if out.requires_grad:
+            w.grad = None
+            out.backward(weft.ones(out.shape))
+            compiled = weft.compile(function)(w)
+            assert w.grad.tolist() == weft.autograd.grad(compiled, w, weft.ones(out.shape))[0].tolist()

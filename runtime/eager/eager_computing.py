@@ -22,13 +22,13 @@ LARGEST_EXACT = 9007199254740992.0  # integers up to it are floats
 
 @native()
 def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
-    if routine.is_program:
-        return values_of_program(words, routine, operands)
     if routine.kept is not None:
         reused = unheld(cast(List, routine.kept))
         if reused is not None:
             compute_into(words, routine, operands, cast(ArrayObject, reused))
             return cast(ArrayObject, reused)
+        # Python makes one more, if there is room.
+        require(not routine.is_program)
     null = words.null
     array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
     require(array is not None)
@@ -38,19 +38,18 @@ def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
 
 @native()
 def compute_into(words: Words, routine: Routine, operands: Tuple, array: ArrayObject):
+    if routine.is_program:
+        run_program(words, routine, operands, array)
+    else:
+        run_steps(words, routine, operands, array)
+
+
+@native()
+def run_steps(words: Words, routine: Routine, operands: Tuple, array: ArrayObject):
     fill_slots(words, routine, operands, array)
     for i in range(len(routine.fixed)):
         words.slots[len(operands) + 1 + i] = routine.fixed[i]
     run(words, routine)
-
-
-@native()
-def values_of_program(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
-    array = unheld(cast(List, routine.kept))
-    # Python makes one more, if there is room.
-    require(array is not None)
-    run_program(words, routine, operands, array)
-    return cast(ArrayObject, array)
 
 
 @native()

@@ -60,10 +60,7 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
         else:
             run_program(words, routine, operands, array)
     elif routine.is_sure and is_elsewhere(routine, operands, array):
-        if routine.is_program:
-            run_program(words, routine, operands, array)
-        else:
-            compute_into(words, routine, operands, array)
+        compute_into(words, routine, operands, array)
     else:
         require(not routine.only_changes)
         made = new_values(words, routine, operands)

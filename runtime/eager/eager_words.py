@@ -155,11 +155,12 @@ class View(Struct):
 
 
 class Routine(Struct):
-    """A plan. hash: of what is asked for (eager_call.py: hash_of). fixed: the addresses in the slots after those of the operands and of the result. A view has no steps.
+    """A plan. hash: of what is asked for (eager_call.py: hash_of). fixed: the addresses in the slots after those of the
+    operands and of the result. A view has no steps.
 
-    Of large operands a program may do all: `head` is how its table begins, `arrays` are the operands that follow before
-    the result, `as_numbers` those that are its numbers. A large result is one of the `kept`, if there are any, that
-    nobody else holds.
+    Of large operands, and where there are no steps, a program may do all: `head` is how its table begins, `arrays` are
+    the operands that follow before the result, `as_numbers` those that are its numbers. A large result is one of the
+    `kept`, if there are any, that nobody else holds.
 
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
     do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more

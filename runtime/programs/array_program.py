@@ -209,6 +209,19 @@ def single(op, metas, meta, attributes, default_dtype):
     return program if program.fused is not None else None
 
 
+def whole(op, metas, meta, attributes, default_dtype):
+    """A primitive or composite on operands of any size as an ArrayProgram that a program may run; None if it cannot."""
+    if op.kind in ("view", "source", "library"):
+        return None
+    function = op.decompose if op.kind == "composite" and op.evaluate is None else op
+    found = _traced(metas, default_dtype, lambda inputs: function(*inputs, **attributes))
+    if found is None or not isinstance(found[1], Traced):
+        return None
+    recorder, result = found
+    program = recorder.program((result.number,), Rule(op, metas, meta, attributes, default_dtype, None), 1)
+    return program if program.fused is not None else None
+
+
 def is_large(metas, fewest=fused.FEWEST_OF_ONE):
     """Whether one of these has so many elements."""
     return any(_n_elements(m) >= fewest for m in metas)

@@ -75,11 +75,20 @@ class Fused:
                 return None
         return program.call([inputs[k] for k in program.inputs], inputs)
 
+    def ready(self, compiles):
+        """The program for row-major operands, whatever was computed so far; None if it is not there and is not to be
+        compiled, or cannot be."""
+        self.spent = ELEMENTS_BEFORE if compiles else 0
+        return self.programs.get(_ROW_MAJOR) or self._made(_ROW_MAJOR)
+
     def _found(self, layout):
         """A program for operands that lie so, if it is there or it is time to compile one. If not, it is asked for
         again when twice as much was computed."""
         if self.spent < self.due or layout is None or jit.is_compiling() or len(self.programs) >= MOST_LAYOUTS:
             return None
+        return self._made(layout)
+
+    def _made(self, layout):
         stretch = self.rule.stretch(dict(zip(self.read, layout)) if layout else {})
         with jit.compiling:
             try:

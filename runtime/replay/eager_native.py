@@ -56,7 +56,7 @@ from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
 from . import native, native_text
 from .eager_facts import operand, row, tried, view
-from .eager_programs import facts_of, program_of
+from .eager_programs import facts_of, program_of, program_of_few
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
@@ -248,10 +248,10 @@ class _Native:
     """What native code knows of a plan on operands that lie in memory in these ways (`_layout_of`). `rows` are those of
     nodes, by which operands require gradients."""
 
-    def __init__(self, plan, layouts):
+    def __init__(self, plan, layouts, few):
         self.builder, (steps, fixed), self.hash = None, ((), ()), _hash(plan, layouts)
         shown = view_of(plan, layouts) if plan.shows == "operand" else None
-        self.program, facts, refusal = program_of(plan, layouts), {}, None
+        self.program, facts, refusal = program_of(plan, layouts, few), {}, None
         if self.program is not None:
             facts = facts_of(self.program, plan.meta, words_address() + offset_of(Words, "numbers"))
         elif shown is None:
@@ -418,27 +418,38 @@ class _Update:
         self.words = packed.words
 
 
+class _Refusal:
+    """Why a plan is Python's, and for how many calls it was."""
+
+    def __init__(self, reason):
+        self.reason, self.n_calls = str(reason), 0
+
+
 def take_over(plan, requires, arrays):
     """Native code knows the plan from now on, if it can, for operands that lie in memory like these. Returns after how
     many calls to ask again, 0 for never."""
     layouts = tuple(map(_layout_of, arrays))
     if plan.native is None:
         plan.native = {}
-    known = plan.native.get(layouts)
-    if isinstance(known, str) and program_of(plan, layouts) is not None:
-        # It was refused before there was one.
-        del plan.native[layouts]
-        known = None
+    known, few = plan.native.get(layouts), None
+    if isinstance(known, _Refusal):
+        known.n_calls += CALLS_BETWEEN_REFUSALS
+        if not any(layouts):
+            few = program_of_few(plan, known.n_calls)
+        if program_of(plan, layouts, few) is not None:
+            # It was refused before there was one.
+            del plan.native[layouts]
+            known = None
     if known is None:
         if install() is None or len(plan.native) == _MOST_LAYOUTS:
             return 0
         try:
-            known = _Native(plan, layouts)
+            known = _Native(plan, layouts, few)
         except NoSteps as reason:
             # Not the exception: its traceback would keep the operands alive.
-            known = str(reason)
+            known = _Refusal(reason)
         plan.native[layouts] = known
-    if isinstance(known, str):
+    if isinstance(known, _Refusal):
         return CALLS_BETWEEN_REFUSALS
     _note_thread()
     known.add_row(plan, requires)

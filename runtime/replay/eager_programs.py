@@ -1,26 +1,57 @@
-"""Programs of large operands (fused.py) that native code of eager mode calls, as large.py does it.
+"""Programs (fused.py) that native code of eager mode calls, as large.py does it: of large operands, and of plans on
+small ones that are called often and have no steps.
 
-It holds the interpreter's lock meanwhile, so it takes those only that are done soon; and it makes no memory, so the
-result comes from arrays that were made before and that nobody holds any more.
+It holds the interpreter's lock meanwhile, so it takes those only that are done soon. Large results come from arrays
+that were made before and that nobody holds any more.
 """
+
+from math import prod
 
 from ..code.kernels import address_of
 from ..eager.eager_steps import SCRATCH_BYTES, scratch
 from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
+from ..programs.array_program import whole
 from ..programs.large import results_of
 
 # What it computes in all its steps, roughly: a third of a millisecond.
 MOST_ELEMENTS = 1 << 20
+# Results of fewer elements are new arrays.
+_FEW = 1 << 12
+# After so many calls of a plan without steps a program is looked for on disk, and compiled.
+CALLS_BEFORE_FINDING, CALLS_BEFORE_COMPILING = 1 << 9, 1 << 13
 _AS_FLOAT = -3  # of a number in a program's table
 
 
-def program_of(plan, layouts):
-    """The LargeProgram of a plan, if it has one for operands that are row-major, and native code can call it."""
-    steps = plan.program
+def program_of(plan, layouts, few=None):
+    """The LargeProgram of a plan, if it has one for operands that are row-major, and native code can call it. `few`:
+    what program_of_few has found."""
+    steps = few or plan.program
     if steps is None or steps.fused is None or any(layouts) or steps.fused.worth > MOST_ELEMENTS:
         return None
     found = steps.fused.programs.get(())
     return found if found is not None and _is_simple(found, steps, plan.meta) else None
+
+
+def program_of_few(plan, n_calls):
+    """An ArrayProgram with a program for a plan on small operands that Python has run so often; None if it is not time
+    to look for one, or there is none."""
+    # At once, after twice as many and so on.
+    if (
+        n_calls < CALLS_BEFORE_FINDING
+        or n_calls & (n_calls - 1)
+        or any(m.shape and 0 in m.shape for m in (plan.meta, *plan.metas))
+    ):
+        return None
+    if plan.shows is not None or max(map(_n_elements, (plan.meta, *plan.metas))) > _FEW:
+        return None
+    steps = whole(plan.op, plan.metas, plan.meta, plan.attributes, plan.default_dtype)
+    if steps is None or steps.fused.ready(n_calls >= CALLS_BEFORE_COMPILING) is None:
+        return None
+    return steps
+
+
+def _n_elements(meta):
+    return prod(meta.shape)
 
 
 def _is_simple(found, steps, meta):
@@ -47,5 +78,5 @@ def facts_of(found, meta, numbers_at):
         "head": head,
         "arrays": list(found.inputs),
         "as_numbers": [position for position, _ in found.program.numbers],
-        "kept": results_of(meta.shape, meta.dtype.numpy),
+        "kept": None if prod(meta.shape) <= _FEW else results_of(meta.shape, meta.dtype.numpy),
     }
