@@ -186,6 +186,7 @@ cast = register(
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
         node_name="ToCopyBackward0",
         on_complex=True,
+        traits=frozenset(["own-type"]),
         samples=lambda: [
             Sample((samples.numbers(k, s),), {"dtype": d})
             for k, s in enumerate(samples.SHAPES)

@@ -25,7 +25,7 @@ An entry holds every fact about one op, in this order:
                 "conjugate"   the rule gives PyTorch's gradient of a complex operand as it is. All other rules are
                               linear in the cotangent, with the derivative of a holomorphic function (autodiff.py)
                 "fits"        numbers must fit into operands that are integers; else they wrap around
-                "own-type"    cannot be computed in a wider type
+                "own-type"    is computed in no wider type: it cannot be, or need not
                 "wide-number" a single number is not rounded to operands of 16 bits, before it is computed with
                 "row-major"   a view of the same elements in the same order
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives

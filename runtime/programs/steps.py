@@ -34,7 +34,8 @@ def inner_step(op, metas, attributes, types, meta):
 
 
 def _function(op, metas, attributes, types, meta):
-    if without_kernels([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
+    is_numpys = op.kind == "elementwise" and op.evaluate is not None and "own-type" in op.traits
+    if not is_numpys and without_kernels([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
         return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
