@@ -36,9 +36,11 @@ _FEW = 1 << 13
 def chosen(condition, x, y):
     """np.where(condition, x, y). Of many elements NumPy's own guesses which comes next, and is wrong every other time:
     computed with their bits they take a tenth of that, if the condition is as good as random."""
+    if condition.size < _FEW:
+        return np.where(condition, x, y)
     dtype = np.result_type(x, y)
     word = _WORDS.get(dtype.itemsize)
-    if condition.size < _FEW or word is None:
+    if word is None:
         return np.where(condition, x, y)
     y = np.asarray(y, dtype).view(word)
     mask = condition.astype(word)

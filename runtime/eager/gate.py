@@ -4,6 +4,8 @@
 new value with the same op and then writes it into the target's memory, or lets an op that changes a part write that.
 """
 
+from operator import is_
+
 import numpy as np
 
 from ...compiler.autodiff import has_rule
@@ -120,7 +122,9 @@ def _composite(op, operands, attributes):
 
 def _own_memory(array, operands):
     """The result of an op that is no view and ended in a reshape, mostly of memory that nobody else has seen."""
-    seen = any(isinstance(x, Tensor) and np.may_share_memory(array, x._data) for x in operands)
+    # An array that is no view of another is new, unless it is one of theirs.
+    of_others = np.may_share_memory if array.base is not None else is_
+    seen = any(isinstance(x, Tensor) and of_others(array, x._data) for x in operands)
     return array.copy() if seen or not array.flags.c_contiguous else array
 
 

@@ -102,9 +102,10 @@ class Recorder:
 
 
 class ArrayProgram:
-    """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use."""
+    """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use. `fused` and
+    `quick` (eager_python.py) are faster ways to the results, if there are any."""
 
-    __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes")
+    __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes", "quick")
 
     def __init__(self, recorder, results, rule, fewest):
         kept, last = {r for r in results if r is not None}, {}
@@ -120,7 +121,7 @@ class ArrayProgram:
         self.notes = recorder.notes
         self.results = results
         self.may_warn = recorder.may_warn
-        self.fused = None
+        self.fused = self.quick = None
         if rule is not None:
             new = tuple(r for r in results if r is not None and r >= recorder.n_inputs)
             read = sorted({k for _, take, _ in needed for k in take if k < recorder.n_inputs})
@@ -134,6 +135,12 @@ class ArrayProgram:
             outputs = self.fused.outputs(inputs)
             if outputs is not None:
                 for number, output in zip(self.fused.results, outputs):
+                    values[number] = output
+                return values
+        elif self.quick is not None:
+            outputs = self.quick.outputs(inputs)
+            if outputs is not None:
+                for number, output in zip(self.quick.results, outputs):
                     values[number] = output
                 return values
         if not self.may_warn:

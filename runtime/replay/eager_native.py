@@ -20,7 +20,18 @@ from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
-from ..eager import eager_backward, eager_call, eager_inplace, eager_lent, eager_updates, engine, gate, node, update
+from ..eager import (
+    eager_backward,
+    eager_call,
+    eager_inplace,
+    eager_lent,
+    eager_python,
+    eager_updates,
+    engine,
+    gate,
+    node,
+    update,
+)
 from ..eager.eager_planned import changes_of, derivative_of, steps_of, view_of
 from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, STRIDED, NoSteps
@@ -323,7 +334,10 @@ def take_over_derivative(recording, cotangent):
     """Native code runs the nodes of a recording from now on if it can, for cotangents that lie like this one. Returns
     after how many nodes of Python's to ask again, 0 for never."""
     layout = _layout_of(cotangent)
-    if install() is None or len(recording.held) == _MOST_LAYOUTS:
+    if install() is None:
+        eager_python.use_for_derivative(recording)
+        return 0
+    if len(recording.held) == _MOST_LAYOUTS:
         return 0
     if layout in recording.held:
         return CALLS_BETWEEN
@@ -441,7 +455,10 @@ def take_over(plan, requires, arrays):
             del plan.native[layouts]
             known = None
     if known is None:
-        if install() is None or len(plan.native) == _MOST_LAYOUTS:
+        if install() is None:
+            eager_python.use_for_plan(plan)
+            return 0
+        if len(plan.native) == _MOST_LAYOUTS:
             return 0
         try:
             known = _Native(plan, layouts, few)

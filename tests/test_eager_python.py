@@ -1,0 +1,108 @@
+"""Steps of composites and derivatives that Python runs where native code is off: the bits are those of the ops."""
+
+import threading
+
+import numpy as np
+import pytest
+from test_eager_native import CALLS, numbers
+
+import weft
+from weft.nn import functional
+from weft.runtime.eager import eager_python, plan
+from weft.runtime.replay import eager_native
+
+
+@pytest.fixture(autouse=True)
+def no_native_code(monkeypatch):
+    """Other tests' plans may be native code's already: these are made anew, under names nobody has asked for."""
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    monkeypatch.setattr(eager_native, "install", lambda: None)
+    monkeypatch.setattr("weft.compiler.ops.table.Op.__call__", _call)
+    plan.forget()
+    yield
+    plan.forget()
+
+
+def _call(op, *operands, **attributes):
+    """Calling an op as Python does it."""
+    tensor = next(x for x in operands if hasattr(x, "apply_op"))
+    return tensor.apply_op(op, operands, attributes)
+
+
+def _quick():
+    return [p for p in plan._plans.values() if p.program is not None and p.program.quick is not None]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bits_and_gradients_are_those_of_single_ops(name):
+    function, x, y, v = CALLS[name], numbers(5, 5), numbers(5, 5, seed=1), numbers(5, seed=2)
+    seen = []
+    for _ in range(6):
+        a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+        out = function(a, b, v)
+        grads = weft.autograd.grad(out.sum(), (a, b), allow_unused=True) if out.requires_grad else ()
+        seen.append([t.numpy().tobytes() for t in (out.detach(), *grads) if t is not None])
+    assert all(other == seen[0] for other in seen)
+
+
+def test_composites_and_derivatives_run_so():
+    x = numbers(5, 5)
+    for _ in range(4):
+        functional.softmax(x, -1)
+        functional.layer_norm(x.clone().requires_grad_(), (5,)).sum().backward()
+    names = {p.op.name for p in _quick()}
+    assert {"softmax", "layer_norm"} <= names
+    (recording,) = [r for p in _quick() if p.op.name == "layer_norm" for r in p.recordings.values()]
+    assert recording.derivative[0].quick is not None
+
+
+def test_operands_that_lie_otherwise_and_indices_out_of_bounds():
+    x, target = numbers(4, 6), weft.tensor([0, 3, 2, 1, 3, 0])
+    for _ in range(4):
+        wanted = functional.softmax(x.t().contiguous(), -1)
+        loss = functional.cross_entropy(x.t().contiguous(), target)
+    assert functional.softmax(x.t(), -1).tolist() == wanted.tolist()
+    assert functional.cross_entropy(x.t(), target).item() == loss.item()
+    with pytest.raises(IndexError, match="out of bounds"):
+        functional.cross_entropy(x.t().contiguous(), target + 1)
+    assert functional.cross_entropy(x.t().contiguous(), target).item() == loss.item()
+
+
+def test_a_call_within_a_call_has_memory_of_its_own():
+    """Whoever comes while all frames are taken makes one: two threads, or a handler of signals in the middle."""
+    x = numbers(5, 5)
+    for _ in range(4):
+        wanted = functional.softmax(x, -1)
+    (steps,) = [p.program.quick for p in _quick() if p.op.name == "softmax"]
+    frames, steps.frames[:] = steps.frames[:], []
+    assert functional.softmax(x, -1).tolist() == wanted.tolist()
+    assert len(steps.frames) == 1 and steps.frames[0] is not frames[0]
+
+
+def test_threads_that_run_one_plan():
+    inputs = [numbers(8, 8, seed=k) for k in range(4)]
+    wanted = [functional.softmax(x, -1).tolist() for x in inputs]
+    for _ in range(4):
+        functional.softmax(inputs[0], -1)
+    wrong = []
+
+    def run(k):
+        for _ in range(200):
+            if functional.softmax(inputs[k], -1).tolist() != wanted[k]:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_numbers_that_no_float_is_are_left_to_the_ops():
+    steps = eager_python.LARGEST_EXACT
+    x = weft.tensor(np.array([1.0, 2.0]))
+    function = weft.compile(lambda x, n: x * n)
+    for n in (2, 2.5, steps, steps + 1, True):
+        for _ in range(4):
+            assert (x * n).tolist() == function(x, n).tolist()
