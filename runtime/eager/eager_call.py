@@ -126,7 +126,7 @@ def is_tensor(x: Object) -> Bool:
 
 @native()
 def hash_of(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> I64:
-    """The same as `_hash` of eager_native.py."""
+    """The same as `hash_of_plan` of eager_hash.py."""
     h = id(op) >> 4
     for x in operands:
         if is_tensor(x):

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import DType, bfloat16, float32, float64
+from ...compiler.dtypes import bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
@@ -37,7 +37,6 @@ from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, STRIDED, NoSteps
 from ..eager.eager_words import (
     COTANGENT,
-    HASH_MASK,
     INDEXED,
     LEAF_FIELDS,
     LIMITS,
@@ -62,11 +61,11 @@ from ..eager.eager_words import (
 from ..programs.large import some_results
 from ..state.marks import calls as own_calls
 from ..state.modes import state
-from ..state.size import Size
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
 from . import native, native_text
 from .eager_facts import operand, row, tried, view
+from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, program_of, program_of_few
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
@@ -260,7 +259,7 @@ class _Native:
     nodes, by which operands require gradients."""
 
     def __init__(self, plan, layouts, few):
-        self.builder, (steps, fixed), self.hash = None, ((), ()), _hash(plan, layouts)
+        self.builder, (steps, fixed), self.hash = None, ((), ()), hash_of_plan(plan, layouts)
         shown = view_of(plan, layouts) if plan.shows == "operand" else None
         self.program, facts, refusal = program_of(plan, layouts, few), {}, None
         if self.program is not None:
@@ -490,26 +489,3 @@ def _set_place(at, routine):
         _retired.append(_in_table[at])
     _put_word(offset_of(Words, "plans") + 8 * at, routine.packed.address)
     _in_table[at] = routine
-
-
-def _hash(plan, layouts):
-    """The same as `hash_of` of eager_call.py."""
-    h = id(plan.op) >> 4
-    for m, kind, strides in zip(plan.metas, plan.kinds, layouts):
-        words = (id(kind) >> 4,) if m.weak else (id(m.dtype.numpy) >> 4, *m.shape, *(strides or ()))
-        for word in words:
-            h = (h * 31 + word) & HASH_MASK
-    for value in plan.attributes.values():
-        h = _hash_with_value(h, value)
-    return h ^ (h >> 11) ^ (h >> 23)
-
-
-def _hash_with_value(h, x):
-    if type(x) in (int, float, str):
-        return (h * 31 + (hash(x) & HASH_MASK)) & HASH_MASK
-    if type(x) is DType:
-        return (h * 31 + (id(x) >> 4)) & HASH_MASK
-    if type(x) is tuple or type(x) is Size:
-        for item in x:
-            h = _hash_with_value(h, item)
-    return h
