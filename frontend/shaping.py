@@ -325,15 +325,15 @@ def roll(input, shifts, dims=None):
     shifts, dims = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (shifts, dims))
     if len(shifts) != len(dims):
         raise RuntimeError(f"roll: shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
-    pairs = zip(shifts, dims)
-    for shift, dim in pairs:
-        axis = normalize_axis("roll", dim, input.ndim)
-        size = tuple(input.shape)[axis]
+    shape, cuts, axes = shape_of(input), [], []
+    for shift, dim in zip(shifts, dims):
+        axis = normalize_axis("roll", dim, len(shape))
+        size = shape[axis]
         cut = size - int(shift) % size if size else 0
-        parts = [view.slice_(input, spec=_range_spec(input, axis, *part)) for part in ((cut, size - cut), (0, cut))]
-        # Empty ones are for `cat` to judge.
-        input = view.cat(*parts, axis=axis) if 0 < cut < size else cat(parts, axis)
-    return input
+        if 0 < cut < size:
+            cuts.append(cut)
+            axes.append(axis)
+    return spelling.roll(input, cuts=tuple(cuts), axes=tuple(axes)) if cuts else view.clone(input)
 
 
 def tile(input, *counts, dims=None):

@@ -17,7 +17,7 @@ from .samples import Sample
 from .source import arange, full, full_like, zeros_like
 from .table import OpError
 from .transcendental import pow_
-from .view import clone, expand, reshape, select_at, select_vjp, slice_, slice_scatter
+from .view import cat, clone, expand, reshape, select_at, select_vjp, slice_, slice_scatter
 
 
 def _matrix(seed=0, shape=(3, 4)):
@@ -211,6 +211,32 @@ def _triangle(name, keep):
 
 tril = _triangle("tril", le)
 triu = _triangle("triu", ge)
+
+
+# --- parts that change places -----------------------------------------------------------------------------------------
+def _roll(x, cuts, axes):
+    """What begins at `cut` along each axis, and behind it what was before."""
+    for cut, axis in zip(cuts, axes):
+        parts = [
+            slice_(x, spec=tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape)))
+            for start, length in ((cut, x.shape[axis] - cut), (0, cut))
+        ]
+        x = cat(*parts, axis=axis)
+    return x
+
+
+# Every cut is inside of its dimension.
+roll = alias(
+    "roll",
+    _roll,
+    vjp=(lambda g, out, x, cuts, axes: _roll(g, [x.shape[k] - cut for cut, k in zip(cuts, axes)], axes),),
+    on_complex=True,
+    samples=lambda: [
+        Sample((_matrix(),), {"cuts": cuts, "axes": axes})
+        for cuts, axes in (((1,), (0,)), ((3,), (1,)), ((2, 1), (0, 1)))
+    ],
+    oracle=lambda torch, x, cuts, axes: torch.roll(x, [-cut for cut in cuts], axes),
+)
 
 
 # --- bias + x @ y -----------------------------------------------------------------------------------------------------
