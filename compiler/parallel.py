@@ -266,12 +266,18 @@ def _cost_ns(body, lanes, target):
     total = 0.0
     for s in body:
         if isinstance(s, Loop):
-            total += estimated(s.extent) * _cost_ns(s.body, lanes, target)
+            total += _positions(s) * _cost_ns(s.body, lanes, target)
         elif isinstance(s, Sweep):
-            total += -(-estimated(s.extent) // lanes) * _cost_ns(s.body, lanes, target)
+            total += -(-_positions(s) // lanes) * _cost_ns(s.body, lanes, target)
         else:
             total += _statement_ns(s, target)
     return total
+
+
+def _positions(s):
+    """How many positions a Loop or Sweep goes through: of those over one block, not all there are."""
+    extent = estimated(s.extent)
+    return min(extent, s.block.size) if s.block is not None else extent
 
 
 def _statement_ns(s, target):

@@ -11,8 +11,9 @@ import weft
 from weft import nn
 from weft.compiler.blocks import in_blocks
 from weft.compiler.emit.reduce import BLOCK_ELEMENTS, BLOCK_ROWS
-from weft.compiler.loopnest import At, Kernel, Load, Loop, Parameter, Reduce, Store, Sweep
+from weft.compiler.loopnest import At, Block, Kernel, Load, Loop, Parameter, Reduce, Store, Sweep
 from weft.compiler.ops.table import TABLE
+from weft.compiler.parallel import kernel_cost_ns
 from weft.compiler.target import AVX512
 from weft.nn import functional as F
 
@@ -291,3 +292,12 @@ def test_large_sums_are_two_kernels():
     compiled = weft.compile(lambda x: x.sum())
     compiled(weft.randn(1_000_000))
     assert kernels_of(compiled) == 2
+
+
+def test_what_is_done_block_by_block_takes_as_long_as_all_at_once():
+    """It was taken for as many times as long as there are blocks, so that small calls of programs for many sizes waited
+    for threads."""
+    read, n = Load(0, "p0", At(0, (), 1), "f32"), 10 * BLOCK_ELEMENTS
+    whole = Kernel((), 16, (Sweep(n, (read,)),))
+    block = Sweep(n, (read,), block=Block("b", BLOCK_ELEMENTS))
+    assert kernel_cost_ns(Kernel((), 16, (Loop("b", 10, (block,)),)), AVX512) == kernel_cost_ns(whole, AVX512)
