@@ -30,7 +30,7 @@ from .parallel import estimate_for_large, share
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
-from .stepwise import StepBody, StepsCall
+from .stepwise import RolledCall, StepBody, StepsCall
 from .target import WIDEST
 from .teamwork import commits, works
 from .writer import lower_copy, lower_nest
@@ -263,7 +263,7 @@ class _Lowering:
         return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
 
     def routine(self, value, kernel):
-        return RoutineCall(value, tuple(self.reads.accesses[o.number].base for o in value.operands), kernel)
+        return RoutineCall(value, self.bases(value), kernel)
 
     def grid_product(self, value, kernel):
         bases = [self.reads.accesses[value.operands[k].number].base for k in kernel.order]
@@ -271,19 +271,26 @@ class _Lowering:
         return GridCall(value, tuple(bases), products)
 
     def units(self, value, kernel):
-        return UnitCall(value, tuple(self.reads.accesses[o.number].base for o in value.operands), kernel)
+        return UnitCall(value, self.bases(value), kernel)
 
     def steps(self, value, kernel):
         """A graph of one step, whose inputs are what it is given of each operand, is lowered like any other."""
         one, n_rows = Graph("one step"), value.attributes["n_sequences"]
         given = [one.input(o.shape[k < n_rows :], o.dtype) for k, o in enumerate(value.operands)]
         one.outputs = [kernel.row_of(given, **value.attributes)]
-        order = _scheduled(one)[1]
+        return StepsCall(value, self.bases(value), self.one_step(one))
+
+    def rolled(self, value):
+        return RolledCall(value, self.bases(value), self.one_step(value.attributes["body"].graph))
+
+    def one_step(self, graph):
+        order = _scheduled(graph)[1]
         steps = _lower_all(order, self.target)
         memory, work = _planned(order, steps, self.target)
-        bases = tuple(self.reads.accesses[o.number].base for o in value.operands)
-        body = StepBody(tuple(s.lowered for s in steps), memory, sum(w.cost for w in work))
-        return StepsCall(value, bases, body)
+        return StepBody(tuple(s.lowered for s in steps), memory, sum(w.cost for w in work))
+
+    def bases(self, value):
+        return tuple(self.reads.accesses[o.number].base for o in value.operands)
 
     def shared(self, group, make):
         """The Loops of a group: those of a group like it, on other values, or what make(Likeness) gives."""

@@ -1,7 +1,8 @@
-"""What steps whose number only the call knows are lowered to (ops/steps.py): the kernels of one, and a loop around."""
+"""What steps of equal form are lowered to (ops/steps.py, ops/rolled.py): the kernels of one, and a loop around."""
 
 from dataclasses import dataclass
 
+from .emit.rolled import call_rolled
 from .emit.stepwise import call_steps
 from .extent import estimated
 from .lowered import _Call, touch
@@ -43,3 +44,30 @@ class StepsCall(_Call):
     def emit(self, program, memory, scratch):
         places = [memory.place[v.number] for v in (*self.operands, self.value)]
         return call_steps(program, self.value, self.body, places, scratch[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RolledCall(_Call):
+    """The same of a loop that was written out. `operands`: in memory in row-major order."""
+
+    value: object
+    operands: tuple
+    body: StepBody
+    cut: None = None
+
+    @property
+    def scratch(self):
+        return [self.body.memory.arena_bytes]
+
+    def cost_ns(self, target):
+        return estimated(self.value.attributes["count"]) * self.body.cost_ns
+
+    def cuts(self, target, memory, owners):
+        return []
+
+    def touches(self, graph, memory, cut):
+        return [touch(v, memory, v is self.value, CALLER) for v in (*self.operands, self.value)]
+
+    def emit(self, program, memory, scratch):
+        places = [memory.place[v.number] for v in (*self.operands, self.value)]
+        return call_rolled(program, self.value, self.body, places, scratch[0])

@@ -17,6 +17,7 @@ from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import CountedCalls, n_eager_calls
 from .read_cost import seconds_of_a_read
+from .runtime.programs.loops import Loops
 from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
@@ -80,7 +81,7 @@ class CompiledFunction(Calls):
         self._name = name if name.isidentifier() else "function"
         self._recordings = Recordings()
         self._warned = set()  # what has been said of them
-        self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes()
+        self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes(Loops())
         self._next = None  # the UsualFrame that the next call is expected to use
         self._previous = None  # the one that the last call has used
         self._turns = None  # what tells which that is, if more than one has come after the last call's

@@ -75,6 +75,8 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
         lines.append(f"{recordings.n_eager} call(s) with signatures that seldom come ran eagerly")
     for refusal in sizes.refusals if sizes is not None else ():
         lines.append(f"compiled for every size anew: {refusal}")
+    for refusal in sizes.loops.refusals if sizes is not None else ():
+        lines.append(f"loops compiled for every number of steps anew: {refusal}")
     for reason in sizes.not_open if sizes is not None else ():
         lines.append(f"not known at run time, though marked or dynamic=True: {reason}")
     return Text("\n".join(lines))
@@ -147,7 +149,8 @@ def _program_lines(k, program, verbose):
     kernels = plan["kernels"]
     where = "from the disk cache" if program.meta["source"] == "disk" else "compiled"
     if "n" in program.meta:
-        where += f", serves many sizes, here {program.meta['n']}"
+        what = "numbers of steps" if "has_loops" in program.meta else "sizes"
+        where += f", serves many {what}, here {program.meta['n']}"
     lines = [
         f"program {k} ({where} in {1e3 * program.meta['seconds']:.3g} ms): {len(kernels)} kernel(s), "
         f"arena {plan['arena_bytes']} bytes, {program.calls} run(s)"

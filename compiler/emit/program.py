@@ -35,7 +35,7 @@ from .repeats import packed
 from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
 
 ARRAY_DATA_OFFSET = 16
-_ARENA, _SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
+_ARENA, SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
 # While steps are collected nobody knows how many symbols come before the arrays, so arrays are numbered from here.
 _ARRAYS = 1 << 32
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
@@ -144,7 +144,7 @@ class Program:
             operands.append(self.address(place, scratch=start if is_own else None))
             if is_own:
                 start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-        operands += [Address(_SCALARS, 8 * slot) for slot in first_scalars]
+        operands += [Address(SCALARS, 8 * slot) for slot in first_scalars]
         self.steps.append(KernelCall(name, kernel.cut and kernel.cut.units, kernel.checks, tuple(operands)))
         return name
 

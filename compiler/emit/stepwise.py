@@ -52,10 +52,10 @@ class StepsStep:
             read = [b.offset(p, b.mul(t, b.i64(n)), 1) for p, n in zip(given, self.rows)]
             start = dict(zip(self.local, [*read, before, *given[n_rows + 1 :], to, memory]))
             for step in self.body:
-                step.emit(part, [_pointer(part, a, start) for a in step.operands])
+                step.emit(part, [pointer_from(part, a, start) for a in step.operands])
 
 
-def _pointer(part, address, start):
+def pointer_from(part, address, start):
     base = start.get(address.word)
     return part.pointer(address) if base is None else part.b.offset(base, address.offset, 1)
 

@@ -122,3 +122,13 @@ class Steps(Kernel):
 
     def lower(self, group, lowering):
         return lowering.steps(group.values[0], self)
+
+
+class Rolled(Kernel):
+    """Steps of equal form, one after the other (ops/rolled.py)."""
+
+    family = "library"
+    needs_row_major = True
+
+    def lower(self, group, lowering):
+        return lowering.rolled(group.values[0])

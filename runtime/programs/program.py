@@ -250,6 +250,18 @@ def _build(stretch, needed):
     return build_forward(stretch, needed)
 
 
+def _roll(stretch, needed):
+    from ..record.build import rolled_forward
+
+    return rolled_forward(stretch, needed)
+
+
+def _build_rolled(graph, n_live):
+    from ..record.build import build_rolled
+
+    return build_rolled(graph, n_live)
+
+
 def _load_forward(frame, needed):
     """One for several sizes if that is wanted and can be."""
     stretch, sizes = Stretch(frame), frame.recording.sizes
@@ -259,6 +271,11 @@ def _load_forward(frame, needed):
         if sizes is None:
             return load_program(stretch.text(needed), lambda: _build(stretch, needed))
         describe, build, openings = (lambda s: s.text(needed)), partial(_build, needed=needed), frame.recording.openings
+        if sizes.loops is not None and not needed.differentiable:
+            roll, build_rolled = partial(_roll, stretch, needed), partial(_build_rolled, n_live=len(needed.live))
+            found = sizes.loops.load(stretch, roll, build_rolled)
+            if found is not None:
+                return found
         return sizes.load(stretch, describe, build, bool(needed.differentiable), openings)
 
 

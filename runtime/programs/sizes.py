@@ -46,11 +46,12 @@ _MARKED = re.compile("⟦([^⟧]*)⟧")
 class Sizes:
     """What a compiled function has learned of its stretches with other shapes: form of the text -> _Form."""
 
-    def __init__(self):
+    def __init__(self, loops=None):
         self.forms = {}
         self.has_backward_refused = False
         self.supposed = []  # Families of one stretch whose arguments had changed
         self.not_open = {}  # why what was said to change is not known at run time
+        self.loops = loops  # loops.py: the same of loops whose number of steps changes, if that is wanted
 
     def load(self, stretch, describe, build, is_differentiated, openings=()):
         """The program of a stretch, which describe(stretch) names and build(stretch) makes. `openings`: what of it may
@@ -204,11 +205,17 @@ class Family:
 
     def program(self, n, stretch, build, version):
         """The program for this n; None if one for n alone has to do."""
+        began = time.perf_counter()
+        known = self.code_for(n, stretch, build, version)
+        return known and _instance(*known, n, began)
+
+    def code_for(self, n, stretch, build, version):
+        """The (meta, machine code) of it."""
         if n < LEAST or n in self.exact or self.refusal is not None:
             return None
         if len(self.served) < 2:
             self.served.add(n)
-        programs, began = self.programs.setdefault(version, []), time.perf_counter()
+        programs = self.programs.setdefault(version, [])
         known = next((p for p in programs if hold(p[0]["guards"], n)), None)
         while known is None and len(programs) < _MAX_PROGRAMS:
             # Those on disk may be for other n.
@@ -217,7 +224,7 @@ class Family:
                 return None
             programs.append(made)
             known = made if hold(made[0]["guards"], n) else None
-        return known and _instance(*known, n, began)
+        return known
 
     def _made(self, n, stretch, build, which):
         def build_open():
@@ -291,7 +298,7 @@ def _family(first, second, describe):
         if not found or any(map(is_told_apart, old.steps, new.steps)):
             return None
         x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
-        parts = merged([parts_of(old), parts_of(new)], partial(_affine, x, y))
+        parts = merged([parts_of(old), parts_of(new)], partial(affine, x, y))
         family = Family(parts, describe(opened(new, parts, Scope(y))))
     except Unlike:
         return None
@@ -303,7 +310,7 @@ def is_told_apart(old, new):
     return not isinstance(new.op, str) and new.op.name not in OWN and old.attributes != new.attributes
 
 
-def _affine(x, y, a, b):
+def affine(x, y, a, b):
     """The function of n that is a where n is x, and b where n is y."""
     factor, rest = divmod(b - a, y - x)
     if rest:
@@ -340,7 +347,7 @@ def merged(things, differ):
 
 def opened(stretch, parts, scope):
     """A stretch of a Family with extents of this scope."""
-    metas, strides, attributes = _in_scope(parts, scope)
+    metas, strides, attributes = in_scope(parts, scope)
     made = object.__new__(_OpenStretch)
     for name in Stretch.__slots__:
         setattr(made, name, getattr(stretch, name))
@@ -351,16 +358,16 @@ def opened(stretch, parts, scope):
     return made
 
 
-def _in_scope(thing, scope):
+def in_scope(thing, scope):
     if isinstance(thing, Affine):
         return scope.affine(thing.factor, thing.constant)
     if isinstance(thing, Multilinear):
         return scope.polynomial(thing.terms)
     if isinstance(thing, dict):
-        return {k: _in_scope(x, scope) for k, x in thing.items()}
+        return {k: in_scope(x, scope) for k, x in thing.items()}
     if isinstance(thing, ValueMeta):
-        return replace(thing, shape=_in_scope(thing.shape, scope))
+        return replace(thing, shape=in_scope(thing.shape, scope))
     if not isinstance(thing, (list, tuple)):
         return thing
-    items = [_in_scope(x, scope) for x in thing]
+    items = [in_scope(x, scope) for x in thing]
     return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)

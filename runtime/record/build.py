@@ -14,6 +14,7 @@ from ...compiler.graph import Graph
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.source import full
 from ...compiler.pipeline import compile_graph
+from ...compiler.roll import roll
 from ...compiler.simplify import simplify
 from ..code.dump import watcher
 from ..code.jit import kernel_target
@@ -225,6 +226,31 @@ def build_forward(stretch, needed):
     graph, inputs, numbers = forward_graph(stretch, needed)
     compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
+
+
+# --- loops in Python --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class RolledForward:
+    """The graph of a program with its loops rolled up, and the numbers of its inputs and scalars."""
+
+    graph: Graph
+    inputs: list
+    numbers: list
+
+
+@_uncollected()
+def rolled_forward(stretch, needed):
+    """The RolledForward of the program for `needed`; None if nothing repeats."""
+    graph, inputs, numbers = forward_graph(stretch, needed)
+    found = roll(simplify(decompose(graph)[0])[0])
+    return found and RolledForward(found.graph, inputs, [numbers[k] for k in found.scalars])
+
+
+@_uncollected()
+def build_rolled(graph, n_live):
+    """(meta, IR text) of a program for such a graph."""
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
+    return _meta(graph, [], [], n_live, compiled), compiled.text
 
 
 # --- a call whose results are differentiated later ------------------------------------------------------------------
