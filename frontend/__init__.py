@@ -27,6 +27,7 @@ from .compiler.dtypes import (
 )
 from .compiler.dtypes import bool_ as bool
 from .families import FAMILIES as _FAMILIES
+from .kinds import put_doors as _put_doors
 from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
 from .runtime.code.threads import get_num_threads, set_num_threads
@@ -48,6 +49,8 @@ for _module in _FAMILIES:
 for _name in (*absent.taking_out(""), "lu", "norm", "tensordot"):
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])
+for _module in _FAMILIES:
+    _put_doors("", globals(), _module.PUBLIC)
 
 from . import autograd, compiler  # noqa: E402
 

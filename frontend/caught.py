@@ -33,7 +33,7 @@ def _is_caught(frame):
     places, handled = [], 0
     while frame is not None and not _is_beginning(frame):
         places.append((frame.f_code, frame.f_lasti))
-        if not handled and _handles(*places[-1]):
+        if not handled and frame.f_globals.get("__name__") != _DOOR and _handles(*places[-1]):
             handled = len(places)
         frame = frame.f_back
     known = state.frame.recording.caught.setdefault(places[0], {}) if places else {}
@@ -48,6 +48,8 @@ def _is_caught(frame):
 _MOST_KNOWN = 64
 # Where the compiled call begins: what its caller catches it catches in any case.
 _CALLS, _RUNTIME = f"{__package__}.compiled", f"{__package__}.runtime."
+# Which catches errors only to say more of them.
+_DOOR = f"{__package__}.kinds"
 
 
 def _is_beginning(frame):

@@ -9,12 +9,14 @@ import math
 
 import numpy as np
 
+from .absent import names_in
 from .casting import in_wide
 from .compiler.dtypes import dtype_of
 from .compiler.ops import fourier
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .functions import to_dtype
+from .kinds import put_doors
 from .out import take_out
 from .placement import check_placement
 from .public import of_module
@@ -192,4 +194,5 @@ __all__ = str.split("""
 """)
 
 take_out("fft", globals())
+put_doors("fft", globals(), names_in("fft") & globals().keys())
 document("fft", __name__)

@@ -3,6 +3,7 @@
 from .compiler.ops import comparison, source, spelling, view
 from .compiler.ops.table import OpError
 from .creation import as_tensor, plain
+from .kinds import door
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
@@ -66,4 +67,4 @@ def attach(modules):
     for module in modules:
         for name in vars(module).get("INPLACE", ()):
             if not hasattr(Tensor, f"{name}_"):
-                setattr(Tensor, f"{name}_", inplace_form(getattr(module, name)))
+                setattr(Tensor, f"{name}_", door(f"{name}_", inplace_form(getattr(module, name))))

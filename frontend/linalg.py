@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from .absent import names_in
 from .casting import all_in_wide, lowered
 from .caught import tried_if_caught
 from .compiler.dtypes import int64
@@ -21,6 +22,7 @@ from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
 from .functions import clamp_min, to_dtype, where
 from .functions import matmul as matmul
+from .kinds import put_doors
 from .limits import finfo
 from .norms import matrix_norm as matrix_norm
 from .norms import norm as norm
@@ -447,4 +449,5 @@ solve_ex = _with_info("solve_ex", ["result"], solve, lambda A, B: B.shape)
 lu_factor_ex = _with_info("lu_factor_ex", ["LU", "pivots"], lu_factor, lambda A: A.shape)
 
 take_out("linalg", globals())
+put_doors("linalg", globals(), names_in("linalg") & globals().keys())
 document("linalg", __name__)

@@ -16,6 +16,7 @@ from .compiler.storage import readable, rounded
 from .families import FAMILIES
 from .indexing import getitem, setitem
 from .inplace import fill, overwrite
+from .kinds import door_of
 from .numpy_words import understanding
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
@@ -482,7 +483,7 @@ def attach():
     """Give Tensor its methods."""
     for module in FAMILIES:
         for name in vars(module).get("METHODS", ()):
-            setattr(Tensor, name, understanding(name, getattr(module, name)))
+            setattr(Tensor, name, door_of(name, understanding(name, getattr(module, name))))
     for name, method in FORMS["Tensor"].items():
         setattr(Tensor, name, method)
     Tensor.to_dtype = f.to_dtype

@@ -11,7 +11,7 @@ NAMES = frozenset(
         tensor_split topk trapezoid trapz unbind unbind_copy unsafe_chunk unsafe_split var_mean
     """)
 )
-_WORDS = {"axis": "dim", "keepdims": "keepdim"}
+WORDS = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def understanding(name, function):
@@ -29,7 +29,7 @@ def understanding(name, function):
 
 
 def _word(key, kwargs):
-    word = _WORDS.get(key, key)
+    word = WORDS.get(key, key)
     if word is not key and word in kwargs:
         raise TypeError(f"got both {key}= and {word}=, which mean the same: give one")
     return word

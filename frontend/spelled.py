@@ -123,6 +123,9 @@ def _home(path):
     return Tensor if path == "Tensor" else import_module(f"{_ROOT}.{path}".rstrip("."))
 
 
+_hidden = {}  # (path, name) -> what explains that the name is missing, while it is there
+
+
 def publish(op):
     """Give an op the names that its entry spells. ValueError if one is taken."""
     made = list(forms(op)) if op.spelling else []
@@ -133,6 +136,7 @@ def publish(op):
             raise ValueError(f"op {op.name}: {place} has a {name!r} already; spell it otherwise (Spelling)")
     for path, name, function in made:
         FORMS[path][name] = function
+        _hidden[path, name] = vars(_home(path)).get(name)
         setattr(_home(path), name, function)
 
 
@@ -140,7 +144,9 @@ def withdraw(op):
     """Take the names of an op away again."""
     for path, name, _ in forms(op) if op.spelling else ():
         del FORMS[path][name]
-        delattr(_home(path), name)
+        before = _hidden.pop((path, name), None)
+        # The very object: calls compare classes with what weft made of them.
+        delattr(_home(path), name) if before is None else setattr(_home(path), name, before)
     mark_absent(Tensor, "Tensor")
 
 

@@ -4,10 +4,16 @@ them, and where it refuses them the error is one of its kind.
 Every line is run on both libraries.
 """
 
+import sys
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import weft
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 PYTHON_TYPES = """
 ns.zeros(2, dtype=float)
@@ -102,6 +108,31 @@ ns.ones(2).index_select(0, ns.tensor([[0]]))
 ns.ones(2).take(ns.tensor([0.0]))
 ns.ones(2).put_(ns.tensor([0]), ns.ones(2))
 ns.complex(ns.ones(2), ns.ones(3))
+ns.topk(ns.ones(3), 2.0)
+ns.topk(ns.ones(3), True)
+ns.topk([3.0, 1.0], 1)
+ns.ones(3).topk(1, largest=0)
+ns.sort(ns.ones(3), "dim")
+ns.sort(ns.ones(3), descending="yes")
+ns.ones(3).argsort(dim=None)
+ns.kthvalue(ns.ones(3), 1.0)
+ns.cumsum(ns.ones(3), dim=1.5)
+ns.ones(3).flip(dims=[0.0])
+ns.roll(ns.ones(3), "a")
+ns.ones(3).index_add_(0, [0], ns.ones(1))
+ns.addmm(ns.ones(2, 2), ns.ones(2, 2), 3)
+ns.linalg.qr("a")
+ns.linalg.solve(ns.eye(2), [1.0, 2.0])
+ns.linalg.svd(ns.eye(2), full_matrices="no")
+ns.fft.fft(ns.ones(4), n=2.5)
+ns.fft.rfft([1.0, 2.0])
+ns.multinomial(ns.ones(3), 1.5)
+ns.nn.functional.max_pool2d(ns.ones(1, 1, 4, 4), 2.0)
+ns.nn.functional.avg_pool2d(ns.ones(1, 1, 4, 4), 2, ceil_mode="yes")
+ns.nn.functional.conv2d(ns.ones(1, 1, 4, 4), ns.ones(1, 1, 2, 2), stride=1.5)
+ns.nn.functional.one_hot(ns.tensor([1]), "a")
+ns.searchsorted(ns.ones(3), "a")
+ns.ones(3).cumsum_([0])
 """
 
 
@@ -148,6 +179,44 @@ def test_a_type_by_another_librarys_name_is_told_the_one_here():
         weft.zeros(2, dtype="float32")
     with pytest.raises(TypeError, match="argument 'dtype' must be weft.dtype, not type: write weft.int32"):
         weft.ones(2).to(dtype=np.int32)
+
+
+def test_an_argument_of_another_kind_is_named():
+    with pytest.raises(TypeError, match=r"topk\(\): argument 'k' \(position 2\) must be int, not float"):
+        weft.topk(weft.ones(3), 2.0)
+    with pytest.raises(TypeError, match=r"sort\(\): argument 'descending' must be bool, not str"):
+        weft.sort(weft.ones(3), descending="yes")
+    with pytest.raises(TypeError, match=r"flip\(\): argument 'dims' .* must be tuple of ints, not list with a float"):
+        weft.flip(weft.ones(2, 2), [0, 1.0])
+
+
+def test_a_call_is_refused_also_after_others_that_were_right():
+    for _ in range(2):
+        assert weft.topk(weft.ones(3), 2, -1).values.tolist() == [1.0, 1.0]
+        assert weft.flip(weft.arange(3), [0]).tolist() == [2, 1, 0]
+        with pytest.raises(TypeError):
+            weft.topk(weft.ones(3), 2.0, -1)
+        with pytest.raises(TypeError):
+            weft.flip(weft.arange(3), [0.0])
+
+
+def test_what_weft_takes_beyond_pytorch_passes():
+    assert weft.topk(weft.ones(3), np.int64(2), axis=0).values.tolist() == [1.0, 1.0]
+    assert weft.sort(weft.tensor([2, 1]), axis=0).values.tolist() == [1, 2]
+    assert weft.median(weft.ones(3), None).item() == 1.0
+
+
+@pytest.mark.oracle
+def test_the_table_of_kinds_is_what_its_script_writes():
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(DOCS))
+    try:
+        import pytorch_kinds
+    finally:
+        sys.path.remove(str(DOCS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert "\n".join(pytorch_kinds.lines()) + "\n" == pytorch_kinds.TARGET.read_text()
 
 
 def test_an_extra_name_of_functional_call_is_there_for_the_call_only():

@@ -12,6 +12,7 @@ To read its source, start at module.py.
 
 from ..absent import mark_absent
 from ..inplace import inplace_form
+from ..kinds import put_doors
 from ..out import taking_out
 from ..public import of_module, show_public_names
 from ..reference import document
@@ -65,6 +66,8 @@ for _module in FAMILIES:
         setattr(functional, _name, getattr(_module, _name))
 for _name in TAKING_OUT:
     setattr(functional, _name, taking_out(_name, getattr(functional, _name)))
+_functions = [name for module in FAMILIES for name in getattr(module, "FUNCTIONS", ())]
+put_doors("nn.functional", vars(functional), _functions + functional.IN_DETAIL)
 for _name in INPLACE:
     setattr(functional, f"{_name}_", inplace_form(getattr(functional, _name)))
 __getattr__, __dir__ = of_module(__name__)

@@ -418,6 +418,11 @@ def dropout(input, p=0.5, training=True, inplace=False):
 
 __getattr__, __dir__ = of_module(__name__)
 
+# Those that take long enough for a look at every argument (kinds.py).
+IN_DETAIL = str.split("""
+    batch_norm celu cosine_similarity glu hardswish huber_loss normalize one_hot pairwise_distance pdist rms_norm
+    softplus
+""")
 __all__ = [
     "batch_norm",
     "binary_cross_entropy",
