@@ -9,6 +9,8 @@ from .ops.table import OpError
 
 def shape_given(sizes):
     """The shape that a user gives as sizes, or as one sequence of them. TypeError for what is no whole number."""
+    if len(sizes) == 1 and isinstance(sizes[0], (bool, dict)):
+        raise TypeError(f"argument 'size' must be ints, or one tuple of ints, got {sizes[0]!r}")
     if len(sizes) == 1 and not hasattr(sizes[0], "__index__") and hasattr(sizes[0], "__iter__"):
         sizes = sizes[0] if isinstance(sizes[0], str) else tuple(sizes[0])  # which may be an iterator
     elif len(sizes) == 1 and getattr(sizes[0], "ndim", 0):
@@ -44,12 +46,19 @@ def normalize_axis(name, axis, ndim):
     """A dimension counted from 0; negative ones count from the end. IndexError outside, as in PyTorch."""
     if axis.__class__ is int and 0 <= axis < ndim:
         return axis
-    axis, span = index(axis), max(ndim, 1)
+    axis, span = whole_number(name, "dim", axis), max(ndim, 1)
     if not -span <= axis < span:
         raise IndexError(
             f"{name}: Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {axis})"
         )
     return axis + span if axis < 0 else axis
+
+
+def whole_number(function, argument, given):
+    """A whole number that a user gives. TypeError for what is none, and for bools."""
+    if given.__class__ is bool or not hasattr(given, "__index__"):
+        raise TypeError(f"{function}(): argument '{argument}' must be int, not {type(given).__name__}")
+    return index(given)
 
 
 def normalize_axes(name, axes, ndim):
@@ -58,7 +67,7 @@ def normalize_axes(name, axes, ndim):
         return tuple(range(ndim))
     if axes.__class__ is int:
         return (normalize_axis(name, axes, ndim),) if ndim else normalize_axes(name, (axes,), 0)
-    if not hasattr(axes, "__len__"):
+    if isinstance(axes, (dict, str)) or not hasattr(axes, "__len__"):
         axes = (axes,)
     if len(axes) == 0:
         return tuple(range(ndim))

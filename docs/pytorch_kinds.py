@@ -95,8 +95,9 @@ def lines():
             n for n in names if n[0] != "_" and (hasattr(ours, n) or not path and hasattr(weft.Tensor, n))
         ):
             function, full = getattr(home, name, None), f"{path}.{name}".lstrip(".")
-            made = [of_python(full, function)] if inspect.isfunction(function) else []
-            if made in ([], [None]):
+            if inspect.isfunction(function) and "_jit_internal" not in function.__code__.co_filename:
+                made = [of_python(full, function)]
+            else:  # an operator, or one of two that a flag chooses
                 made = [of_schema(full, s) for prefix in prefixes for s in known.get(prefix + name, ())]
             yield from dict.fromkeys(filter(None, made))
 

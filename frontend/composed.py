@@ -9,11 +9,12 @@ from .casting import widened
 from .compiler.dtypes import dtype_of, promote
 from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
 from .compiler.ops.table import OpError, OutOfRange
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
 from .functions import check_scatter, check_slices, clamp, index_add, matmul, operand, require_tensors, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
+from .operands import tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor
@@ -35,11 +36,15 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 def frac(input):
     """The part after the point, with the sign of the number."""
+    if input.__class__ is not Tensor:
+        tensor_of("frac", input)
     return input - input.trunc()
 
 
 def logit(input, eps=None):
     """log(p / (1 - p)); p is limited to [eps, 1 - eps] if eps is given."""
+    if input.__class__ is not Tensor:
+        tensor_of("logit", input)
     input = input if input.dtype.is_floating_point else input * 1.0
     p = input if eps is None else clamp(input, eps, 1 - eps)
     return (p / (1 - p)).log()
@@ -79,11 +84,17 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
 
 
 def count_nonzero(input, dim=None):
+    if input.__class__ is not Tensor:
+        tensor_of("count_nonzero", input)
     return (input != 0).sum(dim)
 
 
 def inner(input, other):
     """Sum of products over the last dimensions."""
+    if input.__class__ is not Tensor:
+        tensor_of("inner", input)
+    if other.__class__ is not Tensor:
+        tensor_of("inner", other, "other")
     if input.ndim == 0 or other.ndim == 0:
         return input * other
     return matmul(input, other if other.ndim == 1 else other.mT)
@@ -99,6 +110,8 @@ def trace(input):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """Differences of neighbours along dim, n times, after joining what is to be prepended and appended."""
+    if input.__class__ is not Tensor:
+        tensor_of("diff", input)
     joined = [x for x in (prepend, input, append) if x is not None]
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
@@ -135,6 +148,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 # --- positions --------------------------------------------------------------------------------------------------------
 def select(input, dim, index):
     """One slice along dim, the dimension dropped."""
+    if input.__class__ is not Tensor:
+        tensor_of("select", input)
     axis = normalize_axis("select", dim, input.ndim)
     size = input.shape[axis]
     if not -size <= index < size:
@@ -144,18 +159,23 @@ def select(input, dim, index):
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A view of the elements (k, k + offset) of the matrices that two dimensions span, as the last dimension."""
+    if input.__class__ is not Tensor:
+        tensor_of("diagonal", input)
     axes = [normalize_axis("diagonal", d, input.ndim) for d in (dim1, dim2)]
     if axes[0] == axes[1]:
         raise OpError(f"diagonal: diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return view.diagonal(input, shift=int(offset), axis0=axes[0], axis1=axes[1])
+    return view.diagonal(input, shift=whole_number("diagonal", "offset", offset), axis0=axes[0], axis1=axes[1])
 
 
 def diag(input, diagonal=0):
     """A copy of the diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    if input.__class__ is not Tensor:
+        tensor_of("diag", input)
     if input.ndim not in (1, 2):
         raise OpError(f"diag: expects a vector or a matrix, got shape {input.shape}")
     if input.ndim == 2:
         return _diagonal(input, diagonal).clone()
+    diagonal = whole_number("diag", "diagonal", diagonal)
     size = input.shape[0] + abs(diagonal)
     placed = input.new_zeros(size, size)
     rows = Tensor(np.arange(input.shape[0]) + max(-diagonal, 0))

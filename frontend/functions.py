@@ -18,11 +18,12 @@ from .compiler.ops import (
     view,
 )
 from .compiler.ops.table import OpError, OutOfRange
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import readable, rounded
 from .creation import full
-from .operands import operand, require_tensors, tensor_of, tensor_of_one, to_dtype
+from .operands import flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
+from .placement import check_memory_format
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import reshape
@@ -71,6 +72,8 @@ def _rounded_quotient(input, other, rounding_mode):
 
 def clone(input, *, memory_format=None):
     """A copy with memory of its own. Gradients flow through it."""
+    if memory_format is not None:
+        check_memory_format("clone", memory_format)
     return view.clone(tensor_of("clone", input))
 
 
@@ -135,6 +138,8 @@ def where(condition, input=None, other=None):
 
 def clamp(input, min=None, max=None):
     """Limit to [min, max]; either may be None, a number or a tensor."""
+    if input.__class__ is not Tensor:
+        tensor_of("clamp", input)
     if input.dtype is bool_ and min is not None and max is not None:
         # PyTorch has the extremes of bools for one bound at a time.
         bounds_are_bool = isinstance(min, bool) and isinstance(max, bool)
@@ -182,6 +187,10 @@ def matmul(input, other, *, out=None):
 
 
 def mm(input, mat2, *, out=None):
+    if input.__class__ is not Tensor:
+        tensor_of("mm", input)
+    if mat2.__class__ is not Tensor:
+        tensor_of("mm", mat2, "mat2")
     if input.ndim != 2 or mat2.ndim != 2:
         raise OpError(f"mm: both arguments must be matrices, got shapes {input.shape} and {mat2.shape}")
     result = contraction.bmm(*lowered(input, mat2))
@@ -189,6 +198,10 @@ def mm(input, mat2, *, out=None):
 
 
 def bmm(input, mat2, *, out=None):
+    if input.__class__ is not Tensor:
+        tensor_of("bmm", input)
+    if mat2.__class__ is not Tensor:
+        tensor_of("bmm", mat2, "mat2")
     if input.ndim != 3 or mat2.ndim != 3:
         raise OpError(f"bmm: both arguments must have 3 dimensions, got shapes {input.shape} and {mat2.shape}")
     result = contraction.bmm(*lowered(input, mat2))
@@ -196,18 +209,30 @@ def bmm(input, mat2, *, out=None):
 
 
 def dot(input, other):
+    if input.__class__ is not Tensor:
+        tensor_of("dot", input)
+    if other.__class__ is not Tensor:
+        tensor_of("dot", other, "other")
     if input.ndim != 1 or other.ndim != 1:
         raise OpError(f"dot: 1D tensors expected, got shapes {input.shape} and {other.shape}")
     return contraction.matmul(input, other)
 
 
 def mv(input, vec):
+    if input.__class__ is not Tensor:
+        tensor_of("mv", input)
+    if vec.__class__ is not Tensor:
+        tensor_of("mv", vec, "vec")
     if input.ndim != 2 or vec.ndim != 1:
         raise OpError(f"mv: a matrix and a vector expected, got shapes {input.shape} and {vec.shape}")
     return contraction.matmul(input, vec)
 
 
 def outer(input, vec2):
+    if input.__class__ is not Tensor:
+        tensor_of("outer", input)
+    if vec2.__class__ is not Tensor:
+        tensor_of("outer", vec2, "vec2")
     return reshape(input, -1, 1) * vec2
 
 
@@ -221,6 +246,10 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 # --- positions ------------------------------------------------------------------------------------------------------
 def gather(input, dim, index, *, sparse_grad=False):
+    if input.__class__ is not Tensor:
+        tensor_of("gather", input)
+    if index.__class__ is not Tensor:
+        tensor_of("gather", index, "index")
     if sparse_grad:
         raise NotImplementedError("gather: sparse_grad=True would make a sparse gradient, and tensors here are dense")
     if not index.numel():
@@ -254,6 +283,10 @@ def scatter_add(input, dim, index, src):
 
 
 def index_select(input, dim, index):
+    if input.__class__ is not Tensor:
+        tensor_of("index_select", input)
+    if index.__class__ is not Tensor:
+        tensor_of("index_select", index, "index")
     if index.ndim > 1:
         raise OutOfRange(f"index_select: Index is supposed to be a vector, got shape {index.shape}")
     axis = normalize_axis("index_select", dim, input.ndim)
@@ -285,6 +318,9 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 def nonzero(input, *, as_tuple=False):
     """Positions of the elements that are not zero. Its shape depends on the data, so it is computed at once."""
+    if input.__class__ is not Tensor:
+        tensor_of("nonzero", input)
+    as_tuple = flag("nonzero", "as_tuple", as_tuple)
     found = np.atleast_1d(readable(input.array)).nonzero()
     if as_tuple:
         return tuple(Tensor(np.asarray(k, dtype=np.int64)) for k in found)
@@ -293,6 +329,10 @@ def nonzero(input, *, as_tuple=False):
 
 def masked_fill(input, mask, value):
     """input with `value` where the bool tensor `mask` holds."""
+    if input.__class__ is not Tensor:
+        tensor_of("masked_fill", input)
+    if mask.__class__ is not Tensor:
+        tensor_of("masked_fill", mask, "mask")
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
@@ -306,12 +346,12 @@ def masked_fill(input, mask, value):
 
 def tril(input, diagonal=0):
     """The lower triangle of the last two dimensions; the rest zero."""
-    return spelling.tril(input, diagonal=int(diagonal))
+    return spelling.tril(input, diagonal=whole_number("tril", "diagonal", diagonal))
 
 
 def triu(input, diagonal=0):
     """The upper triangle of the last two dimensions; the rest zero."""
-    return spelling.triu(input, diagonal=int(diagonal))
+    return spelling.triu(input, diagonal=whole_number("triu", "diagonal", diagonal))
 
 
 # --- types and comparison -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import numpy as np
 
 from .compiler.dtypes import DType
 from .numpy_words import WORDS
+from .operands import not_a_tensor
 from .placement import layout, memory_format
 from .runtime.state.device import device
 from .runtime.state.random import Generator
@@ -28,13 +29,13 @@ from .runtime.state.tensor import Tensor
 
 QUICK = frozenset(
     str.split("""
-    add addcdiv addcmul amax amin any all arange as_tensor asarray atan2 arctan2 bmm broadcast_to can_cast cat clamp
-    clamp_max clamp_min clip clone concat concatenate count_nonzero detach device diag diagonal diff div divide dot
-    empty empty_like equal finfo flatten frac from_numpy full full_like gather hstack iinfo index_select inner
-    is_floating_point is_tensor lerp logit masked_fill matmul mean mm mv narrow nonzero numel ones ones_like outer
-    permute pow prod promote_types ravel reshape result_type round select softmax log_softmax square squeeze stack std
-    sub subtract sum swapaxes swapdims t tensor to transpose tril triu true_divide unsqueeze var vstack where zeros
-    zeros_like linalg.matmul
+    add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 bmm broadcast_to can_cast
+    cat chunk clamp clamp_max clamp_min clip clone concat concatenate count_nonzero cumsum detach device diag diagonal
+    diff div divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather hstack iinfo
+    index_select inner is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow nonzero norm
+    numel ones ones_like outer permute pow prod promote_types ravel reshape result_type round select sort softmax
+    log_softmax split square squeeze stack std sub subtract sum swapaxes swapdims t tensor to topk transpose tril triu
+    true_divide unbind unsqueeze var vstack where zeros zeros_like linalg.matmul
     """)
 )
 # What a wrong argument leads to, some lines later.
@@ -120,6 +121,10 @@ def _without_attribute(name, function, args, kwargs, given):
 
 
 # --- signatures -------------------------------------------------------------------------------------------------------
+# What PyTorch's Python takes off before its operators are called.
+_FLAGS = {"requires_grad": "bool", "return_indices": "any"}
+
+
 class _Signature:
     """One line of the file: `is_strict` if its kinds are what PyTorch checks; parameters are (name, kind, may be None,
     has default)."""
@@ -150,8 +155,8 @@ class _Signature:
             parameter = left.pop(name, None) or left.pop(aliases.get(name), None)
             if parameter is not None:
                 found.append((parameter, None, value))
-            elif name == "requires_grad":
-                found.append(((name, "bool", True, True), None, value))
+            elif name in _FLAGS:
+                found.append(((name, _FLAGS[name], True, True), None, value))
             elif name != "out":
                 return None
         return None if any(not has_default for _, _, _, has_default in left.values()) else found
@@ -282,4 +287,6 @@ def _sentence(name, parameter, position, value):
         part = next(k for k, x in enumerate(value) if not _FIT["Tensor" if kind == "Tensor[]" else "int"](x))
         given = f"{given} with a {type(value[part]).__name__} at {part}"
     last = name.rpartition(".")[2]
+    if kind == "Tensor":
+        return not_a_tensor(last, f"'{word}'{place}", value)
     return f"{last}(): argument '{word}'{place} must be {_WORDS.get(kind, kind)}, not {given}"

@@ -23,17 +23,29 @@ def operand(x):
     raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
 
 
-def tensor_of(name, x):
-    """The argument `input` of a function that takes no number for it."""
+def tensor_of(name, x, argument="input"):
+    """An argument of a function that takes no number for it."""
     if isinstance(x, Tensor):
         return x
-    hint = (
-        "; make a tensor of it, weft.from_numpy(array), or give the whole function to weft.for_numpy; or, in a "
-        "compiled function, annotate the parameter as weft.Tensor"
-    )
-    raise TypeError(
-        f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}{hint if isinstance(x, np.ndarray) else ''}"
-    )
+    raise TypeError(not_a_tensor(name, f"'{argument}'", x, ""))
+
+
+def not_a_tensor(name, argument, x, number="; write weft.tensor({!r})"):
+    """What is said of an argument that is no tensor. number: what to do about one."""
+    if isinstance(x, np.ndarray):
+        return (
+            f"{name}(): argument {argument} must be Tensor, got ndarray of shape {x.shape}: weft.tensor(array), or "
+            "weft.for_numpy(function); in a compiled function, annotate the parameter as weft.Tensor"
+        )
+    hint = number.format(x) if isinstance(x, (bool, int, float, complex)) else ""
+    return f"{name}(): argument {argument} must be Tensor, not {type(x).__name__}{hint}"
+
+
+def flag(function, argument, given):
+    """A bool that a user gives, also one of NumPy's. TypeError for anything else."""
+    if not isinstance(given, (bool, np.bool_)):
+        raise TypeError(f"{function}(): argument '{argument}' must be bool, not {type(given).__name__}")
+    return bool(given)
 
 
 def require_one_tensor(name, input, other):
@@ -51,10 +63,7 @@ def require_tensors(name, *operands):
     """TypeError for a number where PyTorch takes only tensors."""
     for k, x in enumerate(operands):
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"{name}(): argument '{('input', 'other')[k]}' (position {k + 1}) must be Tensor, not "
-                f"{type(x).__name__}; write weft.tensor({x!r})"
-            )
+            raise TypeError(not_a_tensor(name, f"'{('input', 'other')[k]}' (position {k + 1})", x))
 
 
 def tensors(name, input, other):

@@ -9,10 +9,11 @@ from .casting import in_wide
 from .compiler import dtypes
 from .compiler.ops import arithmetic, comparison, ordering
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import convert, readable
 from .creation import as_tensor
 from .functions import to_dtype, where
+from .operands import flag, tensor_of
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
@@ -27,8 +28,8 @@ _Sort, _Topk, _Kthvalue, _Median, _Nanmedian, _Mode = (
 # --- order ------------------------------------------------------------------------------------------------------------
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """Positions that sort the elements along dim; equal elements keep their order."""
-    axis = normalize_axis("argsort", dim, input.ndim)
-    return ordering.argsort(input, axis=axis, descending=bool(descending))
+    axis, descending = normalize_axis("argsort", dim, input.ndim), flag("argsort", "descending", descending)
+    return ordering.argsort(input, axis=axis, descending=descending)
 
 
 def _along(input, index, axis, of):
@@ -37,7 +38,9 @@ def _along(input, index, axis, of):
 
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) sorted along dim; NaN counts as the largest, equal elements keep their order."""
-    index = argsort(input, dim, descending)
+    if input.__class__ is not Tensor:
+        tensor_of("sort", input)
+    index = argsort(input, dim, flag("sort", "descending", descending))
     return _Sort(_along(input, index, normalize_axis("sort", dim, input.ndim), "sort"), index)
 
 
@@ -48,11 +51,13 @@ def msort(input):
 
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """(values, indices) of the k largest (or smallest) elements along dim, in order."""
-    axis, k = normalize_axis("topk", dim, input.ndim), int(k)
+    if input.__class__ is not Tensor:
+        tensor_of("topk", input)
+    axis, k = normalize_axis("topk", dim, input.ndim), whole_number("topk", "k", k)
     size = input.shape[axis] if input.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"topk: selected index k out of range: k is {k}, dimension {dim} has size {size}")
-    index = ordering.first_positions(input, axis=axis, descending=bool(largest), k=k)
+    index = ordering.first_positions(input, axis=axis, descending=flag("topk", "largest", largest), k=k)
     return _Topk(_along(input, index, axis, "topk"), index)
 
 

@@ -48,7 +48,7 @@ def write(function, out, result):
         raise RuntimeError(f"{function}: Expected out tensor to have dtype {kind.name}, but got {own.name} instead")
     if kind is not own and kind.category > own.category:
         raise RuntimeError(f"{function}: result type {kind.name} can't be cast to the desired output type {own.name}")
-    if out._data is not None and 0 in out._data.strides:
+    if out._data is not None and out._data.size and 0 in out._data.strides:
         _require_elements_apart(function, out._data)
     if shape_of(result) != shape_of(out):
         _resize(out, result)

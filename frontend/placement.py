@@ -42,8 +42,18 @@ def check_placement(function, options):
     """TypeError for a keyword the function does not have, RuntimeError for a place weft has not."""
     check_keywords(function, options, _KEYWORDS)
     require_cpu(function, options.get("device"))
+    if options.get("memory_format") is not None:
+        check_memory_format(function, options["memory_format"])
     if options.get("layout") not in (None, strided):
         raise RuntimeError(f"{function}: tensors are dense, got layout={options['layout']!r}; leave the layout out")
+
+
+def check_memory_format(function, given):
+    """TypeError for what is no order of elements in memory."""
+    if not isinstance(given, memory_format):
+        raise TypeError(
+            f"{function}(): argument 'memory_format' must be weft.memory_format, not {type(given).__name__}"
+        )
 
 
 def check_keywords(function, options, known):

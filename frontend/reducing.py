@@ -11,7 +11,7 @@ from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, st
 from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .half_floats import in_float32
-from .operands import tensor_of, to_dtype
+from .operands import flag, tensor_of, to_dtype
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
@@ -23,14 +23,23 @@ def _axes(name, x, dim):
     return normalize_axes(name, dim, x.ndim)
 
 
+def _kept(name, keepdim, keepdims):
+    """Whether reduced dimensions are kept, by either word."""
+    return flag(name, "keepdim", keepdim) or flag(name, "keepdims", keepdims)
+
+
 def _reduce(op, name):
     def function(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
         if dim is None and axis is None and dtype is None and input.__class__ is Tensor:
-            return op(input, axes=_ALL[len(shape_of(input))], keepdim=bool(keepdim or keepdims))
+            if keepdim.__class__ is not bool or keepdims is not False:
+                keepdim = _kept(name, keepdim, keepdims)
+            return op(input, axes=_ALL[len(shape_of(input))], keepdim=keepdim)
         if dtype is not None:
             input = to_dtype(input, dtype)
         dim = dim if axis is None else axis
-        result = op(input, axes=_axes(name, tensor_of(name, input), dim), keepdim=bool(keepdim or keepdims))
+        if keepdim.__class__ is not bool or keepdims is not False:
+            keepdim = _kept(name, keepdim, keepdims)
+        result = op(input, axes=_axes(name, tensor_of(name, input), dim), keepdim=keepdim)
         # A sum of integers is int64 unless told otherwise.
         return result if dtype is None else to_dtype(result, dtype)
 
@@ -75,7 +84,9 @@ def _deviation(op, name):
         if unbiased is not None:
             correction = int(unbiased)
         correction = 1 if correction is None else correction
-        dim, keepdim = dim if axis is None else axis, bool(keepdim or keepdims)
+        dim = dim if axis is None else axis
+        if keepdim.__class__ is not bool or keepdims is not False:
+            keepdim = _kept(name, keepdim, keepdims)
         axes = _axes(name, tensor_of(name, input), dim)
         if not input.dtype.is_complex:
             return op(input, axes=axes, keepdim=keepdim, correction=correction)
@@ -94,6 +105,10 @@ std = _deviation(statistics.std, "std")
 @in_float32
 def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     """Vector norm, sum(|x|**p)**(1/p): p is 2 ("fro") or another number; inf and -inf give the extremes of |x|."""
+    if input.__class__ is not Tensor:
+        tensor_of("norm", input)
+    if keepdim is not False:
+        keepdim = flag("norm", "keepdim", keepdim)
     input = input if dtype is None else to_dtype(input, dtype)
     input = arithmetic.abs_(input) if input.dtype.is_complex else input
     axes = _axes("norm", input, dim)
@@ -138,12 +153,16 @@ class _Smallest(Extreme):
 
 def _extreme(name, made, total, position, pairwise):
     def function(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=False):
-        dim, keepdim = dim if axis is None else axis, keepdim or keepdims
+        dim = dim if axis is None else axis
+        if keepdim.__class__ is not bool or keepdims is not False:
+            keepdim = _kept(name, keepdim, keepdims)
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return pairwise(tensor_of(name, input), other)
         if dim is None:
             return total(tensor_of(name, input))
+        if input.__class__ is not Tensor:
+            tensor_of(name, input)
         axis = normalize_axis(name, dim, input.ndim)
         if input.ndim == 0:
             return made((total(input), zeros((), dtype=int64)))
@@ -164,7 +183,11 @@ min = _extreme("min", _Smallest, spelling.min_, reduction.argmin, arithmetic.min
 
 def _position(name, op):
     def function(input, dim=None, keepdim=False, *, axis=None, keepdims=False):
-        dim, keepdim = dim if axis is None else axis, keepdim or keepdims
+        dim = dim if axis is None else axis
+        if keepdim.__class__ is not bool or keepdims is not False:
+            keepdim = _kept(name, keepdim, keepdims)
+        if input.__class__ is not Tensor:
+            tensor_of(name, input)
         if dim is None:
             result = op(flatten(input), axis=0)
             return reshape(result, (1,) * input.ndim) if keepdim else result
@@ -184,6 +207,8 @@ argmin = _position("argmin", reduction.argmin)
 
 
 def softmax(input, dim=None, dtype=None, *, axis=None):
+    if input.__class__ is not Tensor:
+        tensor_of("softmax", input)
     dim = _given("softmax", dim, axis)
     input = input if dtype is None else to_dtype(input, dtype)
     axis = normalize_axis("softmax", dim, input.ndim)
@@ -191,6 +216,8 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
 
 
 def log_softmax(input, dim=None, dtype=None, *, axis=None):
+    if input.__class__ is not Tensor:
+        tensor_of("log_softmax", input)
     dim = _given("log_softmax", dim, axis)
     input = input if dtype is None else to_dtype(input, dtype)
     axis = normalize_axis("log_softmax", dim, input.ndim)

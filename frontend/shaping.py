@@ -9,7 +9,8 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
-from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given
+from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given, whole_number
+from .operands import tensor_of
 from .runtime.state.marks import spanned
 from .runtime.state.tensor import Tensor, shape_of
 
@@ -31,6 +32,8 @@ _reshaped = functools.lru_cache(4096)(infer_reshape)
 
 def reshape(input, *numbers, shape=None):
     """The same elements in another shape; one size may be -1. A view where strides allow it."""
+    if input.__class__ is not Tensor:
+        tensor_of("reshape", input)
     if shape is not None or len(numbers) != 1 or numbers[0].__class__ is not int:
         numbers = sizes(numbers, shape)
     data = input._data
@@ -39,6 +42,8 @@ def reshape(input, *numbers, shape=None):
 
 def view_(input, *shape, size=None):
     """Like reshape, but never copies: RuntimeError if strides cannot say it."""
+    if input.__class__ is not Tensor:
+        tensor_of("view", input)
     if shape and isinstance(shape[0], dtypes.DType):
         raise NotImplementedError("view: another type for the same memory is not supported; convert with .to(dtype)")
     target = _reshaped("view", shape_of(input), sizes(shape, size))
@@ -55,6 +60,8 @@ def view_(input, *shape, size=None):
 
 def permute(input, *numbers, dims=None):
     """A view with the dimensions in another order."""
+    if input.__class__ is not Tensor:
+        tensor_of("permute", input)
     return view.permute(input, axes=tuple(_axes_of("permute", sizes(numbers, dims), len(shape_of(input)))))
 
 
@@ -64,6 +71,8 @@ def _axes_of(name, dims, ndim):
 
 
 def transpose(input, dim0, dim1):
+    if input.__class__ is not Tensor:
+        tensor_of("transpose", input)
     ndim = len(shape_of(input))
     first, second = normalize_axis("transpose", dim0, ndim), normalize_axis("transpose", dim1, ndim)
     return view.transpose(input, axis0=first, axis1=second) if ndim else input
@@ -78,12 +87,16 @@ def swapaxes(input, axis0, axis1):
 
 
 def t(input):
+    if input.__class__ is not Tensor:
+        tensor_of("t", input)
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
     return view.t(input) if input.ndim == 2 else view.permute(input, axes=tuple(range(input.ndim)))
 
 
 def expand(input, *shape, size=None):
+    if input.__class__ is not Tensor:
+        tensor_of("expand", input)
     shape = sizes(shape, size)
     lead = len(shape) - input.ndim
     target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
@@ -100,6 +113,8 @@ def broadcast_tensors(*tensors):
 
 
 def squeeze(input, dim=None, *, axis=None):
+    if input.__class__ is not Tensor:
+        tensor_of("squeeze", input)
     dim = dim if axis is None else axis
     if isinstance(dim, tuple) and not dim:
         return view.reshape(input, shape=input.shape)
@@ -107,11 +122,15 @@ def squeeze(input, dim=None, *, axis=None):
 
 
 def unsqueeze(input, dim=None, *, axis=None):
+    if input.__class__ is not Tensor:
+        tensor_of("unsqueeze", input)
     dim = dim if axis is None else axis
     return view.unsqueeze(input, axis=normalize_axis("unsqueeze", dim, input.ndim + 1))
 
 
 def flatten(input, start_dim=0, end_dim=-1):
+    if input.__class__ is not Tensor:
+        tensor_of("flatten", input)
     target = _flattened(tuple(shape_of(input)), start_dim, end_dim)
     return input if target is None else view.reshape(input, shape=target)
 
@@ -229,7 +248,7 @@ def _stack(tensors, dim):
 
 def hstack(tensors):
     """Side by side: along the second dimension, vectors along the first."""
-    tensors = [x if x.ndim else reshape(x, 1) for x in tensors]
+    tensors = [x if tensor_of("hstack", x, "tensors").ndim else reshape(x, 1) for x in tensors]
     if not tensors:
         raise RuntimeError("hstack expects a non-empty TensorList")
     return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
@@ -237,10 +256,12 @@ def hstack(tensors):
 
 def vstack(tensors):
     """One above the other: vectors as rows."""
-    return cat([x if x.ndim > 1 else reshape(x, 1, -1) for x in tensors], 0)
+    return cat([x if tensor_of("vstack", x, "tensors").ndim > 1 else reshape(x, 1, -1) for x in tensors], 0)
 
 
 def narrow(input, dim, start, length):
+    if input.__class__ is not Tensor:
+        tensor_of("narrow", input)
     sizes = tuple(input.shape)
     if not sizes:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
@@ -248,6 +269,7 @@ def narrow(input, dim, start, length):
     size = sizes[axis]
     if hasattr(start, "dtype") and (start.ndim or start.dtype.category != 1):
         raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor, got {start.dtype.name}{start.shape}")
+    length = whole_number("narrow", "length", length)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
     if not -size <= start <= size:
@@ -262,12 +284,14 @@ def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, te
     """Views of `split_size` (the last may be shorter), or of the given sizes, along dim."""
     input = input if tensor is None else tensor
     split_size = split_size if split_size_or_sections is None else split_size_or_sections
+    if input.__class__ is not Tensor:
+        tensor_of("split", input)
     shape = shape_of(input)
     axis = normalize_axis("split", dim, len(shape))
     size, of = shape[axis], "SplitWithSizes"
     if isinstance(split_size, (int, np.integer)):
         of = "Split"
-        step = split_size
+        step = whole_number("split", "split_size", split_size)
         if step <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
         sections = [builtins.min(step, size - k) for k in range(0, size, step)] or [0]
@@ -290,7 +314,11 @@ def _range_spec(x, axis, start, length):
 
 
 def chunk(input, chunks, dim=0):
+    if input.__class__ is not Tensor:
+        tensor_of("chunk", input)
     shape = shape_of(input)
+    if chunks.__class__ is not int:
+        chunks = whole_number("chunk", "chunks", chunks)
     size = shape[normalize_axis("chunk", dim, len(shape))]
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
@@ -300,6 +328,8 @@ def chunk(input, chunks, dim=0):
 
 
 def unbind(input, dim=0):
+    if input.__class__ is not Tensor:
+        tensor_of("unbind", input)
     axis = normalize_axis("unbind", dim, input.ndim)
     return tuple(spelling.unbind_part(input, axis=axis, index=k) for k in range(input.shape[axis]))
 

@@ -5,7 +5,7 @@ from .compiler.dtypes import DType
 from .compiler.later import later
 from .complex_numbers import converted
 from .creation import full, tensor
-from .placement import check_placement, strided
+from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.rebase import is_apart
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.tensor import Tensor
@@ -57,6 +57,8 @@ def _elsewhere(name):
 # --- types ------------------------------------------------------------------------------------------------------------
 def _cast_method(dtype):
     def method(self, memory_format=None):
+        if memory_format is not None:
+            check_memory_format(dtype.name, memory_format)
         return converted(self, dtype)
 
     method.__doc__ = f"The tensor as {dtype.name}; itself if it is."

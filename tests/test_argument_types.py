@@ -133,6 +133,20 @@ ns.nn.functional.conv2d(ns.ones(1, 1, 4, 4), ns.ones(1, 1, 2, 2), stride=1.5)
 ns.nn.functional.one_hot(ns.tensor([1]), "a")
 ns.searchsorted(ns.ones(3), "a")
 ns.ones(3).cumsum_([0])
+ns.sum(ns.ones(2), True)
+ns.ones(2).sum(0, keepdim=1)
+ns.ones(2).mean(dim={})
+ns.softmax([1.0], 0)
+ns.mm([[1.0]], ns.ones(1, 1))
+ns.gather(ns.ones(2), 0, [0])
+ns.ones(2, 2).reshape(True)
+ns.zeros(True)
+ns.tril(ns.ones(2, 2), 1.5)
+ns.nn.functional.linear([1.0], ns.ones(1, 1))
+ns.nn.functional.cross_entropy(ns.ones(1, 2), [0])
+ns.ones(2).clone(memory_format="contiguous")
+ns.ones(2).double(memory_format="contiguous")
+ns.ones(2).split(True)
 """
 
 
@@ -182,8 +196,10 @@ def test_a_type_by_another_librarys_name_is_told_the_one_here():
 
 
 def test_an_argument_of_another_kind_is_named():
-    with pytest.raises(TypeError, match=r"topk\(\): argument 'k' \(position 2\) must be int, not float"):
+    with pytest.raises(TypeError, match=r"topk\(\): argument 'k' must be int, not float"):
         weft.topk(weft.ones(3), 2.0)
+    with pytest.raises(TypeError, match=r"kthvalue\(\): argument 'k' \(position 2\) must be int, not float"):
+        weft.kthvalue(weft.ones(3), 2.0)
     with pytest.raises(TypeError, match=r"sort\(\): argument 'descending' must be bool, not str"):
         weft.sort(weft.ones(3), descending="yes")
     with pytest.raises(TypeError, match=r"flip\(\): argument 'dims' .* must be tuple of ints, not list with a float"):

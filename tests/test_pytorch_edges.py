@@ -33,7 +33,7 @@ def test_the_first_of_two_is_a_tensor(name):
 @pytest.mark.parametrize("function", [weft.linspace, weft.logspace])
 def test_spacings_are_between_numbers(function):
     name = function.__name__
-    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'steps' must be int, not float"):
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'steps' .*must be int, not float"):
         function(0, 3, 1.0)
     with pytest.raises(
         RuntimeError, match=f"{name} only supports 0-dimensional start and end tensors, but got end with 1"

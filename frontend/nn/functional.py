@@ -27,6 +27,7 @@ from ..compiler.ops.table import OpError
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..half_floats import in_float32
 from ..limits import finfo
+from ..operands import tensor_of
 from ..ordering import bincount, unique
 from ..out import write
 from ..products import pdist as pdist
@@ -34,6 +35,7 @@ from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
+from ..runtime.state.tensor import Tensor
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -65,11 +67,15 @@ def tanh(input):
 
 def relu6(input, inplace=False):
     """min(max(x, 0), 6)."""
+    if input.__class__ is not Tensor:
+        tensor_of("relu6", input)
     return hardtanh(input, 0.0, 6.0)
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x cut to [min_val, max_val]. At the ends themselves the gradient is 0; that of clamp is 1."""
+    if input.__class__ is not Tensor:
+        tensor_of("hardtanh", input)
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
     if not input.dtype.is_floating_point:
@@ -84,6 +90,10 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     """leaky_relu with a learned slope: one, or one per channel (dimension 1)."""
+    if input.__class__ is not Tensor:
+        tensor_of("prelu", input)
+    if weight.__class__ is not Tensor:
+        tensor_of("prelu", weight, "weight")
     input, weight = lowered(input, weight)
     if not input.shape and weight.shape not in ((), (1,)):
         raise RuntimeError(f"prelu: Not allow zero-dim input tensor with {weight.shape[0]} slopes; give it a dimension")
@@ -161,6 +171,8 @@ def logsigmoid(input):
 @in_float32
 def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6."""
+    if input.__class__ is not Tensor:
+        tensor_of("hardsigmoid", input)
     return relu6(input + 3.0) / 6.0
 
 
@@ -223,6 +235,10 @@ def _softmax_axis(name, x, dim):
 # --- linear maps and lookups ----------------------------------------------------------------------------------------
 def linear(input, weight, bias=None, *, out=None):
     """x @ weight.T + bias: (..., in), (out, in), (out,) -> (..., out)."""
+    if input.__class__ is not Tensor:
+        tensor_of("linear", input)
+    if weight.__class__ is not Tensor:
+        tensor_of("linear", weight, "weight")
     if out is not None:
         return write("linear", out, linear(input, weight, bias))
     if state.autocast is not None:
@@ -280,6 +296,8 @@ def one_hot(input, num_classes=-1):
 # --- normalisation and distance -------------------------------------------------------------------------------------
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
+    if input.__class__ is not Tensor:
+        tensor_of("layer_norm", input)
     shape = tuple(normalized_shape)
     lead = _leading_shape("layer_norm", input, shape)
     if weight is None and bias is None and len(shape) == 1:
@@ -409,6 +427,8 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 # --- dropout --------------------------------------------------------------------------------------------------------
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero with probability p, times 1 / (1 - p) otherwise; x itself when not training (Srivastava et al. 2014)."""
+    if input.__class__ is not Tensor:
+        tensor_of("dropout", input)
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:

@@ -9,7 +9,9 @@ from ..compiler.ops.arithmetic import abs_, clamp_min, div, mul, sub
 from ..compiler.ops.comparison import cast, eq, ne, where
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
+from ..operands import tensor_of
 from ..runtime.state.marks import spanned
+from ..runtime.state.tensor import Tensor
 
 
 def reduction_of(name, kind, size_average=None, reduce=None, allowed=("none", "mean", "sum")):
@@ -182,6 +184,10 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     `weight` (C,) multiplies the losses of each class, and "mean" divides by the sum of the weights met. Rows whose
     target is ignore_index do not count.
     """
+    if input.__class__ is not Tensor:
+        tensor_of("nll_loss", input)
+    if target.__class__ is not Tensor:
+        tensor_of("nll_loss", target, "target")
     input, weight = widened(input, weight)
     reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     rows, classes = _class_rows("nll_loss", input, target)
@@ -244,6 +250,10 @@ def cross_entropy(
     target: int64 classes (no dimension C), or probabilities of x's shape. With label_smoothing e the targets become
     (1 - e) target + e / C.
     """
+    if input.__class__ is not Tensor:
+        tensor_of("cross_entropy", input)
+    if target.__class__ is not Tensor:
+        tensor_of("cross_entropy", target, "target")
     input, target, weight = widened(input, target, weight)
     reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
