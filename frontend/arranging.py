@@ -15,7 +15,7 @@ from .creation import zeros
 from .functions import to_dtype
 from .placement import check_placement
 from .runtime.state.size import Size
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
 
 
@@ -56,7 +56,7 @@ def _triangle_indices(positions, row, col, offset, dtype):
     if row < 0 or col < 0:
         raise RuntimeError(f"row and col must be non-negative, got {row} and {col}")
     found = np.stack(positions(row, offset, col))
-    return Tensor(np.ascontiguousarray(found, dtype=dtype_of(dtype or dtypes.int64).numpy))
+    return tensor_of(np.ascontiguousarray(found, dtype=dtype_of(dtype or dtypes.int64).numpy))
 
 
 # --- order of elements ------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def combinations(input, r=2, with_replacement=False):
     rows = np.array(list(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     if r == 0:
         return zeros(0, dtype=input.dtype)
-    return input[Tensor(rows)]
+    return input[tensor_of(rows)]
 
 
 # --- parting ----------------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def as_strided(input, size, stride, storage_offset=None):
             f"as_strided: sizes {size}, strides {stride} and storage offset {start} are out of bounds for "
             f"{input.numel()} elements"
         )
-    return reshape(flatten(input).index_select(0, Tensor(positions.reshape(-1))), size)
+    return reshape(flatten(input).index_select(0, tensor_of(positions.reshape(-1))), size)
 
 
 def _check_memory(input, storage_offset):

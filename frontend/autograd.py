@@ -19,7 +19,7 @@ from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.said import warn_once
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 
 __all__ = [
     "Function",
@@ -132,7 +132,7 @@ def _expected(out):
 def _one(out):
     """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
     if state.frame is None and not watching and out.dtype in _PLAIN:
-        return Tensor(np.ones(out.shape, out.dtype.numpy))
+        return tensor_of(np.ones(out.shape, out.dtype.numpy))
     return ones(out.shape, dtype=out.dtype)
 
 

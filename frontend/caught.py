@@ -9,7 +9,7 @@ import functools
 import sys
 
 from .runtime.state.modes import frame_hidden, state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import tensor_of
 
 _PUSHED, _OF_A_WITH = "PUSH_EXC_INFO", "WITH_EXCEPT_START"
 
@@ -18,7 +18,7 @@ def tried_if_caught(function, *operands):
     """function(*operands), which raises its error here if the caller's caller, or who has called it in a compiled call,
     stands in a `try`."""
     if state.frame is not None and _is_caught(sys._getframe(2)):
-        values = [Tensor(x.array) for x in operands]
+        values = [tensor_of(x.array) for x in operands]
         with frame_hidden():
             function(*values)
     return function(*operands)

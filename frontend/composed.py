@@ -14,22 +14,26 @@ from .creation import as_tensor
 from .functions import check_scatter, check_slices, clamp, index_add, matmul, operand, require_tensors, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
-from .operands import tensor_of
+from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, wrap
 from .shaping import cat, flatten, narrow, reshape
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
-def addcmul(input, tensor1, tensor2, *, value=1):
+def addcmul(input, tensor1, tensor2, *older, value=1):
     """input + value * tensor1 * tensor2."""
+    if older:
+        tensor1, tensor2, value = factor_first("addcmul", tensor1, tensor2, *older)
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
-def addcdiv(input, tensor1, tensor2, *, value=1):
+def addcdiv(input, tensor1, tensor2, *older, value=1):
     """input + value * tensor1 / tensor2."""
+    if older:
+        tensor1, tensor2, value = factor_first("addcdiv", tensor1, tensor2, *older)
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
@@ -134,7 +138,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     With repeats alone: the position k repeated repeats[k] times.
     """
     if repeats is None:
-        return Tensor(np.repeat(np.arange(input.numel(), dtype=np.int64), input.array))
+        return wrap(np.repeat(np.arange(input.numel(), dtype=np.int64), input.array))
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
     if input.ndim == 0:
@@ -142,7 +146,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     axis = normalize_axis("repeat_interleave", dim, input.ndim)
     counts = repeats.array if isinstance(repeats, Tensor) else repeats
     positions = np.repeat(np.arange(input.shape[axis], dtype=np.int64), counts)
-    return indexing.index_select(input, Tensor(positions), axis=axis)
+    return indexing.index_select(input, wrap(positions), axis=axis)
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -178,7 +182,7 @@ def diag(input, diagonal=0):
     diagonal = whole_number("diag", "diagonal", diagonal)
     size = input.shape[0] + abs(diagonal)
     placed = input.new_zeros(size, size)
-    rows = Tensor(np.arange(input.shape[0]) + max(-diagonal, 0))
+    rows = wrap(np.arange(input.shape[0]) + max(-diagonal, 0))
     positions = rows * size + rows + diagonal
     return reshape(indexing.index_add(flatten(placed), positions, input, axis=0), size, size)
 
@@ -206,7 +210,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
         raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
     step, others = _places(index.shape, input.shape, axis)
-    positions = index * step + Tensor(others)
+    positions = index * step + wrap(others)
     return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(prod(input.shape),))
 
 
@@ -267,7 +271,15 @@ def fill_diagonal_(input, fill_value):
     return input
 
 
-def addcdiv_(input, tensor1, tensor2, *, value=1):
+def addcmul_(input, tensor1, tensor2, *older, value=1):
+    if older:
+        tensor1, tensor2, value = factor_first("addcmul_", tensor1, tensor2, *older)
+    return input.add_(tensor1 * tensor2 * value)
+
+
+def addcdiv_(input, tensor1, tensor2, *older, value=1):
+    if older:
+        tensor1, tensor2, value = factor_first("addcdiv_", tensor1, tensor2, *older)
     return input.add_(tensor1 / tensor2 * value)
 
 
@@ -297,7 +309,7 @@ def is_floating_point(input):
 
 METHODS = str.split("""
     addcmul addcdiv frac logit logaddexp nan_to_num count_nonzero inner trace diff repeat_interleave select
-    diagonal diag scatter scatter_add_ scatter_ index_add_ addcdiv_ masked_fill_ fill_diagonal_
+    diagonal diag scatter scatter_add_ scatter_ index_add_ addcmul_ addcdiv_ masked_fill_ fill_diagonal_
 """)
 PUBLIC = str.split("""
     addcmul addcdiv frac logit logaddexp nan_to_num var_mean std_mean count_nonzero inner trace diff

@@ -12,7 +12,7 @@ from .composed import diagonal, select
 from .creation import check_spacing, full_like, linspace, tensor, whole_spacing, zeros
 from .functions import nonzero
 from .placement import check_placement
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import flatten, permute, reshape
 
 
@@ -68,7 +68,7 @@ def detach(input):
 
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of input with src written to the elements that as_strided shows."""
-    numbers = reshape(Tensor(np.arange(input.numel())), input.shape)
+    numbers = reshape(tensor_of(np.arange(input.numel())), input.shape)
     positions = flatten(arranging.as_strided(numbers, size, stride, storage_offset))
     return reshape(flatten(input).index_put((positions,), flatten(src)), input.shape)
 
@@ -86,7 +86,7 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, *
     dtype = None if dtype is None else dtype_of(dtype)
     if dtype is not None and dtype.category == 1:
         powers = float(base) ** (np.full(1, start) if steps == 1 else whole_spacing(start, end, steps, dtype))
-        return Tensor(convert(powers, dtype)).requires_grad_(requires_grad)
+        return tensor_of(convert(powers, dtype)).requires_grad_(requires_grad)
     wide = linspace(start, end, steps, dtype=tensor(0.0).double().dtype)
     made = (float(base) ** wide).to(dtype or tensor(0.0).dtype)
     return made.requires_grad_(requires_grad)
@@ -104,7 +104,7 @@ def empty_strided(size, stride, *, dtype=None, requires_grad=False, **placement)
     memory = zeros(1 + sum((d - 1) * s for d, s in zip(size, stride)) if math.prod(size) else 0, dtype=dtype)
     array = memory.array
     steps = tuple(s * array.itemsize for s in stride)
-    made = Tensor(np.lib.stride_tricks.as_strided(array, size, steps))
+    made = tensor_of(np.lib.stride_tricks.as_strided(array, size, steps))
     return made.requires_grad_(requires_grad)
 
 
@@ -128,7 +128,7 @@ def nonzero_static(input, *, size, fill_value=-1):
     found = nonzero(input).array[:size]
     made = np.full((size, input.ndim), fill_value, np.int64)
     made[: len(found)] = found
-    return Tensor(made)
+    return tensor_of(made)
 
 
 METHODS = str.split("""

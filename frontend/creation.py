@@ -15,7 +15,7 @@ from .runtime.state import random
 from .runtime.state.device import require_cpu
 from .runtime.state.modes import state
 from .runtime.state.size import Size
-from .runtime.state.tensor import Tensor, _apply
+from .runtime.state.tensor import Tensor, _apply, tensor_of
 
 _WHOLE = {int}
 _FLOATS, _LISTS = {float}, {list, tuple}
@@ -147,16 +147,20 @@ def tensor(data, *, dtype=None, requires_grad=False, **placement):
     """
     if placement:
         check_placement("tensor", placement)
-    return _finish(Tensor(_as_array(data, dtype)), requires_grad)
+    return _finish(tensor_of(_as_array(data, dtype)), requires_grad)
 
 
 def _from_user(*data):
     """Tensor's constructor as in PyTorch: Tensor(2, 3) has that shape, as has Tensor(x.shape), and Tensor([2, 3])
     those elements.
 
-    The default dtype, whatever the elements are; of a tensor, the tensor under another name. TypeError for a number
-    that is no size.
+    The default dtype, whatever the elements are; of a tensor, the tensor under another name; of an array of the
+    default dtype, the array's memory. TypeError for a number that is no size.
     """
+    if len(data) == 1 and isinstance(data[0], np.ndarray):
+        if data[0].ndim or data[0].dtype.kind not in "iu":
+            return from_numpy(data[0]).to(state.default_dtype)
+        data = (int(data[0]),)
     if len(data) == 1 and isinstance(data[0], Size):
         data = data[0]
     if all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) for d in data):
@@ -166,12 +170,19 @@ def _from_user(*data):
         raise TypeError(f"Tensor: got ({given}); expected sizes, as in Tensor(2, 3), or one sequence of numbers")
     if isinstance(data[0], Tensor):
         return data[0].view(data[0].shape)
-    if not isinstance(data[0], (list, tuple, range)):
+    if not _is_sequence(data[0]):
         raise TypeError(f"Tensor: data must be a sequence (got {type(data[0]).__name__}); use weft.tensor for a number")
     return tensor(list(data[0]), dtype=state.default_dtype)
 
 
 Tensor._from_user = staticmethod(_from_user)
+
+
+def _is_sequence(x):
+    """What the older constructors take elements from: lists and tuples, columns of a table, what a user's class has."""
+    if isinstance(x, (str, bytes, dict, np.generic)):
+        return False
+    return hasattr(type(x), "__len__") and hasattr(type(x), "__getitem__")
 
 
 def tensor_of_others(value):
@@ -328,7 +339,7 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     dtype = dtype_of(dtype or state.default_dtype)
     if not dtype.is_floating_point:
         values = whole_spacing(start, end, steps, dtype) if dtype.category == 1 else np.linspace(start, end, steps)
-        return _finish(Tensor(convert(values, dtype)), requires_grad)
+        return _finish(tensor_of(convert(values, dtype)), requires_grad)
     if dtype.is_half:
         return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     number = dtype.numpy.type
@@ -339,7 +350,7 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     k = np.arange(steps)
     rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
     values = np.where(k < max(steps // 2, steps == 1), rising, falling)
-    return _finish(Tensor(values.astype(dtype.numpy)), requires_grad)
+    return _finish(tensor_of(values.astype(dtype.numpy)), requires_grad)
 
 
 def whole_spacing(start, end, steps, dtype):
@@ -373,7 +384,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
         check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
-    return _finish(Tensor(convert(np.eye(n, m), dtype_of(dtype or state.default_dtype))), requires_grad)
+    return _finish(tensor_of(convert(np.eye(n, m), dtype_of(dtype or state.default_dtype))), requires_grad)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------
@@ -427,7 +438,7 @@ def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement)
     """A random permutation of 0 ... n-1."""
     if placement:
         check_placement("randperm", placement)
-    order = Tensor(random.permutation(n, generator))
+    order = tensor_of(random.permutation(n, generator))
     dtype = dtype_of(dtype or dtypes.int64)
     return _finish(order if dtype is dtypes.int64 else comparison.cast(order, dtype=dtype), requires_grad)
 

@@ -10,7 +10,7 @@ from .creation import plain, randint
 from .functions import to_dtype
 from .inplace import written
 from .runtime.state import random
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 
 
 def _uniform(like, generator, dtype=None):
@@ -78,13 +78,13 @@ def poisson(input, generator=None):
     rates = readable(input.detach().array)
     if (rates < 0).any():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return Tensor(convert(np.asarray(numpy_generator(generator).poisson(rates)), input.dtype))
+    return tensor_of(convert(np.asarray(numpy_generator(generator).poisson(rates)), input.dtype))
 
 
 def binomial(count, prob, generator=None):
     """Numbers of successes in `count` trials of the probability `prob`."""
     n, p = np.broadcast_arrays(readable(count.detach().array), readable(prob.detach().array))
-    return Tensor(convert(np.asarray(numpy_generator(generator).binomial(n.astype(np.int64), p)), prob.dtype))
+    return tensor_of(convert(np.asarray(numpy_generator(generator).binomial(n.astype(np.int64), p)), prob.dtype))
 
 
 def numpy_generator(generator):

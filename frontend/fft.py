@@ -22,7 +22,7 @@ from .placement import check_placement
 from .public import of_module
 from .reference import document
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, narrow, roll
 
 __getattr__, __dir__ = of_module(__name__)
@@ -155,7 +155,7 @@ def _frequencies(name, values, n, d, dtype, requires_grad, placement):
     dtype = dtype_of(dtype or state.default_dtype)
     if not dtype.is_differentiable:
         raise OpError(f"{name} requires a floating point or complex dtype, got {dtype.name}")
-    made = Tensor((values * (1.0 / (n * d))).astype(np.float64))
+    made = tensor_of((values * (1.0 / (n * d))).astype(np.float64))
     return to_dtype(made, dtype).requires_grad_(requires_grad)
 
 

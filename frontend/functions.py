@@ -6,7 +6,7 @@ from numbers import Number
 import numpy as np
 
 from .casting import lowered
-from .compiler.dtypes import bool_
+from .compiler.dtypes import bool_, uint8
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -21,16 +21,18 @@ from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import readable, rounded
 from .creation import full
-from .operands import flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
+from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
 from .placement import check_memory_format
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, shape_of
+from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import reshape
 
 
-def add(input, other, *, alpha=1, out=None):
+def add(input, other, *older, alpha=1, out=None):
     """input + alpha * other."""
+    if older:
+        other, alpha = factor_first("add", other, *older)
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
@@ -39,8 +41,10 @@ def add(input, other, *, alpha=1, out=None):
     return result if out is None else write_apart("add", out, result, input, other)
 
 
-def sub(input, other, *, alpha=1, out=None):
+def sub(input, other, *older, alpha=1, out=None):
     """input - alpha * other."""
+    if older:
+        other, alpha = factor_first("sub", other, *older)
     input, other = operand(input), operand(other)
     if alpha != 1:
         other = other * alpha
@@ -133,6 +137,8 @@ def where(condition, input=None, other=None):
     """input where condition holds, else other; with the condition alone, `nonzero(as_tuple=True)`."""
     if input is None:
         return nonzero(condition, as_tuple=True)
+    if condition.dtype is uint8:  # what masks were before there was bool
+        condition = comparison.ne(condition, 0)
     return comparison.where(condition, operand(input), operand(other))
 
 
@@ -195,6 +201,14 @@ def mm(input, mat2, *, out=None):
         raise OpError(f"mm: both arguments must be matrices, got shapes {input.shape} and {mat2.shape}")
     result = contraction.bmm(*lowered(input, mat2))
     return result if out is None else write("mm", out, result)
+
+
+def spmm(input, mat2):
+    """mm, under the name that programs on graphs use: their adjacency matrices are dense here."""
+    return mm(input, mat2)
+
+
+dsmm = spmm
 
 
 def bmm(input, mat2, *, out=None):
@@ -323,8 +337,8 @@ def nonzero(input, *, as_tuple=False):
     as_tuple = flag("nonzero", "as_tuple", as_tuple)
     found = np.atleast_1d(readable(input.array)).nonzero()
     if as_tuple:
-        return tuple(Tensor(np.asarray(k, dtype=np.int64)) for k in found)
-    return Tensor(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))
+        return tuple(wrap(np.asarray(k, dtype=np.int64)) for k in found)
+    return wrap(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))
 
 
 def masked_fill(input, mask, value):
@@ -377,7 +391,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
     with np.errstate(all="ignore"):
-        return Tensor(
+        return wrap(
             np.asarray(
                 np.isclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan)
             )
@@ -415,4 +429,4 @@ METHODS = str.split("""
     triu true_divide
 """)
 INPLACE = str.split("subtract divide true_divide atan2 arctan2 tril triu addmm clip round")
-PUBLIC = [*METHODS, *str.split("where is_tensor numel")]
+PUBLIC = [*METHODS, *str.split("where is_tensor numel spmm dsmm")]

@@ -17,7 +17,7 @@ from .iterables import listed
 from .runtime.eager import engine
 from .runtime.eager.node import edge_of
 from .runtime.state.modes import enable_grad
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -279,7 +279,7 @@ def _check_forward(func, inputs, leaves, outputs, differences, tolerances):
         unit = np.zeros(leaf.shape, leaf.dtype.numpy)
         for memory, index in _numbers_of(unit):
             memory[index] = 1
-            found = _tangents(func, inputs, {id(leaf): Tensor(unit.copy())})
+            found = _tangents(func, inputs, {id(leaf): tensor_of(unit.copy())})
             memory[index] = 0
             for row, tangent, out in zip(rows, found, outputs):
                 row.append(np.zeros(out.numel()) if tangent is None else _as_numbers(tangent.detach().numpy()))

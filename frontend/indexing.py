@@ -14,7 +14,7 @@ from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, _apply, shape_of
+from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
 
 _FULL = slice(None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
@@ -71,14 +71,14 @@ def _entry(k):
     """Lists and arrays become tensors; NumPy integers and 0-d integer tensors become ints."""
     if isinstance(k, (list, range, np.ndarray)):
         array = np.asarray(k)
-        k = Tensor(array if array.dtype.kind == "b" else _as_integers(array))
+        k = tensor_of(array if array.dtype.kind == "b" else _as_integers(array))
     if isinstance(k, Tensor) and k.dtype is dtypes.uint8:
         # A mask of PyTorch's before it had bools.
         k = comparison.ne(k, 0)
     if isinstance(k, np.integer):
         return int(k)
     if isinstance(k, (bool, np.bool_)):
-        k = Tensor(np.asarray(k))
+        k = tensor_of(np.asarray(k))
     if isinstance(k, Tensor) and k.ndim == 0 and k.dtype in _INDEX_TYPES:
         return int(k.array)
     known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
@@ -106,7 +106,7 @@ def _is_mask(k):
 
 def _positions(mask):
     """A mask selects as many elements as it has True: its positions are needed, so its values are."""
-    return [Tensor(np.asarray(p, dtype=np.int64)) for p in mask.array.nonzero()]
+    return [tensor_of(np.asarray(p, dtype=np.int64)) for p in mask.array.nonzero()]
 
 
 def _in_range(k, size, dim):
@@ -129,7 +129,7 @@ def _at_positions(key, shape):
     with whole dimensions before them, which is how most people index with tensors; None for all other keys."""
     kind = key.__class__
     if kind is list and key and {*map(type, key)} == {int}:
-        return _at_neighbours((Tensor(np.array(key, np.int64)),), 0, shape)
+        return _at_neighbours((tensor_of(np.array(key, np.int64)),), 0, shape)
     if kind is Tensor:
         if key.dtype is not dtypes.bool_:
             return _at_neighbours((key,), 0, shape)
@@ -137,7 +137,7 @@ def _at_positions(key, shape):
         if not n or sizes != shape[:n]:
             return None
         # A mask selects as many elements as it has True: its positions are needed, so its values are.
-        index, after = Tensor(np.flatnonzero(key.array)), shape[n:]
+        index, after = tensor_of(np.flatnonzero(key.array)), shape[n:]
         return index, 0, (prod(sizes), *after), (*shape_of(index), *after)
     if kind is not tuple:
         return None
@@ -193,7 +193,7 @@ def getitem(x, key):
         elif _is_mask(k):
             # 0-d: a new dimension, of which the one slice is taken or not.
             result = view.unsqueeze(result, axis=axis)
-            tensors[axis] = Tensor(np.zeros(int(k.array), np.int64))
+            tensors[axis] = tensor_of(np.zeros(int(k.array), np.int64))
         else:
             tensors[axis] = _checked(k, shape[dim], dim)
             dim += 1

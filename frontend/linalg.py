@@ -35,7 +35,7 @@ from .reducing import sum
 from .reference import document
 from .results import result_type
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
 __getattr__, __dir__ = of_module(__name__)
@@ -185,7 +185,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 
 
 def _nothing(dtype):
-    return Tensor(np.empty(0, dtype))
+    return tensor_of(np.empty(0, dtype))
 
 
 # --- decompositions ---------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def _with_info(name, names, function, result_shape):
     made = result_type(f"linalg_{name}", *names, "info")
 
     def run(A, *args, check_errors=False, **options):
-        info = Tensor(np.zeros(A.shape[:-2], np.int32))
+        info = tensor_of(np.zeros(A.shape[:-2], np.int32))
         try:
             found = function(A, *args, **options)
         except LinAlgError:

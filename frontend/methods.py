@@ -1,7 +1,5 @@
 """The methods of Tensor: operators, PyTorch's method spellings, in-place forms. Attached once, at import."""
 
-from copy import deepcopy
-
 import numpy as np
 
 from . import functions as f
@@ -18,12 +16,21 @@ from .indexing import getitem, setitem
 from .inplace import fill, overwrite
 from .kinds import door_of
 from .numpy_words import understanding
+from .operands import factor_first
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.eager.rebase import set_apart
 from .runtime.state import random
 from .runtime.state.modes import state, watching
-from .runtime.state.tensor import Tensor, _apply, answering_for, is_same_memory, layout_of_array, shape_of
+from .runtime.state.tensor import (
+    Tensor,
+    _apply,
+    answering_for,
+    is_same_memory,
+    layout_of_array,
+    shape_of,
+    tensor_of,
+)
 from .spelled import FORMS
 
 _tensor_repr = later("printing:tensor_repr")
@@ -90,12 +97,16 @@ _INPLACE_OPERATORS = {
 }  # fmt: skip
 
 
-def _add_(self, other, *, alpha=1):
+def _add_(self, other, *older, alpha=1):
+    if older:
+        other, alpha = factor_first("add_", other, *older)
     other = f.operand(other)
     return apply_inplace(arithmetic.add, self, (self, other if alpha == 1 else other * alpha), {})
 
 
-def _sub_(self, other, *, alpha=1):
+def _sub_(self, other, *older, alpha=1):
+    if older:
+        other, alpha = factor_first("sub_", other, *older)
     other = f.operand(other)
     return apply_inplace(arithmetic.sub, self, (self, other if alpha == 1 else other * alpha), {})
 
@@ -164,10 +175,6 @@ def _requires_grad_(self, requires_grad=True):
     return self
 
 
-def _addcmul_(self, tensor1, tensor2, *, value=1):
-    return _add_(self, tensor1 * tensor2 * value)
-
-
 def _attach_inplace():
     Tensor.add_, Tensor.sub_, Tensor.div_ = _add_, _sub_, _div_
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
@@ -178,7 +185,6 @@ def _attach_inplace():
     Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
     Tensor.clamp_max_ = lambda self, max: _clamp_(self, max=max)
     Tensor.lerp_ = lambda self, end, weight: _add_(self, (end - self) * weight)
-    Tensor.addcmul_ = _addcmul_
     Tensor.requires_grad_ = _requires_grad_
     for python_name, name in _INPLACE_OPERATORS.items():
         setattr(Tensor, f"__{python_name}__", getattr(Tensor, name))
@@ -287,19 +293,6 @@ def _format(self, spec):
     return format(self.item(), spec) if self.ndim == 0 and type(self) is Tensor else object.__format__(self, spec)
 
 
-def _deepcopy(self, memo):
-    if not self.is_leaf:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol")
-    copy = type(self)(self.array.copy())
-    copy._requires_grad = self._requires_grad
-    memo[id(self)] = copy
-    if self._grad is not None:
-        copy._grad = type(self._grad)(self._grad.array.copy())
-    if self.__dict__:
-        copy.__dict__.update(deepcopy(self.__dict__, memo))
-    return copy
-
-
 def _numel(self):
     count = 1
     for d in self.shape:
@@ -315,7 +308,7 @@ def _attach_reading():
     Tensor.__complex__ = lambda self: complex(_item(self))
     Tensor.__index__ = lambda self: _index(self)
     Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
-    Tensor.__repr__, Tensor.__format__, Tensor.__deepcopy__ = _repr, _format, _deepcopy
+    Tensor.__repr__, Tensor.__format__ = _repr, _format
     Tensor._repr_html_ = later("notebooks:tensor_html")
     Tensor.tolist = lambda self: readable(self.array).tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
@@ -341,7 +334,7 @@ def _detach(self):
 def _data(self):
     """The same memory without history; changes made through it do not count as changes of this tensor."""
     if state.frame is None and self._data is not None and not watching:
-        out = Tensor(self._data.view())
+        out = tensor_of(self._data.view())
         out.share_memory(self)
         return out
     return _apply(view.data, (self,), {})

@@ -23,6 +23,14 @@ def operand(x):
     raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
 
 
+def factor_first(name, *given):
+    """Tensors and their factor in PyTorch's older order, x.add_(factor, other), as (*tensors, factor)."""
+    if any(not isinstance(x, Tensor) for x in given[1:]) or isinstance(given[0], Tensor):
+        kinds = ", ".join(type(x).__name__ for x in given)
+        raise TypeError(f"{name}(): got positional arguments ({kinds}); the factor is a keyword: alpha= or value=")
+    return *given[1:], given[0]
+
+
 def tensor_of(name, x, argument="input"):
     """An argument of a function that takes no number for it."""
     if isinstance(x, Tensor):

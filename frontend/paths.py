@@ -47,10 +47,11 @@ _TABLE = [
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle "
         "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold "
-        "nn.modules.linear nn.modules.module nn.modules.normalization nn.modules.padding "
+        "nn.modules.linear nn.modules.normalization nn.modules.padding "
         "nn.modules.pixelshuffle nn.modules.rnn nn.modules.sparse nn.modules.transformer "
         "nn.modules.upsampling",
     ),
+    ("nn nn.state nn.module", "nn.modules.module"),
     ("nn nn.containers", "nn.modules.container"),
     ("nn nn.convolution", "nn.modules.conv"),
     ("nn nn.group_normalization", "nn.modules.instancenorm"),

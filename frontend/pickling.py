@@ -4,9 +4,11 @@ A pickled tensor is its class, its elements and whether it requires gradients: n
 Tensors that are one object stay one; those that merely share memory become separate.
 """
 
+from copy import deepcopy
+
 import numpy as np
 
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of_kind
 
 
 def reduce_tensor(self, protocol=None):
@@ -17,7 +19,7 @@ def reduce_tensor(self, protocol=None):
 
 def rebuild_tensor(kind, array, requires_grad):
     """The tensor with these elements."""
-    made = Tensor.__new__(kind, own_array(array))
+    made = tensor_of_kind(kind, own_array(array))
     made.requires_grad = requires_grad
     return made
 
@@ -34,5 +36,19 @@ def copy_tensor(self):
     return made
 
 
+def deepcopy_tensor(self, memo):
+    """copy.deepcopy: a leaf with memory of its own, and its gradient."""
+    if not self.is_leaf:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol")
+    made = tensor_of_kind(type(self), self.array.copy())
+    made._requires_grad = self._requires_grad
+    memo[id(self)] = made
+    if self._grad is not None:
+        made._grad = tensor_of_kind(type(self._grad), self._grad.array.copy())
+    if self.__dict__:
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+    return made
+
+
 def attach():
-    Tensor.__reduce_ex__, Tensor.__copy__ = reduce_tensor, copy_tensor
+    Tensor.__reduce_ex__, Tensor.__copy__, Tensor.__deepcopy__ = reduce_tensor, copy_tensor, deepcopy_tensor

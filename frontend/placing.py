@@ -12,7 +12,7 @@ from .composed import diagonal, select
 from .creation import arange, full_like, zeros
 from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
 from .indexing import getitem, setitem
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import expand, flatten, reshape, unsqueeze
 
 
@@ -209,7 +209,7 @@ def masked_scatter(input, mask, source):
         raise OpError(
             f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()}, {len(positions)}"
         )
-    flat = index_put(flatten(input), (Tensor(positions),), flatten(source)[: len(positions)])
+    flat = index_put(flatten(input), (tensor_of(positions),), flatten(source)[: len(positions)])
     return reshape(flat, shape)
 
 

@@ -19,7 +19,7 @@ from .inplace import written
 from .reducing import amax, mean, norm, sum
 from .runtime.state.marks import spanned
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, shape_of
+from .runtime.state.tensor import Tensor, shape_of, tensor_of
 from .shaping import cat, permute, reshape, unsqueeze
 
 
@@ -391,7 +391,7 @@ def pdist(input, p=2.0):
     if input.ndim != 2:
         raise OpError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     first, second = np.triu_indices(input.shape[0], 1)
-    return _lengths(input.index_select(0, Tensor(first)) - input.index_select(0, Tensor(second)), p)
+    return _lengths(input.index_select(0, tensor_of(first)) - input.index_select(0, tensor_of(second)), p)
 
 
 def cov(input, *, correction=1, fweights=None, aweights=None):

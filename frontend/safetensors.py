@@ -19,7 +19,7 @@ import numpy as np
 from .compiler import dtypes
 from .public import of_module
 from .runtime.state.device import require_cpu
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = ["load", "load_file", "save", "save_file"]
@@ -109,4 +109,4 @@ def _tensor(name, entry, memory):
     whole = all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= begin <= end <= len(memory)
     if not whole or end - begin != math.prod(shape) * size:
         raise ValueError(f"safetensors: {name!r} of shape {shape} does not fit its bytes {begin} to {end}")
-    return Tensor(np.frombuffer(memory[begin:end], kept).copy().reshape(shape))
+    return tensor_of(np.frombuffer(memory[begin:end], kept).copy().reshape(shape))

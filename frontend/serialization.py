@@ -38,7 +38,7 @@ from .compiler import dtypes
 from .nn.parameter import Parameter
 from .placement import check_keywords
 from .runtime.state.device import require_cpu
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 from .torch_files import Refusal, read_pickle
 
 _TREE = "weft.json"
@@ -282,7 +282,7 @@ class _Reader:
         content = io.BytesIO(self.archive.read(f"tensors/{number:d}.npy"))
         return np.lib.format.read_array(content, allow_pickle=False)
 
-    def read_tensor(self, number, requires_grad, make=Tensor):
+    def read_tensor(self, number, requires_grad, make=tensor_of):
         if number not in self.tensors:
             array = self.read_array(number)
             dtypes.from_numpy(array.dtype)
@@ -291,7 +291,7 @@ class _Reader:
         return self.tensors[number]
 
     def read_parameter(self, number, requires_grad):
-        return self.read_tensor(number, requires_grad, make=lambda array: Parameter(Tensor(array)))
+        return self.read_tensor(number, requires_grad, make=lambda array: Parameter(tensor_of(array)))
 
 
 _READERS = {

@@ -9,7 +9,7 @@ from .compiler.ops.table import OpError
 from .complex_numbers import view_as_real
 from .creation import ones, zeros
 from .functions import index_add, index_select
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import tensor_of
 from .shaping import cat, narrow, reshape, transpose, unsqueeze
 
 # PyTorch's words for np.pad's.
@@ -72,7 +72,8 @@ def stft(
     n_frames = 1 + (len(places) - n_fft) // hop
     frames = places[np.arange(n_frames)[:, None] * hop + np.arange(n_fft)]
     parts = reshape(
-        index_select(signal, -1, Tensor(np.ascontiguousarray(frames.reshape(-1)))), (*input.shape[:-1], n_frames, n_fft)
+        index_select(signal, -1, tensor_of(np.ascontiguousarray(frames.reshape(-1)))),
+        (*input.shape[:-1], n_frames, n_fft),
     )
     transform = transforms.rfft if onesided else transforms.fft
     spectra = transpose(transform(parts * window, norm="ortho" if normalized else None), -1, -2)
@@ -132,7 +133,7 @@ def istft(
         # Of two sides one is read: the signal is real.
         parts = transforms.irfft(narrow(frames, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
     batch, n_frames = input.shape[:-2], input.shape[-1]
-    places = Tensor((np.arange(n_frames)[:, None] * hop + np.arange(n_fft)).reshape(-1))
+    places = tensor_of((np.arange(n_frames)[:, None] * hop + np.arange(n_fft)).reshape(-1))
     whole = n_fft + hop * (n_frames - 1)
 
     def added_up(x):

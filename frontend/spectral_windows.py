@@ -6,11 +6,11 @@ from .compiler.dtypes import dtype_of
 from .compiler.storage import convert
 from .placement import check_placement
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import tensor_of
 
 
 def _finished(values, dtype, requires_grad):
-    made = Tensor(np.ascontiguousarray(convert(np.asarray(values), dtype_of(dtype or state.default_dtype))))
+    made = tensor_of(np.ascontiguousarray(convert(np.asarray(values), dtype_of(dtype or state.default_dtype))))
     return made.requires_grad_(requires_grad)
 
 

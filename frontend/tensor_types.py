@@ -6,8 +6,10 @@ They are made from the element types: what has an entry in `_WORDS` and exists g
 
 from typing import Union
 
+import numpy as np
+
 from .compiler.dtypes import ALL, DType
-from .creation import empty, tensor
+from .creation import empty, from_numpy, tensor
 from .runtime.state.device import require_cpu
 from .runtime.state.modes import set_default_dtype
 from .runtime.state.size import Size
@@ -52,6 +54,8 @@ class TensorType:
             raise TypeError(
                 f"{self.__name__}: data must be a sequence (got {type(data[0]).__name__}); use weft.tensor for a number"
             )
+        if isinstance(data[0], np.ndarray) and data[0].ndim:
+            return from_numpy(data[0]).to(self.dtype)
         return tensor(data[0], dtype=self.dtype)
 
     def _checked(self, given):

@@ -19,7 +19,7 @@ from .compiler import dtypes
 from .nn.parameter import Parameter
 from .runtime.state.device import device
 from .runtime.state.size import Size
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import tensor_of
 
 
 class Refusal(Exception):
@@ -67,9 +67,9 @@ def _tensor(array, offset, size, stride, requires_grad=False, *_):
     if len(size) != len(stride) or not inside or (0 not in size and last >= array.size):
         raise Refusal(f"holds a tensor of size {size} and stride {stride}, which is not inside its memory")
     if 0 in size:
-        return Tensor(np.zeros(size, array.dtype))
+        return tensor_of(np.zeros(size, array.dtype))
     steps = [step * array.itemsize for step in stride]
-    result = Tensor(np.lib.stride_tricks.as_strided(array[offset:], size, steps).copy(order="C"))
+    result = tensor_of(np.lib.stride_tricks.as_strided(array[offset:], size, steps).copy(order="C"))
     result.requires_grad = bool(requires_grad)
     return result
 

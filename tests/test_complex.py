@@ -208,6 +208,27 @@ def test_compiled_calls_run_complex_ops_eagerly():
     assert "complex64 has no generated kernels" in compiled.explain()
 
 
+def test_pairs_that_become_complex_in_a_compiled_call_keep_their_history():
+    pairs = weft.tensor([[0.5, -1.0], [2.0, 0.25], [1.0, 3.0]], requires_grad=True)
+    weight = weft.tensor([2.0, -3.0], requires_grad=True)
+    ways = [
+        lambda: weft.view_as_real(weft.view_as_complex(pairs)).square().sum(),
+        lambda: weft.view_as_complex(pairs * weight).real.square().sum() + pairs.sum(),
+        lambda: (weft.fft.irfft(weft.view_as_complex((pairs * weight).relu()), n=4) + weight.sum()).square().sum(),
+    ]
+    for way in ways:
+
+        def run(way=way):
+            loss = way()
+            return [loss, *weft.autograd.grad(loss, [pairs, weight], allow_unused=True)]
+
+        compiled = weft.compile(run)
+        for _ in range(3):
+            for ours, eager in zip(compiled(), run(), strict=True):
+                assert (ours is None) == (eager is None)
+                assert ours is None or ours.detach().numpy().tobytes() == eager.detach().numpy().tobytes()
+
+
 # --- against PyTorch --------------------------------------------------------------------------------------------------
 DIFFERENTIABLE = {
     **{name: (lambda z, m, name=name: getattr(m, name)(z)) for name in str.split("""

@@ -140,3 +140,34 @@ def test_no_time_leaves_idioms_out(capsys):
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").glob("*-idioms*.json")), ids=lambda p: p.stem)
 def test_records_can_be_printed_again(path):
     assert "\n".join(report.lines(json.loads(path.read_text()))) + "\n" == path.with_suffix(".md").read_text()
+
+
+OLDER = """
+x.add(2, y); m.add(x, 2, y); x.clone().add_(0.5, y); x.sub(2, y); m.sub(x, 2, y); x.clone().sub_(2, y)
+x.addcmul(2, y, y); m.addcmul(x, 2, y, y); x.clone().addcmul_(0.5, y, y); x.addcdiv(2, y, x); m.addcdiv(x, 2, y, x)
+x.clone().addcdiv_(-0.1, y, x); m.where(mask, x, y); x.where(mask, y)
+m.spmm(square, square); m.dsmm(square, x[:, None])
+"""
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", [c.strip() for c in OLDER.replace("\n", ";").split(";") if c.strip()])
+def test_older_spellings_with_gradients(call):
+    torch = pytest.importorskip("torch")
+
+    def run(m):
+        x, y = m.tensor([1.5, 2.0], requires_grad=True), m.tensor([3.0, -4.0], requires_grad=True)
+        names = {"m": m, "x": x, "y": y, "mask": m.tensor([1, 0], dtype=m.uint8), "square": x[:, None] * y}
+        result = eval(call, names)
+        gradients = m.autograd.grad(result.square().sum(), [x, y], allow_unused=True)
+        return [result.tolist(), *[None if g is None else g.tolist() for g in gradients]]
+
+    for ours, theirs in zip(run(weft), run(torch)):
+        assert ours == pytest.approx(theirs) if ours and not isinstance(ours[0], list) else ours == theirs
+
+
+@pytest.mark.parametrize("call", ["x.add_(x, 2)", "x.add(2, 3)", "weft.add(x, x, x)", "x.addcmul(x, x, 2)"])
+def test_positional_factors_elsewhere_are_errors(call):
+    with pytest.raises(TypeError):
+        eval(call, {"weft": weft, "x": weft.ones(2)})

@@ -58,3 +58,20 @@ def test_standard_normal_draws():
 def test_broadcast_shapes_are_sizes():
     # A library of linear operators counts the elements of a part of one.
     assert weft.broadcast_shapes((2, 1), (1, 3))[-2:].numel() == 6 and weft.broadcast_shapes() == weft.Size()
+
+
+def test_a_child_named_like_a_method_leaves_the_method_where_it_is():
+    class Stack(weft.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = weft.nn.Linear(2, 2)
+            self.parameters = weft.nn.ParameterList([weft.nn.Parameter(weft.ones(3))])
+
+    model = Stack()
+    assert sum(p.numel() for p in model.parameters()) == 9 and "parameters.0" in model.state_dict()
+    model._modules["parameters"][0].data.fill_(2)
+    assert model.state_dict()["parameters.0"].tolist() == [2, 2, 2]
+    del model.parameters
+    assert [name for name, _ in model.named_parameters()] == ["first.weight", "first.bias"]
+    with pytest.raises(AttributeError):
+        del model.parameters

@@ -112,3 +112,33 @@ def test_lists_of_floats_at_any_depth_are_of_the_default_type():
         assert made.dtype is weft.float32
         with np.errstate(over="ignore"):
             assert made.tolist() == np.array(data).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "FloatTensor"])
+@pytest.mark.parametrize("given", ["float32", "float64", "int64", "bool"])
+def test_arrays_become_the_default_type_and_share_memory_if_they_have_it(kind, given):
+    array = np.array([[0, 1, 1], [1, 0, 1]]).astype(given)
+    made = getattr(weft, kind)(array.T)
+    assert made.dtype is weft.float32 and made.tolist() == array.T.tolist()
+    made[0, 0] = 1
+    assert bool(array[0, 0]) is (given == "float32")
+
+
+def test_matrices_of_scipy_meet_weights_as_in_pytorch():
+    layer = weft.nn.Linear(3, 3)
+    layer.register_buffer("transition", weft.Tensor(np.linalg.inv(np.eye(3) * 2)))
+    assert (layer(weft.ones(2, 3)) @ layer.transition).dtype is weft.float32
+
+
+@pytest.mark.oracle
+def test_scalars_of_numpy_and_other_sequences_are_taken_as_in_pytorch():
+    torch = pytest.importorskip("torch")
+    series = pytest.importorskip("pandas").Series([1.0, 2.0])
+    for given in (np.int64(2), np.array(2), np.array(2.5), series, np.ones((0, 3)), [np.float32(1), 2]):
+        ours, theirs = weft.Tensor(given), torch.Tensor(given)
+        assert ours.shape == tuple(theirs.shape) and str(ours.dtype) == str(theirs.dtype).replace("torch", "weft")
+    for given in (np.float32(2), {1: 2}, "12", np.array(["a"])):
+        with pytest.raises(TypeError):
+            torch.Tensor(given)
+        with pytest.raises(TypeError):
+            weft.Tensor(given)

@@ -72,6 +72,8 @@ view_as_complex = register(
         _infer_view_as_complex,
         _evaluate_view_as_complex,
         (lambda g, out, x: view_as_real(g),),
+        # What it gives has no kernels, which its operand, a real tensor, does not tell.
+        extra={"eager_only": lambda dtypes, attributes: "complex numbers have no generated kernels"},
         kernel=_VIEW,
         traits=_CONJUGATE,
     )

@@ -1,7 +1,7 @@
 """Constructors of table entries, one per kind: they turn the few facts an entry states into its full rules."""
 
 from .. import dtypes
-from ..dtypes import bool_, result_type, uint8
+from ..dtypes import bool_, result_type
 from ..kernels.loop import Elementwise
 from ..shapes import broadcast_shapes
 from .table import Meta, Op, OpError, register
@@ -48,7 +48,7 @@ def logical(operands, default_float):
 
 def selection(operands, default_float):
     """a bool condition, and any two types; the result has the one they promote to."""
-    if operands[0].dtype not in (bool_, uint8):
+    if operands[0].dtype is not bool_:
         given = operands[0].dtype.name
         raise OpError(f"where: expected condition to be a boolean tensor, got {given}; compare, as in condition != 0")
     common = result_type(operands[1:], default_float)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..runtime.distributed import exchanges
 from ..runtime.state.modes import no_grad
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from . import started
 from .started import ReduceOp, member, same_kind, values_of
 
@@ -47,7 +47,7 @@ class Work:
 def write(tensor, array):
     """Put elements into a tensor."""
     with no_grad():
-        tensor.copy_(Tensor(array.reshape(tensor.shape)))
+        tensor.copy_(tensor_of(array.reshape(tensor.shape)))
 
 
 def _ended(group, work, deliver, async_op, written=()):

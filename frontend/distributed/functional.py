@@ -21,7 +21,7 @@ import numpy as np
 from ..autograd import Function
 from ..creation import zeros
 from ..functions import arithmetic
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..shaping import stack
 from . import started
 from .collectives import place_of
@@ -125,7 +125,7 @@ class _Linear(Function):
 
 
 def _result(group, work, shape):
-    return Tensor(group.wait(work).reshape(shape))
+    return tensor_of(group.wait(work).reshape(shape))
 
 
 def _all_reduced(tensor, op, group):
@@ -138,7 +138,7 @@ def _broadcast(tensor, root, group):
 
 def _reduced(tensor, root, op, group):
     found = group.wait(started.reduce(tensor, root, op, group))
-    return zeros(tensor.shape, dtype=tensor.dtype) if found is None else Tensor(found.reshape(tensor.shape))
+    return zeros(tensor.shape, dtype=tensor.dtype) if found is None else tensor_of(found.reshape(tensor.shape))
 
 
 def _all_gathered(tensor, group):
@@ -151,7 +151,7 @@ def _reduced_and_scattered(stacked, op, group):
 
 def _gathered(tensor, root, group):
     rows, shape = group.wait(started.gather(tensor, root, group)), (group.size, *tensor.shape)
-    return zeros(shape, dtype=tensor.dtype) if rows is None else Tensor(rows.reshape(shape))
+    return zeros(shape, dtype=tensor.dtype) if rows is None else tensor_of(rows.reshape(shape))
 
 
 def _scattered(stacked, root, group):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..runtime.distributed import group as groups
 from ..runtime.distributed.messages import finish
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from .collectives import place_of, write
 from .started import described, member, values_of
 
@@ -107,15 +107,15 @@ def pickled(value):
 def send_object_list(object_list, dst=None, group=None, group_dst=None):
     """Send objects to rank dst, pickled."""
     text = np.frombuffer(pickled(list(object_list)), np.uint8).copy()
-    send(Tensor(np.array([len(text)], np.int64)), dst, group, 0, group_dst)
-    send(Tensor(text), dst, group, 0, group_dst)
+    send(tensor_of(np.array([len(text)], np.int64)), dst, group, 0, group_dst)
+    send(tensor_of(text), dst, group, 0, group_dst)
 
 
 def recv_object_list(object_list, src=None, group=None, group_src=None):
     """Receive as many objects into a list. Returns the rank that sent them. They are unpickled: trust the sender."""
-    size = Tensor(np.zeros(1, np.int64))
+    size = tensor_of(np.zeros(1, np.int64))
     rank = recv(size, src, group, 0, group_src)
-    text = Tensor(np.empty(size.item(), np.uint8))
+    text = tensor_of(np.empty(size.item(), np.uint8))
     recv(text, rank, group)
     object_list[:] = pickle.loads(text.array.tobytes())
     return rank

@@ -256,6 +256,9 @@ def sum_rightmost(value, count):
     return value.reshape(*value.shape[: value.ndim - count], -1).sum(-1) if count else value
 
 
+_sum_rightmost = sum_rightmost  # libraries of flows import it by this name
+
+
 def clamp_probs(probs):
     """Probabilities that are not 0 and not 1."""
     eps = epsilon(probs)

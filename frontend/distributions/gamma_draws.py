@@ -12,7 +12,7 @@ import numpy as np
 
 from ..draws import numpy_generator
 from ..runtime.eager.function import Function, once_differentiable
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..special import digamma
 
 _LARGE = 1000.0  # from here on the relative error of the quantile's derivative is below 1e-5
@@ -22,7 +22,7 @@ _TERMS = 2000
 class _Gamma(Function):
     @staticmethod
     def forward(ctx, concentration):
-        drawn = Tensor(_draw(concentration.array))
+        drawn = tensor_of(_draw(concentration.array))
         ctx.save_for_backward(concentration, drawn)
         return drawn
 
@@ -30,7 +30,7 @@ class _Gamma(Function):
     @once_differentiable
     def backward(ctx, gradient):
         concentration, drawn = ctx.saved_tensors
-        return gradient * Tensor(standard_gamma_derivative(concentration.array, drawn.array))
+        return gradient * tensor_of(standard_gamma_derivative(concentration.array, drawn.array))
 
 
 def standard_gamma(concentration):
@@ -78,4 +78,4 @@ def _by_series(a, x):
 
 
 def _function(function, x):
-    return function(Tensor(x)).array
+    return function(tensor_of(x)).array

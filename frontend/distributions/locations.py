@@ -7,7 +7,7 @@ import numpy as np
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
 from ..functions import where
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..special import i0e, i1e
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all, epsilon
@@ -262,7 +262,7 @@ class VonMises(Distribution):
         shape = self._extended_shape(sample_shape)
         loc, kappa = (x.detach().array.astype(np.float64) for x in (self.loc, self.concentration))
         drawn = numpy_generator(None).vonmises(loc, kappa, shape)
-        return Tensor(np.asarray(drawn, self.loc.dtype.numpy))
+        return tensor_of(np.asarray(drawn, self.loc.dtype.numpy))
 
     def log_prob(self, value):
         k = self.concentration

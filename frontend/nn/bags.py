@@ -12,7 +12,7 @@ from ..creation import empty
 from ..placing import scatter_reduce
 from ..products import einsum
 from ..runtime.state.modes import no_grad
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..shaping import expand, reshape, unsqueeze
 from . import init
 from .functional import _limit_rows
@@ -34,11 +34,11 @@ def embedding_bag(
     kept = None
     if padding_idx is not None:
         kept = (flat != padding_idx % weight.shape[0]).array.nonzero()[0]
-        flat, bags = flat[Tensor(kept)], bags[kept]
+        flat, bags = flat[tensor_of(kept)], bags[kept]
     rows = indexing.embedding(weight, flat)
     if per_sample_weights is not None:
         factors = reshape(per_sample_weights, -1)
-        rows = rows * unsqueeze(factors if kept is None else factors[Tensor(kept)], 1)
+        rows = rows * unsqueeze(factors if kept is None else factors[tensor_of(kept)], 1)
     return _combined(rows, bags, count, mode)
 
 
@@ -88,12 +88,12 @@ def _combined(rows, bags, count, mode):
     width, sizes = rows.shape[1], np.bincount(bags, minlength=count)
     blank = rows.new_zeros((count, width))
     if mode == "max":
-        index = expand(unsqueeze(Tensor(bags.astype(np.int64)), 1), rows.shape)
+        index = expand(unsqueeze(tensor_of(bags.astype(np.int64)), 1), rows.shape)
         return scatter_reduce(blank, 0, index, rows, "amax", include_self=False)
-    total = indexing.index_add(blank, Tensor(bags.astype(np.int64)), rows, axis=0)
+    total = indexing.index_add(blank, tensor_of(bags.astype(np.int64)), rows, axis=0)
     if mode == "sum":
         return total
-    return total / Tensor(convert(np.maximum(sizes, 1)[:, None], rows.dtype))
+    return total / tensor_of(convert(np.maximum(sizes, 1)[:, None], rows.dtype))
 
 
 @in_wide

@@ -20,7 +20,7 @@ from ..distributed import started
 from ..distributed.collectives import write
 from ..distributed.objects import all_gather_object
 from ..runtime.state.modes import no_grad, state
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..shaping import cat
 from .module import Module
 from .uneven_inputs import UnevenInputs
@@ -183,7 +183,7 @@ class Reducer:
         for bucket in self.buckets:
             parameters = [self.parameters[n] for n in bucket.numbers]
             zeros = np.zeros(sum(p.numel() for p in parameters), parameters[0].dtype.numpy)
-            works.append(self._begun(Tensor(zeros)))
+            works.append(self._begun(tensor_of(zeros)))
         if self.find_unused:
             works.append(self._begun_use(set()))
         for work in works:
@@ -220,7 +220,7 @@ class Reducer:
         return set(found.nonzero()[0].tolist())
 
     def _begun_use(self, used):
-        mine = Tensor(np.array([number in used for number in range(len(self.parameters))]))
+        mine = tensor_of(np.array([number in used for number in range(len(self.parameters))]))
         return started.all_reduce(mine, started.ReduceOp.MAX, self.group, name=_NAME)
 
     def _write(self, bucket, values, used):
@@ -232,7 +232,7 @@ class Reducer:
             if parameter.grad is not None and number in used:
                 write(parameter.grad, part)
             elif number in used:
-                parameter.grad = Tensor(part.reshape(parameter.shape).copy())
+                parameter.grad = tensor_of(part.reshape(parameter.shape).copy())
 
 
 def _gradient_or_zeros(parameter):

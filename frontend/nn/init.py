@@ -14,7 +14,7 @@ from ..compiler.storage import convert, readable
 from ..public import of_module
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 
 __getattr__, __dir__ = of_module(__name__)
 
@@ -187,7 +187,7 @@ def _fan(tensor, mode):
 
 
 def _copy(tensor, array):
-    return tensor.copy_(Tensor(np.ascontiguousarray(convert(array, tensor.dtype))))
+    return tensor.copy_(tensor_of(np.ascontiguousarray(convert(array, tensor.dtype))))
 
 
 # Coefficients of Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011, table 10.1.

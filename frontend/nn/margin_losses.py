@@ -13,7 +13,7 @@ from ..creation import arange, full
 from ..functions import gather
 from ..half_floats import in_float32
 from ..reducing import mean, sum
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, tensor_of
 from ..shaping import cat, reshape, stack, unsqueeze
 from .functional import logsigmoid, pairwise_distance
 from .loss_functions import _reduced, reduction_of
@@ -213,13 +213,13 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     if zero_infinity:
         losses = where(eq(losses, math.inf), 0.0, losses)
     if reduction == "mean":
-        losses = losses / Tensor(label_lengths.clip(1)).to(losses.dtype)
+        losses = losses / tensor_of(label_lengths.clip(1)).to(losses.dtype)
     return _reduced(losses[0] if single else losses, reduction)
 
 
 def _normalisation(scores, lengths):
     """0, whose gradient is that of the sum of all probabilities: PyTorch's derivative is that of normalised scores."""
-    counted = Tensor(np.arange(scores.shape[0])[:, None] < lengths)
+    counted = tensor_of(np.arange(scores.shape[0])[:, None] < lengths)
     total = sum(where(counted, sum(scores.exp(), 2), 0.0), 0)
     return total - total.detach()
 
@@ -263,16 +263,16 @@ _IMPOSSIBLE = -1e30
 def _alignment_losses(scores, extended, skips, used, lengths, label_lengths):
     """The forward variables, step after step, and their sum at the end of every sequence."""
     steps, n, _ = scores.shape
-    index, width = Tensor(extended), extended.shape[1]
-    allowed, skips = Tensor(used), Tensor(skips)
+    index, width = tensor_of(extended), extended.shape[1]
+    allowed, skips = tensor_of(used), tensor_of(skips)
     nothing = full((n, width), _IMPOSSIBLE, dtype=scores.dtype)
-    begin = Tensor(np.arange(width) < 2) & allowed
+    begin = tensor_of(np.arange(width) < 2) & allowed
     alpha = where(begin, gather(scores[0], 1, index), nothing)
     last = alpha
     for t in range(1, steps):
         alpha = _next_alpha(alpha, gather(scores[t], 1, index), nothing, skips, allowed)
-        last = where(Tensor((lengths > t)[:, None]), alpha, last)
-    ends = Tensor((np.arange(width) >= 2 * label_lengths[:, None] - 1) & used)
+        last = where(tensor_of((lengths > t)[:, None]), alpha, last)
+    ends = tensor_of((np.arange(width) >= 2 * label_lengths[:, None] - 1) & used)
     total = where(ends, last, nothing).logsumexp(1)
     return where(total < _IMPOSSIBLE / 2, math.inf, -total)
 

@@ -97,7 +97,11 @@ class Module:
             raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
         # In the table and among the attributes at once, without a call in between that an exception could follow: they
         # must be one parameter.
-        self.__dict__[table][name] = self.__dict__[name] = value
+        # An attribute of the class of that name is what users find, here as in PyTorch.
+        if hasattr(type(self), name):
+            self.__dict__[table][name] = value
+        else:
+            self.__dict__[table][name] = self.__dict__[name] = value
         for other in _TABLES:
             if other != table:
                 self.__dict__[other].pop(name, None)
@@ -115,10 +119,10 @@ class Module:
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name):
-        for table in _TABLES:
-            self.__dict__[table].pop(name, None)
+        was_placed = [self.__dict__[table].pop(name, self) is not self for table in _TABLES]
         self._non_persistent.discard(name)
-        object.__delattr__(self, name)
+        if name in self.__dict__ or True not in was_placed:
+            object.__delattr__(self, name)
 
     def register_parameter(self, name, param):
         """Add a parameter, or None for one that may come later."""

@@ -5,7 +5,7 @@ import numpy as np
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..creation import full
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..shaping import narrow
 from .module import Module
 
@@ -98,7 +98,7 @@ def _extended(input, axis, before, after, mode):
     if size + before + after < 1:
         raise OpError(f"pad: ({before}, {after}) leaves nothing of dimension {axis} of input {list(input.shape)}")
     positions = _POSITIONS[mode](before, after, size)
-    return input.index_select(axis, Tensor(np.asarray(positions, np.int64)))
+    return input.index_select(axis, tensor_of(np.asarray(positions, np.int64)))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from ..creation import empty
 from ..pickling import own_array, reduce_tensor
 from ..runtime.state.device import require_cpu
 from ..runtime.state.modes import state
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, tensor_of
 
 
 class Parameter(Tensor):
@@ -58,7 +58,7 @@ class Buffer(Tensor):
 
 
 def _rebuild(kind, array, requires_grad):
-    return kind(Tensor(own_array(array)), requires_grad)
+    return kind(tensor_of(own_array(array)), requires_grad)
 
 
 class _Uninitialized:

@@ -11,7 +11,7 @@ from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
 from ..functions import div, pow
-from ..runtime.state.tensor import Tensor, shape_of
+from ..runtime.state.tensor import shape_of, tensor_of
 from ..shaping import reshape
 from .windows import _area_weights, _weighted, constant
 
@@ -257,14 +257,16 @@ def _max_of(input, starts, lengths, return_indices):
         for a, n, k in zip(starts, lengths, longest)
     ]
     for k, at in enumerate(places):
-        input = input.index_select(lead + k, Tensor(at.astype(np.int64)))
+        input = input.index_select(lead + k, tensor_of(at.astype(np.int64)))
     how = {"kernel": tuple(longest), "stride": tuple(longest), "padding": ((0, 0),) * rank, "dilation": (1,) * rank}
     values = ops.max_pool(input, **how)
     if not return_indices:
         return values
     table = np.ravel_multi_index(np.meshgrid(*places, indexing="ij"), sizes).reshape(-1)
     index = ops.max_pool_index(input, **how)
-    return values, Tensor(table.astype(np.int64)).index_select(0, reshape(index, (index.numel(),))).reshape(index.shape)
+    return values, tensor_of(table.astype(np.int64)).index_select(0, reshape(index, (index.numel(),))).reshape(
+        index.shape
+    )
 
 
 def _adaptive_max_pool(rank, input, output_size, return_indices):
@@ -349,7 +351,7 @@ def _fractional_windows(batched, kernel, targets, samples):
         shape = [n, c] + [1] * (2 * rank)
         shape[2 + k], shape[2 + rank + k] = targets[k], kernel[k]
         places = places * sizes[k] + at.reshape(shape)
-    flat = Tensor(places.reshape(n, c, math.prod(targets) * math.prod(kernel)))
+    flat = tensor_of(places.reshape(n, c, math.prod(targets) * math.prod(kernel)))
     taken = reshape(
         reshape(batched, (n, c, math.prod(sizes))).gather(2, flat), (n, c, math.prod(targets), math.prod(kernel))
     )

@@ -13,7 +13,7 @@ from .hooks import HookHandle
 from .parameter import is_lazy
 
 
-class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
     """What load_state_dict returns: keys the module has and the dict lacks, and the other way round."""
 
     __slots__ = ()
@@ -144,7 +144,7 @@ def load(module, state_dict, strict, assign=False):
     loading.check(type(module).__name__, with_keys=strict and not loading.afterwards)
     with no_grad():
         loading.copy()
-    keys = IncompatibleKeys(loading.missing, loading.unexpected)
+    keys = _IncompatibleKeys(loading.missing, loading.unexpected)
     for owner, hook in loading.afterwards:
         if hook(owner, keys) is not None:
             raise AssertionError(

@@ -10,7 +10,7 @@ from ..compiler.ops.table import OpError
 from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import tensor_of
 from ..shaping import movedim, permute, reshape
 from .module import Module
 from .padding import pad
@@ -22,7 +22,7 @@ def _pair(n):
 
 def constant(array, dtype):
     """Numbers as a tensor, converted before it is one: a compiled call takes it as it is, and reads nothing."""
-    return Tensor(np.array(array, dtype.numpy, order="C"))
+    return tensor_of(np.array(array, dtype.numpy, order="C"))
 
 
 # --- unfold and fold --------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     places, (height, width) = _patches("unfold", h, w, kernel, dilation, padding, stride)
     padded = pad(batched, (padding[1], padding[1], padding[0], padding[0]))
     flat = reshape(padded, (n, c, height * width))
-    columns = indexing.index_select(flat, Tensor(places), axis=2)
+    columns = indexing.index_select(flat, tensor_of(places), axis=2)
     result = reshape(columns, (n, c * places.shape[0], places.shape[1]))
     return result if input.ndim == 4 else result[0]
 
@@ -80,7 +80,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     c = rows // places.shape[0]
     blank = full((n, c, height * width), 0, dtype=input.dtype)
     parts = reshape(batched, (n, c, *places.shape))
-    image = reshape(indexing.index_add(blank, Tensor(places), parts, axis=2), (n, c, height, width))
+    image = reshape(indexing.index_add(blank, tensor_of(places), parts, axis=2), (n, c, height, width))
     image = pad(image, (-padding[1], -padding[1], -padding[0], -padding[0]))
     return image if input.ndim == 3 else image[0]
 
@@ -230,13 +230,13 @@ def _resampled(x, axis, target, scale, mode, align_corners, antialias):
 
 def _chosen(x, axis, target, step, shift):
     places = np.floor((np.arange(target, dtype=np.float32) + np.float32(shift)) * step).astype(np.int64)
-    return x.index_select(axis, Tensor(np.minimum(places, x.shape[axis] - 1)))
+    return x.index_select(axis, tensor_of(np.minimum(places, x.shape[axis] - 1)))
 
 
 def _tap(x, axis, places, weights):
     """Neighbours times their weights."""
     shape = [-1 if k == axis else 1 for k in range(x.ndim)]
-    return x.index_select(axis, Tensor(places.astype(np.int64))) * constant(weights.reshape(shape), x.dtype)
+    return x.index_select(axis, tensor_of(places.astype(np.int64))) * constant(weights.reshape(shape), x.dtype)
 
 
 def _linear(x, axis, places, source):

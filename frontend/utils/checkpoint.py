@@ -22,9 +22,11 @@ __all__ = [
     "CheckpointError",
     "checkpoint",
     "checkpoint_sequential",
+    "get_device_states",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 
@@ -239,3 +241,14 @@ def _in_turn(functions, x):
 
 
 document("utils.checkpoint", __name__)
+
+
+def get_device_states(*args):
+    """The devices besides the CPU that the arguments are on, and the states of their generators: none, and none."""
+    return [], []
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Give such generators their states back. There are none; ValueError for states of others."""
+    if len(devices) or len(states):
+        raise ValueError(f"set_device_states: got states of {len(states)} devices; weft computes on the CPU alone")

@@ -20,7 +20,7 @@ from ..compiler.ops import indexing, view
 from ..creation import as_tensor, from_numpy, tensor
 from ..public import of_module
 from ..runtime.state import random
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, tensor_of
 from . import workers
 from .samplers import (
     BatchSampler,
@@ -120,7 +120,7 @@ def _rows(tensor, indices):
     if tensor.requires_grad:
         return indexing.index_select(tensor, from_numpy(indices), axis=0)
     # Straight from the array: 5 us instead of 24 for a batch of 32 rows of two tensors, and nothing to record.
-    return Tensor(tensor.array.take(indices, 0))
+    return tensor_of(tensor.array.take(indices, 0))
 
 
 class StackDataset(Dataset):

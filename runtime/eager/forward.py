@@ -20,7 +20,7 @@ from ...compiler.autodiff import has_rule, vjp
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.view import clone, data, detach
 from ..state.modes import state, step_out, watching
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, tensor_of
 from . import engine
 from .gate import apply_inplace
 from .node import edge_of
@@ -64,7 +64,7 @@ class Level:
                 f"forward mode: the tangent of a view of shape {x.shape}, made before its base of shape {base.shape} "
                 "got one, is known only where base and tangent lie in memory in their order; make the view again"
             )
-        found = Tensor(Place(x.array, base.array).in_memory(of_base.array))
+        found = tensor_of(Place(x.array, base.array).in_memory(of_base.array))
         found.share_storage(of_base)
         found._base = of_base
         self.set(x, found)
@@ -116,12 +116,12 @@ class Level:
     def _given(self, target):
         """A tangent of zeros for a tensor that had none; for a view, the part of one that its base has from now on."""
         base = target if target._base is None or is_apart(target) else target._base
-        self.set(base, Tensor(np.zeros(base.shape, base.dtype.numpy)))
+        self.set(base, tensor_of(np.zeros(base.shape, base.dtype.numpy)))
         return self.tangent(target)
 
     def _write(self, own, tangent):
         if tangent is None:
-            tangent = Tensor(np.zeros(own.shape, own.dtype.numpy))
+            tangent = tensor_of(np.zeros(own.shape, own.dtype.numpy))
         recorded = state.grad_enabled
         state.grad_enabled = recorded and tangent._requires_grad
         try:
@@ -190,7 +190,7 @@ def _tangent_of(op, operands, tangents, out, attributes):
 def _product(op, operands, tangents, out, attributes, create_graph):
     """J t, as the derivative of the vjp for its cotangent."""
     # Any would do, but for rules that leave out what a cotangent of zeros says nothing of (linalg.svd).
-    cotangent = Tensor(np.ones(out.shape, out.dtype.numpy))
+    cotangent = tensor_of(np.ones(out.shape, out.dtype.numpy))
     cotangent._requires_grad = True
     roots = []
     for k, tangent in enumerate(tangents):
@@ -207,9 +207,9 @@ def _product(op, operands, tangents, out, attributes, create_graph):
                 f"{k}. Give unpack_dual(x).primal there"
             )
     if not roots:
-        return Tensor(np.zeros(out.shape, out.dtype.numpy))
+        return tensor_of(np.zeros(out.shape, out.dtype.numpy))
     found = engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=[edge_of(cotangent)])[0]
-    return Tensor(np.zeros(out.shape, out.dtype.numpy)) if found is None else found
+    return tensor_of(np.zeros(out.shape, out.dtype.numpy)) if found is None else found
 
 
 # --- autograd.Function ------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _call_jvp(function, context, tangents):
 
 def _zeros_like(x):
     is_differentiable = isinstance(x, Tensor) and x.dtype.is_differentiable
-    return Tensor(np.zeros(x.shape, x.dtype.numpy)) if is_differentiable else None
+    return tensor_of(np.zeros(x.shape, x.dtype.numpy)) if is_differentiable else None
 
 
 def _check_tangent(function, context, args, tangents, changed, k, out, tangent):

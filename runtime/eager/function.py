@@ -143,7 +143,7 @@ class FunctionNode(BaseNode):
     def run_all(self, cotangents, **_):
         if self.context.materialize_grads:
             missing = [c is None and meta is not None for c, meta in zip(cotangents, self.metas)]
-            cotangents = [Tensor(_zeros(*self.metas[k])) if missing[k] else c for k, c in enumerate(cotangents)]
+            cotangents = [tensor_of(_zeros(*self.metas[k])) if missing[k] else c for k, c in enumerate(cotangents)]
         results = _rule(self.function)(self.context, *cotangents)
         results = list(results) if isinstance(results, tuple) else [results]
         if len(results) > len(self.edges) and all(r is None for r in results[len(self.edges) :]):
@@ -461,6 +461,6 @@ class _Refusal(BaseNode):
 def _refusing(gradient, edges):
     if gradient is None or not gradient.dtype.is_differentiable:
         return gradient
-    result = Tensor(gradient.array)
+    result = tensor_of(gradient.array)
     result._requires_grad, result._node = True, _Refusal(edges)
     return result

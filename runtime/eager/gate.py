@@ -84,7 +84,7 @@ def _apply_unplanned(op, operands, attributes):
     meta = op.infer(metas, attributes, state.default_dtype)
     types = op.compute_dtype(metas, state.default_dtype)[0] if op.compute_dtype else None
     arrays = [x.array if isinstance(x, Tensor) else x for x in operands]
-    out = Tensor(evaluate(op, arrays, attributes, types, meta))
+    out = tensor_of(evaluate(op, arrays, attributes, types, meta))
     if op is data:
         out.share_memory(operands[0])
     elif is_view_op(op):
@@ -107,12 +107,12 @@ def _composite(op, operands, attributes):
         if out is None:
             out = op.decompose(*operands, **attributes)
         if any(out is x for x in operands):
-            out = Tensor(out.array)
+            out = tensor_of(out.array)
             show(out, operands[0], out._data)
             if inferring and state.inference:
                 show_inferred(op, out, operands[0])
         elif out._base is not None and "view" not in op.extra:
-            out = Tensor(_own_memory(out._data, operands))
+            out = tensor_of(_own_memory(out._data, operands))
     finally:
         state.grad_enabled = recorded
     if recorded:
@@ -283,7 +283,7 @@ def _old_value(target):
     if target._node is None and target.has_history:
         # Of a compiled call: without a node of its own the copy would be a leaf.
         answering_for(target).use_nodes(target)
-    old = Tensor(target.array.copy())
+    old = tensor_of(target.array.copy())
     old._node, old._requires_grad = target._node, target._requires_grad
     return old
 

@@ -3,7 +3,7 @@
 import weakref
 
 from ..state.modes import state, watched
-from ..state.tensor import Tensor, storage_of
+from ..state.tensor import storage_of, tensor_of
 from .saved_hooks import pack_node
 
 
@@ -18,7 +18,7 @@ class Kept:
     def before_change(self, target):
         storage = self.tensor._storage
         if storage is not None and storage is target._storage:
-            self.tensor, self.is_copy = Tensor(self.tensor.array.copy()), True
+            self.tensor, self.is_copy = tensor_of(self.tensor.array.copy()), True
 
 
 def _identity(tensor):

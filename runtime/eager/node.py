@@ -231,7 +231,7 @@ class Node(BaseNode):
         tensor = self.out.tensor
         if tensor._node is None and tensor._frame is None:
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
-            alias = Tensor(tensor._data)
+            alias = tensor_of(tensor._data)
             alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
             if watching and state.level is not None:
                 state.level.carry(alias, tensor)

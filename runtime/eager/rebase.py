@@ -16,7 +16,7 @@ import numpy as np
 from ...compiler.ops import indexing, spelling, view
 from ..code.kernels import address_of
 from ..state.modes import state, watching
-from ..state.tensor import Tensor
+from ..state.tensor import tensor_of
 from .inference import inferred_among, spoil, views_of
 from .node import BaseNode, Node, edge_of, shown
 
@@ -46,14 +46,14 @@ class Place:
     def positions(self):
         """For every element of the view its position in the base."""
         if prod(self.shape) == 0:
-            return Tensor(np.zeros(self.shape, np.int64))
+            return tensor_of(np.zeros(self.shape, np.int64))
         counted = np.arange(prod(self.base_shape), dtype=np.int64)
-        return Tensor(np.ascontiguousarray(self.in_memory(counted)).reshape(self.shape))
+        return tensor_of(np.ascontiguousarray(self.in_memory(counted)).reshape(self.shape))
 
     def read(self, x):
         """The view of x, as a tensor with memory of its own."""
         if _is_plain(x):
-            return Tensor(np.array(self.in_memory(x._data), order="C"))
+            return tensor_of(np.array(self.in_memory(x._data), order="C"))
         return spelling.index_(x, self.positions(), axis=0, merged=(prod(self.base_shape),))
 
     def written(self, x, value):
@@ -61,12 +61,12 @@ class Place:
         if _is_plain(x) and _is_plain(value):
             array = x._data.copy()
             self.in_memory(array)[...] = value._data
-            return Tensor(array)
+            return tensor_of(array)
         return indexing.index_put(x, self.positions(), value, axis=0, merged=(prod(self.base_shape),))
 
     def spread(self, x):
         """Zeros of the base's shape, with x added where the view is."""
-        zeros = Tensor(np.zeros(self.base_shape, self.dtype))
+        zeros = tensor_of(np.zeros(self.base_shape, self.dtype))
         if self.is_whole_once:
             return self.written(zeros, x)
         flat = view.reshape(zeros, shape=(prod(self.base_shape),))
@@ -95,7 +95,7 @@ class CopySlices(BaseNode):
         before, new = self.edges
         zeros = None
         if before is not None:
-            zeros = Tensor(np.zeros(self.place.shape, self.place.dtype))
+            zeros = tensor_of(np.zeros(self.place.shape, self.place.dtype))
         return [
             None if before is None else self.place.written(cotangent, zeros),
             None if new is None else self.place.read(cotangent),
@@ -133,7 +133,7 @@ def set_apart(detached):
     base = detached._base
     if base is None or detached._frame is not None or base._data is None or not base.has_history:
         return
-    same_memory = Tensor(base._data)
+    same_memory = tensor_of(base._data)
     same_memory._storage, same_memory._requires_grad = base._storage, base._requires_grad
     detached._base = same_memory
 

@@ -5,7 +5,7 @@ compiled call in flight steps out: the tensor becomes one from outside.
 """
 
 from ..state.modes import state, step_out
-from ..state.tensor import Tensor, is_inference
+from ..state.tensor import is_inference, tensor_of
 from .gate import LEAF_IN_PLACE
 from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
 from .node import edge_of, keep_output
@@ -84,6 +84,6 @@ def _resize(target, shape, n_elements):
     grown = array.ravel().copy()
     grown.resize(n_elements, refcheck=False)
     version = target._version
-    target.replace_memory(Tensor(grown.reshape(shape)))
+    target.replace_memory(tensor_of(grown.reshape(shape)))
     target._storage.version = version
     target.bump_version()

@@ -11,7 +11,7 @@ from ..eager.node import BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
 from ..programs.program import load_backward
 from ..state.modes import state
-from ..state.tensor import Tensor, register_reader, storage_of
+from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
 from .frame_changes import owner_of
@@ -163,7 +163,7 @@ class CallNode(BaseNode):
             return self.open("second backward of a result that had nothing to free")
         arrays = [self._source(kind, k, cotangents, sums_of) for kind, k in sources]
         found = dict(zip(program.meta["reached"], program.call(arrays, self.frame.numbers)))
-        return [Tensor(found[v]) if v in found else sums_of.get(v) for v in reached]
+        return [tensor_of(found[v]) if v in found else sums_of.get(v) for v in reached]
 
     def _source(self, kind, k, cotangents, sums):
         if kind == "saved":
@@ -324,8 +324,8 @@ def _kept(frame, vid):
     """A value that the backward reads where it is, with the version its memory has now."""
     tensor = frame.tensors[vid]
     if tensor is None:
-        return Saved(Tensor(frame.arrays[vid]))
-    alias = Tensor(tensor._data)
+        return Saved(tensor_of(frame.arrays[vid]))
+    alias = tensor_of(tensor._data)
     alias._storage = storage_of(tensor)
     return Saved(alias)
 

@@ -11,7 +11,7 @@ from ..eager.gate import apply_eagerly
 from ..eager.node import edge_of, next_sequence
 from ..eager.saved_hooks import with_history
 from ..state.modes import frame_hidden, grad_mode, state
-from ..state.tensor import Tensor
+from ..state.tensor import tensor_of
 from . import frame_autograd
 
 RUN_AGAIN = (
@@ -55,7 +55,7 @@ def values_of_steps(node):
     if frame.rewritten:
         raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
     written = {v: saved.tensor for v, saved in node.written.items() if not metas[v].history}
-    before = {v: Tensor(array) for v, array in node.before().items()}
+    before = {v: tensor_of(array) for v, array in node.before().items()}
     given = {**node.externals, **written, **before}
     steps = frame_autograd.leading_to(frame, node.needed.differentiable, given)
     check_unchanged(node, steps, given.keys() - before.keys())
@@ -141,7 +141,7 @@ def _value(frame, values, vid):
             raise RuntimeError(
                 RUN_AGAIN.format(reason="a gradient or an updated tensor it computed on the way is gone")
             )
-        values[vid] = Tensor(frame.arrays[vid])
+        values[vid] = tensor_of(frame.arrays[vid])
     return values[vid]
 
 

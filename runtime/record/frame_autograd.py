@@ -19,7 +19,7 @@ from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, next_s
 from ..eager.node import edge_of as edge_of_tensor
 from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from ..state.modes import state
-from ..state.tensor import Tensor
+from ..state.tensor import tensor_of
 from .frame_inputs import read_now
 
 SECOND_BACKWARD = (
@@ -206,7 +206,7 @@ def _holder(frame, vid):
     """The tensor that holds a value, or a stand-in if an in-place change took it."""
     tensor = frame.tensors[vid]
     if tensor is None or vid in frame.overwritten:
-        tensor = Tensor(frame.arrays.get(vid))
+        tensor = tensor_of(frame.arrays.get(vid))
         tensor._frame, tensor._vid, tensor._meta = frame, vid, frame.metas[vid]
         tensor._requires_grad = frame.metas[vid].requires_grad
     return tensor
@@ -465,6 +465,6 @@ def accumulate(frame, leaf, gradient, edge, callbacks):
 def _through_engine(frame, outputs, gradients, retain_graph):
     roots = []
     for t, g in zip(outputs, gradients or (None,) * len(outputs)):
-        ones = Tensor(t.array * 0 + 1) if g is None else g
+        ones = tensor_of(t.array * 0 + 1) if g is None else g
         roots.append((edge_of(frame, t), ones))
     engine.run(roots, retain_graph=retain_graph, create_graph=False)

@@ -9,7 +9,7 @@ from ..programs.program import Needed, program_for
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import held, is_held
-from ..state.tensor import Tensor
+from ..state.tensor import tensor_of
 from . import frame_autograd
 from .frame_leaves import drop_gradients, made_leaves
 from .frame_views import references_at_end, references_by_nodes
@@ -172,7 +172,7 @@ def _made_by(steps, excluded):
 def run_steps_eagerly(frame):
     """The pending steps once more, in eager mode and without changing anything: finds the error a program met."""
     with frame_hidden(frame.default_dtype), no_grad():
-        values = {vid: Tensor(array) for vid, array in frame.memory().items()}
+        values = {vid: tensor_of(array) for vid, array in frame.memory().items()}
         for step in frame.steps[frame.flushed :]:
             if step.op in (INPUT, ASSIGN):
                 continue

@@ -10,7 +10,7 @@ from ..eager.node import Saved
 from ..programs.recording import INPUT
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
-from ..state.tensor import Tensor, layout_of_array
+from ..state.tensor import layout_of_array, tensor_of
 from . import frame_autograd
 
 
@@ -61,7 +61,7 @@ def evaluate_view(op, array, attributes):
     if op.evaluate is not None:
         return op.evaluate(array, **attributes)
     with frame_hidden(), no_grad():
-        return apply_eagerly(op, (Tensor(array),), attributes)._data
+        return apply_eagerly(op, (tensor_of(array),), attributes)._data
 
 
 def is_view(frame, op, ids, attributes):

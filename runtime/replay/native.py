@@ -25,7 +25,7 @@ from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, tensor_of
 from . import (
     native_attributes,
     native_call,
@@ -87,7 +87,7 @@ def _find_layout():
     items = (object(), object())
     listed = list(items)
     slots = {name: object() for name in Tensor.__slots__ if not name.startswith("__")}
-    tensor, storage = Tensor(None), Storage()
+    tensor, storage = tensor_of(None), Storage()
     for name, value in slots.items():
         setattr(tensor, name, value)
     storage.version, storage.sharers, storage.exposed, storage.changes = object(), object(), object(), object()
@@ -149,7 +149,7 @@ def _place(x, value):
 
 def _place_of_weak_references():
     """Offset of what is not null while a weak reference to a tensor exists; before the object since Python 3.12."""
-    offset, tensor = Tensor.__weakrefoffset__, Tensor(None)
+    offset, tensor = Tensor.__weakrefoffset__, tensor_of(None)
     word = ctypes.c_size_t.from_address(id(tensor) + offset)
     before, reference = word.value, weakref.ref(tensor)
     if not offset or before or not word.value or reference() is not tensor:

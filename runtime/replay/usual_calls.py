@@ -24,7 +24,7 @@ from ..record.frame import Frame
 from ..record.frame_changes import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
-from ..state.tensor import Tensor, register_reader
+from ..state.tensor import Tensor, register_reader, tensor_of
 from .usual_gradients import gradients_again
 from .usual_outside import KNOWN
 
@@ -168,7 +168,7 @@ class ReplayedCall:
         read = [place if kind == KNOWN else kept[kind][place] for kind, place in sources]
         found = program.call(read, self.numbers, self.outside.expectation)
         self.outside.count_done(ReplayedCall.backward_in_python)
-        return list(map(Tensor, found))
+        return list(map(tensor_of, found))
 
     def free(self):
         """What a backward pass frees."""
@@ -365,7 +365,7 @@ def _stand_ins(frame, numbers, storages):
     """A list in which the results that a backward reads are tensors, as a CallNode looks for them."""
     tensors = [None] * frame.step.metas_count()
     for vid, storage in zip(numbers, storages):
-        tensors[vid] = Tensor(frame.arrays.get(vid))
+        tensors[vid] = tensor_of(frame.arrays.get(vid))
         tensors[vid]._storage = storage
     return tensors
 
@@ -396,7 +396,7 @@ def _as_tensors(outputs, cotangents, present):
     """Cotangents of the results with these numbers, with memory of their own."""
     given = {out._vid: c for out, c in zip(outputs, cotangents or (None,) * len(outputs))}
     data = {out._vid: out._data for out in outputs}
-    return [Tensor(np.ones_like(data[v])) if given[v] is None else given[v] for v in present]
+    return [tensor_of(np.ones_like(data[v])) if given[v] is None else given[v] for v in present]
 
 
 @cache

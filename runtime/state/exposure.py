@@ -10,7 +10,7 @@ before, if the memory is still the same, bit for bit. What is too large to be co
 import numpy as np
 
 from .references import is_base_held
-from .tensor import LentMemory, Tensor
+from .tensor import LentMemory, Tensor, tensor_of
 
 MOST_BYTES = 4 << 20  # copied in a call; a copy of more would take longer than the rest of many calls
 TOO_LARGE = "an op reads more than 4 MiB of memory that a NumPy array shares; weft.tensor(array) is a copy of its own"
@@ -76,7 +76,7 @@ class Copies:
         found = self.copies.get(id(tensor))
         if found is not None and found[0] is tensor and are_same(found[1]._data, tensor._data):
             return found[1]
-        copy = Tensor(copied(tensor._data))
+        copy = tensor_of(copied(tensor._data))
         self.copies[id(tensor)] = tensor, copy
         return copy
 

@@ -11,7 +11,7 @@ from ...compiler.ops.complex_numbers import complex_
 from ...compiler.ops.random import box_muller, call_key
 from ...compiler.ops.random import uniform as uniform_op
 from .device import CPU, require_cpu
-from .tensor import Tensor, _apply
+from .tensor import Tensor, _apply, tensor_of
 
 _HALF_BITS = {dtypes.float16: 11, dtypes.bfloat16: 8}
 _LOWEST, _END = -(1 << 63), 1 << 64
@@ -55,7 +55,7 @@ class Generator:
     def get_state(self):
         """All there is to know of it, as an int64 tensor: the seed, and how many draws have been made."""
         seed = self._seed - _END if self._seed >= 1 << 63 else self._seed
-        return Tensor(np.array([seed, self._calls], dtype=np.int64))
+        return tensor_of(np.array([seed, self._calls], dtype=np.int64))
 
     def set_state(self, new_state):
         """Go on where `get_state` was called. TypeError for what is no such state."""

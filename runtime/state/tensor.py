@@ -66,8 +66,8 @@ class TensorType(type):
 class Tensor(metaclass=TensorType):
     """An n-dimensional array that can record how it was computed. Create one with `weft.tensor`.
 
-    Called with an array it wraps it as it is, which is what all code here does. The frontend attaches what it does for
-    users: `Tensor(2, 3)`, `Tensor([1, 2])` and `Tensor()` are PyTorch's older constructor.
+    The constructor is PyTorch's older one, which the frontend attaches: `Tensor(2, 3)`, `Tensor([1, 2])`, `Tensor()`,
+    `Tensor(array)`. Code here wraps arrays as they are with `tensor_of`; constructors of subclasses do, too.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Tensor(metaclass=TensorType):
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):
-        if array.__class__ is not _ndarray and not (array is None or isinstance(array, _ndarray)):
+        if array is not None and (cls is Tensor or not isinstance(array, _ndarray)):
             return cls._from_user(array, *sizes)
         self = _new(cls)
         self._data = array
@@ -234,7 +234,7 @@ class Tensor(metaclass=TensorType):
     def showing(cls, array):
         """A tensor on the memory of an array of the user's."""
         # A view object of our own: giving the caller's array another shape must not change the tensor's.
-        tensor = cls(array.view())
+        tensor = tensor_of(array.view())
         tensor._storage = tensor._storage or Storage()
         tensor._storage.exposed = True
         return tensor
@@ -466,7 +466,7 @@ def pending_tensor(frame, vid, meta):
 
 
 def tensor_of(array):
-    """Tensor(array), written out like `pending_tensor`, because it runs for every op."""
+    """A tensor around an array, or None, as it is. Written out like `pending_tensor`, because it runs for every op."""
     self = _new(Tensor)
     self._data = array
     self._frame = None
@@ -481,6 +481,11 @@ def tensor_of(array):
     return self
 
 
+def tensor_of_kind(kind, array):
+    """The same of a class of tensors."""
+    return tensor_of(array) if kind is Tensor else Tensor.__new__(kind, array)
+
+
 def wrap(array):
     """A tensor around an array of a supported dtype (not copied)."""
-    return Tensor(np.asarray(array))
+    return tensor_of(np.asarray(array))
