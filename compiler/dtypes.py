@@ -72,6 +72,15 @@ class DType:
         return (dtype_named, (self.name,))
 
 
+class AbsentDType(DType):
+    """A type of PyTorch's that no tensor here has: programs that list the types compare with it."""
+
+    __slots__ = ()
+
+    def __init__(self, name, category, numpy):
+        super().__init__(name, category, numpy=numpy)
+
+
 bool_ = DType("bool", 0, "i1")
 int32 = DType("int32", 1, "i32")
 int64 = DType("int64", 1, "i64")
@@ -86,6 +95,19 @@ bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2")
 
 complex64 = DType("complex64", 3)
 complex128 = DType("complex128", 3)
+
+uint16, uint32, uint64 = (AbsentDType(f"uint{8 * n}", 1, f"u{n}") for n in (2, 4, 8))
+float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu = (
+    AbsentDType(f"float8_{name}", 2, "V1") for name in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+)
+complex32 = chalf = AbsentDType("complex32", 3, "V4")
+qint8, quint8, qint32 = (
+    AbsentDType(name, 1, kind) for name, kind in (("qint8", "i1"), ("quint8", "u1"), ("qint32", "i4"))
+)
+ABSENT = (
+    *(uint16, uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu),
+    *(complex32, qint8, quint8, qint32),
+)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 _BY_NAME = {d.name: d for d in ALL}
@@ -108,7 +130,8 @@ def memory_element(dtype):
 
 
 def dtype_named(name):
-    return _BY_NAME[name]
+    found = _BY_NAME.get(name)
+    return found or next(d for d in ABSENT if d.name == name)
 
 
 def dtype_of(given):
@@ -117,6 +140,9 @@ def dtype_of(given):
     if given.__class__ is DType:
         return given
     found = _OF_PYTHON.get(given) if isinstance(given, type) else None
+    if given.__class__ is AbsentDType:
+        have = ", ".join(d.name for d in ALL)
+        raise TypeError(f"weft has no tensors of {given.name}; their types are {have}")
     if found is None:
         named = getattr(given, "__name__", given)
         hint = f": write weft.{named}" if named in _BY_NAME else ""

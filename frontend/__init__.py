@@ -26,6 +26,7 @@ from .compiler.dtypes import (
     uint8,
 )
 from .compiler.dtypes import bool_ as bool
+from .compiler.dtypes import dtype_of as _dtype_of
 from .families import FAMILIES as _FAMILIES
 from .kinds import put_doors as _put_doors
 from .numpy_words import understanding as _understanding
@@ -89,7 +90,7 @@ def set_default_dtype(d):
     """weft.float32 or weft.float64, for this thread."""
     if not getattr(d, "is_floating_point", False):
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
-    _set_default_dtype(d)
+    _set_default_dtype(_dtype_of(d))
 
 
 reference.attach_to_loaded()

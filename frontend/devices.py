@@ -72,6 +72,7 @@ def _absent_device(kind):
         kind,
         is_available=_answer(False),
         is_initialized=_answer(False),
+        _initialized=False,
         is_bf16_supported=_answer(False),
         is_built=_answer(False),
         device_count=_answer(0),

@@ -13,7 +13,9 @@ __all__ = [
     "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",
 ]  # fmt: skip
 
-ScriptModule = Module
+
+class ScriptModule(Module):
+    """A base class of modules, which adds nothing: `script` and `trace` give what they got, which is none of these."""
 
 
 def script(obj, *options, **more):

@@ -92,6 +92,11 @@ _TABLE = [
 LAZY = {"distributed", "distributions", "fft", "func", "linalg", "nn", "optim", "special", "utils"}
 _LATER = [
     ("compiled", "compile"),
+    (
+        "compiler.dtypes",
+        "uint16 uint32 uint64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu complex32 chalf "
+        "qint8 quint8 qint32",
+    ),
     ("exporting", "aot export"),
     ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
     ("runtime.programs.exported", "load_exported"),

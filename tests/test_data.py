@@ -177,3 +177,25 @@ def test_collation_like_pytorch():
     samples = [(1, 2.5, "a", {"x": [np.float32(1), True]}), (3, 4.5, "b", {"x": [np.float32(2), False]})]
     theirs = torch.utils.data.default_collate(samples)
     assert repr(default_collate(samples)).replace("weft.", "torch.") == repr(theirs).replace("('a', 'b')", "['a', 'b']")
+
+
+def test_a_loader_may_give_its_dataset_whole_batches_of_indices():
+    class Table:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, rows):
+            return weft.arange(5.0)[rows], tuple(rows)
+
+    class Whole(weft.utils.data.DataLoader):
+        @property
+        def _auto_collation(self):
+            return False
+
+        @property
+        def _index_sampler(self):
+            return self.batch_sampler
+
+    batches = list(Whole(Table(), batch_size=2, collate_fn=lambda batch: batch))
+    assert [rows for _, rows in batches] == [(0, 1), (2, 3), (4,)]
+    assert [values.tolist() for values, _ in batches] == [[0, 1], [2, 3], [4]]

@@ -65,7 +65,8 @@ def test_a_child_named_like_a_method_leaves_the_method_where_it_is():
         def __init__(self):
             super().__init__()
             self.first = weft.nn.Linear(2, 2)
-            self.parameters = weft.nn.ParameterList([weft.nn.Parameter(weft.ones(3))])
+            self.parameters = [weft.nn.Parameter(weft.ones(3))]
+            self.parameters = weft.nn.ParameterList(self.parameters)
 
     model = Stack()
     assert sum(p.numel() for p in model.parameters()) == 9 and "parameters.0" in model.state_dict()

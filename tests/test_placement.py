@@ -292,3 +292,20 @@ def test_mixed_precision_is_off():
         return x * 2
 
     assert f(weft.ones(1)).tolist() == [2]
+
+
+def test_types_that_no_tensor_has_can_be_listed_and_compared():
+    sizes = {weft.uint16: 2, weft.uint32: 4, weft.float8_e5m2: 1, weft.float8_e4m3fn: 1, weft.chalf: 4, weft.quint8: 1}
+    assert weft.ones(1).dtype not in sizes and isinstance(weft.uint64, weft.dtype)
+    assert all(kind.itemsize == size for kind, size in sizes.items())
+    assert not weft.uint16.is_signed and weft.float8_e5m2.is_floating_point and weft.complex32.is_complex
+    assert pickle.loads(pickle.dumps(weft.uint16)) is weft.uint16 and str(weft.chalf) == "weft.complex32"
+    x = weft.ones(2)
+    for attempt in (
+        lambda: weft.zeros(2, dtype=weft.uint16),
+        lambda: x.to(weft.float8_e5m2),
+        lambda: weft.nn.Linear(2, 2, dtype=weft.uint32),
+        lambda: weft.set_default_dtype(weft.float8_e5m2),
+    ):
+        with pytest.raises(TypeError, match="weft has no tensors of"):
+            attempt()

@@ -271,3 +271,28 @@ def test_pytorchs_names_are_those_of_the_file():
     } - {n for n in torch.optim.__all__ if type(getattr(torch.optim, n)) is type(sys)}
     assert {"unique", "einsum", "cumsum"} <= absent.names_in("") and "out" not in absent.names_in("")
     assert "cumsum" in absent.taking_out("") and "allclose" not in absent.taking_out("")
+
+
+def test_private_names_that_libraries_import():
+    from weft.distributions.transforms import _InverseTransform
+    from weft.distributions.utils import _sum_rightmost
+    from weft.nn.modules.module import _IncompatibleKeys
+    from weft.serialization import MAP_LOCATION
+    from weft.utils.checkpoint import get_device_states, set_device_states
+
+    result = weft.nn.Linear(2, 2).load_state_dict({"more": weft.ones(1)}, strict=False)
+    assert isinstance(result, _IncompatibleKeys) and result.unexpected_keys == ["more"]
+    assert _sum_rightmost(weft.ones(2, 3, 4), 2).tolist() == [12, 12] and MAP_LOCATION
+    assert isinstance(weft.distributions.ExpTransform().inv, _InverseTransform) and not weft.cuda._initialized
+    set_device_states(*get_device_states(weft.ones(1)))
+    with pytest.raises(ValueError, match="weft computes on the CPU"):
+        set_device_states([0], [weft.ones(1)])
+
+
+def test_no_module_is_a_script_module_but_those_that_say_so():
+    class Scripted(weft.jit.ScriptModule):
+        def forward(self, x):
+            return x + 1
+
+    assert not isinstance(weft.jit.script(nn.Linear(2, 2)), weft.jit.ScriptModule)
+    assert isinstance(Scripted(), nn.Module) and Scripted()(weft.ones(1)).item() == 2

@@ -12,6 +12,7 @@ from ..shaping import cat, stack
 from . import constraints
 from .distribution import broadcast_all, epsilon, is_number, sum_rightmost, tiny
 from .transform import ComposeTransform, IndependentTransform, ReshapeTransform, Transform, identity_transform
+from .transform import _InverseTransform as _InverseTransform  # libraries of flows name it
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",

@@ -100,6 +100,7 @@ class Module:
         # An attribute of the class of that name is what users find, here as in PyTorch.
         if hasattr(type(self), name):
             self.__dict__[table][name] = value
+            self.__dict__.pop(name, None)
         else:
             self.__dict__[table][name] = self.__dict__[name] = value
         for other in _TABLES:

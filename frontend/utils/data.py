@@ -289,13 +289,24 @@ class DataLoader:
             return self._batches_of_workers()
         if self._is_stream:
             return self._batches_of_stream(self.dataset)
-        if self.batch_sampler is None:
-            return (self.collate_fn(self.dataset[k]) for k in self.sampler)
+        if not self._auto_collation:
+            return (self.collate_fn(self.dataset[k]) for k in self._index_sampler)
         if not self._reads_rows():
             return map(self._batch, self.batch_sampler)
         if type(self.batch_sampler) is BatchSampler:
             return self._batches_of_rows(self.batch_sampler)
         return map(self._rows, self.batch_sampler)
+
+    @property
+    def _auto_collation(self):
+        """Whether samples are read one by one. Subclasses answer False, with a sampler of batches as `_index_sampler`,
+        where their dataset reads a whole batch at once."""
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self):
+        """What a pass takes its indices from."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def _reads_rows(self):
         """Whether a batch is one read per tensor: no code of a user's runs."""
