@@ -1,7 +1,7 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> join parts -> legalize -> simplify -> settle -> fuse -> schedule -> lower -> sums in blocks
-    -> plan memory -> share -> emit
+    graph -> decompose -> join parts -> legalize -> simplify -> cut first -> settle -> fuse -> schedule -> lower
+    -> sums in blocks -> plan memory -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
@@ -12,6 +12,7 @@ from functools import partial, reduce
 from itertools import accumulate
 from math import prod
 
+from .cut_first import cut_first
 from .decompose import decompose
 from .emit.builder import Module
 from .emit.interrupt import LOOK_EVERY, MOST_LOOKS
@@ -139,11 +140,12 @@ def _scheduled(graph, show=lambda stage, thing: None):
     simple, third = simplify(legal)
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
-    settled, fourth = settle(simple)
+    parted, cutting = cut_first(simple)
+    settled, fourth = settle(parted)
     show("simplified", settled)
     fusion = fuse(settled)
     show("fusion", fusion)
-    return follow(follow(follow(follow(first, joining), second), third), fourth), schedule(fusion)
+    return reduce(follow, (joining, second, third, cutting, fourth), first), schedule(fusion)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ Every rewrite holds for all operands, NaN, infinities and -0.0 included; one tha
     f(permute(x), permute(y))        -> permute(f(x, y))         elementwise f, the same axes: one is read across
     reshape(reshape(x))              -> reshape(x)               likewise permute, expand
     reshape, permute, expand, slice that change nothing -> x
+    slice(slice_scatter(x, part))    -> slice(part)              if it lies in the part, and slice(x) if it misses it
     class_index(x), in_range(x), one_hot_class(x) -> x           the check stays, beside the uses
     the same op on the same operands -> one of them
     a value nothing needs            -> nothing                  but ops that check their operands stay: they can fail
@@ -210,6 +211,34 @@ def _view(graph, value, operands):
     return graph.apply(value.op, (x,), attributes)
 
 
+def _slice(graph, value, operands):
+    """A slice of the part that was put into an array, or of what was there before."""
+    (x,), spec = operands, value.attributes["spec"]
+    while x.op.name == "slice_scatter":
+        found = _inside(x, spec)
+        if found is None:
+            break
+        x, spec = found
+    if x is operands[0]:
+        return _view(graph, value, operands)
+    part = graph.apply(value.op, (x,), {"spec": spec})
+    return _view(graph, part, (x,)) or part
+
+
+def _inside(scatter, spec):
+    """(the operand that the slice `spec` lies in, the slice of it), or None if it lies in both."""
+    base, part = scatter.operands
+    starts = []
+    for (start, step, length), (first, stride, count) in zip(spec, scatter.attributes["spec"]):
+        if any(map(is_open, (start, length, first, count))) or (step, stride) != (1, 1):
+            return None
+        if start + length <= first or first + count <= start:
+            return base, spec
+        starts.append(start - first)
+    wanted = tuple((start, 1, length) for start, (_, _, length) in zip(starts, spec))
+    return (part, wanted) if all(s >= 0 and s + n <= d for (s, _, n), d in zip(wanted, part.shape)) else None
+
+
 def _changes_nothing(x, name, attributes):
     if name == "permute":
         return attributes["axes"] == tuple(range(len(x.shape)))
@@ -240,5 +269,5 @@ _RULES = {
     "reshape": _view,
     "permute": _view,
     "expand": _view,
-    "slice": _view,
+    "slice": _slice,
 }
