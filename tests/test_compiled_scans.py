@@ -1,5 +1,9 @@
 """Scans as kernels: a compiled call has eager mode's results, bit for bit, and nothing runs outside the program."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -111,3 +115,83 @@ def test_a_partial_likelihood_is_one_program():
     compiled = weft.compile(likelihood, fullgraph=True)
     for _ in range(5):
         assert compiled(*data).tolist() == likelihood(*data).tolist()
+
+
+# --- vectors of a row at once -----------------------------------------------------------------------------------------
+def rows_of(kind, n, dtype):
+    """Three rows that rise, fall, rise with equal neighbours, or hold what no number is."""
+    x = np.random.default_rng(n).standard_normal((3, n)) * 9
+    if kind in ("rising", "equal"):
+        x = np.sort(x, -1)
+    if kind == "falling":
+        x = -np.sort(x, -1)
+    if kind == "equal":
+        x = np.round(x / 4)
+    if kind == "not finite":
+        x[0, n // 2 :], x[1, : n // 2], x[2, n // 3] = np.inf, -np.inf, np.nan
+    return x.astype(dtype)
+
+
+KINDS = ["random", "rising", "falling", "equal", "not finite"]
+# Around the vectors of every processor.
+LENGTHS = [1, 2, 5, 9, 16, 17, 18, 33, 100, 515]
+
+
+def last_extremes(row, reaches):
+    """Positions one by one: the last of equal elements; a NaN is the extreme from there on."""
+    best, positions = 0, []
+    for k, x in enumerate(row):
+        if x != x or reaches(x, row[best]):
+            best = k
+        positions.append(best)
+    return positions
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_positions_of_extremes_are_those_found_one_by_one(kind, dtype):
+    if kind == "not finite" and np.dtype(dtype).kind == "i":
+        kind = "random"
+    for n in LENGTHS:
+        x = rows_of(kind, n, dtype)
+        for function, reaches in ((weft.cummax, np.greater_equal), (weft.cummin, np.less_equal)):
+            values, positions = function(weft.tensor(x), dim=1)
+            assert positions.tolist() == [last_extremes(row, reaches) for row in x]
+            assert values.numpy().tobytes() == np.take_along_axis(x, positions.numpy(), 1).tobytes()
+    same(lambda x: (*weft.cummax(x, 1), *weft.cummin(x, dim=1)), weft.tensor(x))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-7), (np.float64, 1e-14)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logarithms_of_running_sums_are_those_of_long_doubles(kind, dtype, tolerance):
+    for n in LENGTHS:
+        x = rows_of(kind, n, dtype)
+        with np.errstate(invalid="ignore"):
+            expected = np.logaddexp.accumulate(x.astype(np.longdouble), 1)
+        found = weft.logcumsumexp(weft.tensor(x), dim=1).numpy()
+        np.testing.assert_allclose(found, expected.astype(dtype), rtol=tolerance, atol=tolerance)
+    same(lambda x: (weft.logcumsumexp(x, 1), weft.logcumsumexp(x.t(), dim=0)), weft.tensor(x))
+
+
+def test_small_terms_beside_a_large_one_are_not_lost():
+    """The logarithm of 1 + 1e-13 is not that of a number rounded near 1."""
+    x = np.array([0.0, -30.0, *[-35.0] * 20])
+    found = weft.logcumsumexp(weft.tensor(x), dim=0).numpy()
+    np.testing.assert_allclose(found, [0.0, *np.log1p(np.exp(x[1:]).cumsum())], rtol=1e-14)
+
+
+def test_vectors_of_narrower_processors_give_the_same_bits(tmp_path):
+    program = """if True:
+        import numpy as np, weft
+        x = weft.tensor(np.random.default_rng(0).standard_normal((3, 100), dtype=np.float32) * 9)
+        parts = *weft.cummax(x, 1), *weft.cummin(x.sort(1).values, 1), weft.logcumsumexp(x, 1)
+        print(*(part.numpy().tobytes().hex() for part in (*parts, weft.logcumsumexp(x.double(), 1))))
+        """
+    printed = []
+    for level in (None, "x86-64-v3"):
+        environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / str(level))}
+        environment.pop("WEFT_CPU", None)
+        environment |= {"WEFT_CPU": level} if level else {}
+        command = [sys.executable, "-c", program]
+        printed.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert printed[0] == printed[1] and len(printed[0].split()) == 6
