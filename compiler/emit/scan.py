@@ -1,8 +1,8 @@
 """Scans along rows: running sums, products, recurrences, and positions of running extremes.
 
 Each value needs the one before, so what takes time is waiting: an addition of 4 cycles per element. Several rows, side
-by side, wait together; where most of the work of a step does not wait, vectors of a row are taken at once. Floats run as
-float64 and are rounded where they are stored.
+by side, wait together; where most of the work of a step does not wait, vectors of a row are taken at once. Floats run
+as float64 and are rounded where they are stored.
 """
 
 import math
