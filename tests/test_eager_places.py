@@ -138,3 +138,31 @@ def test_rows_at_positions_are_native():
     assert native_calls(lambda: x[places]) == (2 if IS_NATIVE else 0)
     found = x[places]
     assert places.tolist() == [0, 2] and found.add_(1.0).tolist() == [[2.0] * 3] * 2 and x.sum().item() == 12.0
+
+
+@pytest.mark.parametrize("width", [1, 31, 32, 300])
+@pytest.mark.parametrize("n_numbers", [1, 3, 40, 1000], ids=lambda n: f"{n} rows")
+@pytest.mark.parametrize("axis", [0, 1])
+def test_slices_are_added_in_the_order_of_the_index(axis, n_numbers, width):
+    """One by one, turn by turn or slice by slice, as many as there are: sums of floats tell orders apart."""
+    rng = np.random.default_rng(n_numbers + width)
+    index = rng.integers(0, n_numbers, 500)
+    shapes = [(n_numbers, width), (500, width)]
+    x, part = (rng.standard_normal(s if axis == 0 else s[::-1], dtype=np.float32) for s in shapes)
+    expected = x.copy()
+    for k, i in enumerate(index):
+        if axis == 0:
+            expected[i] += part[k]
+        else:
+            expected[:, i] += part[:, k]
+    with weft.no_grad():
+        tensors = weft.tensor(x), weft.tensor(index), weft.tensor(part)
+        found = tensors[0].index_add(axis, tensors[1], tensors[2])
+        compiled = weft.compile(lambda x, index, part: x.index_add(axis, index, part))(*tensors)
+    assert found.numpy().tobytes() == expected.tobytes() == compiled.numpy().tobytes()
+
+
+def test_no_slices_are_added():
+    x = weft.ones(3, 40)
+    found = x.index_add(0, weft.zeros(0, dtype=weft.int64), weft.zeros(0, 40))
+    assert found.tolist() == x.tolist()

@@ -213,6 +213,11 @@ def _change_index_add(x, index, part, axis):
     check_range("index_add", index, x.shape[axis])
     outer, inner, index = prod(x.shape[:axis]), prod(x.shape[axis + 1 :]), index.reshape(-1)
     rows, part = x.reshape(outer, x.shape[axis], inner), part.reshape(outer, index.size, inner)
+    turns = _turns(index) if outer * inner >= _SEVERAL and index.size >= _SEVERAL else None
+    if turns is not None:
+        for turn in turns:
+            rows[:, index[turn]] += part[:, turn]
+        return
     if outer * inner < _MANY:
         np.add.at(rows, (slice(None), index), part)
         return
@@ -220,8 +225,25 @@ def _change_index_add(x, index, part, axis):
         rows[:, i] += part[:, k]
 
 
-# Elements of a slice that are added by a call of their own: those of `add.at` are added one by one.
-_MANY = 256
+# Elements of a slice, and slices, from which they are added turn by turn; elements of a slice that are added by a call
+# of their own. Those of `add.at` are added one by one: 4096 slices of 64 to 1000 rows take 1.8 ms so, and 0.5 by turns;
+# of 256 to 30,000 rows 3.7 slice by slice, and 1.1 by turns.
+_SEVERAL, _MANY = 32, 256
+# A turn takes as long as so many slices one by one.
+_SLICES_OF_A_TURN = 8
+
+
+def _turns(index):
+    """The positions of an index in turns, in each of which no number occurs twice: the first of every number, then the
+    second ... So what is added to a row is added in order. None if that are too many turns."""
+    order = np.argsort(index, kind="stable")
+    numbers = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+    counts = np.diff(starts, append=index.size)
+    if _SLICES_OF_A_TURN * counts.max() > index.size:
+        return None
+    turn = np.arange(index.size) - np.repeat(starts, counts)
+    return np.split(order[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
 
 
 def _write_slices(writer, shape, op):
