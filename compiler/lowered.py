@@ -19,7 +19,7 @@ from .dtypes import SIZES, bool_, element_of, float32, float64, int32, int64, me
 from .emit.gemm import scratch_bytes
 from .extent import estimated, is_open
 from .loopnest import Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
-from .parallel import COLUMNS, kernel_cost_ns, kernel_cuts, product_cost_ns
+from .parallel import kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
 
@@ -214,8 +214,8 @@ class Product(_Call):
         many, wide = estimated(m), estimated(n)
         is_transposed = self.left.strides[-1] != 1 and many >= target.few_columns
         if wide >= target.few_columns and many <= target.many_rows and not is_transposed:
-            return [Cut("columns", COLUMNS, -(-n // COLUMNS))]
-        unit = COLUMNS if is_transposed else target.tile_heights[0]
+            return [Cut("columns", target.columns, -(-n // target.columns))]
+        unit = target.columns if is_transposed else target.tile_heights[0]
         return [Cut("rows", unit, -(-m // unit))]
 
     def touches(self, graph, memory, cut):

@@ -42,12 +42,9 @@ from .loopnest import (
     statements,
 )
 from .regions import Part, Touched, walk
-from .target import LINE_BYTES
 
 # No program for many sizes is made for more than this.
 _LARGEST = 1 << 24
-# Columns that threads get at once: a cache line of f32.
-COLUMNS = LINE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +217,7 @@ def _rows(body, target):
     *before, nest = body
     if not all(isinstance(s, _PURE) for s in before) or not isinstance(nest, Loop) or nest.columns:
         return []
-    units = [1] + [u for u in (target.tile_heights[0], COLUMNS) if estimated(nest.extent) >= target.few_columns]
+    units = [1] + [u for u in (target.tile_heights[0], target.columns) if estimated(nest.extent) >= target.few_columns]
     return [Cut("rows", u, -(-nest.extent // u)) for u in units]
 
 
@@ -237,7 +234,7 @@ def _columns(kernel, every, target):
     ):
         return []
     (extent,) = extents
-    return [Cut("columns", COLUMNS, -(-extent // COLUMNS))]
+    return [Cut("columns", target.columns, -(-extent // target.columns))]
 
 
 def _flat(kernel, columns, wished):

@@ -54,6 +54,15 @@ class Target:
     # Threads do not share fewer columns, and share more rows than this rather than columns.
     few_columns: int = 64
     many_rows: int = 512
+    # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a block.
+    warp: int = 0
+    most_warps: int = 0
+    block_warps: int = 0
+
+    @property
+    def columns(self):
+        """Columns that threads get at once: a cache line of f32, or the lanes of a warp."""
+        return max(LINE_BYTES // 4, self.warp)
 
     @property
     def tile_heights(self):
@@ -68,7 +77,9 @@ class Target:
 
     def lanes(self, elements):
         """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices
-        has the lanes of f32."""
+        has the lanes of f32. A warp has as many as it has threads."""
+        if self.warp:
+            return self.warp
         if "f64" in elements or ("i64" in elements and not elements & {"f32", "i32"}):
             return self.sweep_bytes // 8
         return self.sweep_bytes // 4
@@ -95,6 +106,27 @@ AVX2 = Target(
     gather_ns=5.0,
     costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
+)
+# A warp is one vector of 32 lanes, which is also how many lanes sums have (emit/reduce.py), so sums have the bits they
+# have on a CPU. Costs are those of a core: they decide only whether sums are cut in blocks.
+GPU = Target(
+    "GPU",
+    vector_bytes=128,
+    sweep_bytes=128,
+    n_registers=255,
+    memory_ns=0.3,
+    gather_ns=5.0,
+    costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
+    flops_per_ns={"f32": 100, "f64": 50},
+    # Rows of up to 512 elements stay in registers, 16 of each thread.
+    short_row=16,
+    # A kernel waits for the one before it, which takes microseconds.
+    wait_ns=3000,
+    few_columns=33,
+    warp=32,
+    # Those of 128 multiprocessors with 64 each; a warp does several units where there are more.
+    most_warps=8192,
+    block_warps=4,
 )
 # Text that is written without a target may have vectors as wide as this.
 WIDEST = AVX512

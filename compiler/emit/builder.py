@@ -79,10 +79,10 @@ class Builder:
             self.extents[text] = Reg(self.fresh("extent"), I64)
         return self.extents[text]
 
-    def iota(self, type):
-        """0, 1, 2, ... over the lanes of an integer vector type."""
+    def iota(self, type, step=1):
+        """0, step, 2 * step, ... over the lanes of an integer vector type."""
         lane = Type(type.element)
-        return Reg("<" + ", ".join(f"{lane} {k}" for k in range(type.lanes)) + ">", type)
+        return Reg("<" + ", ".join(f"{lane} {k * step}" for k in range(type.lanes)) + ">", type)
 
     # --- arithmetic -----------------------------------------------------------------------------------------------
     def _binary(self, float_name, int_name, x, y):
@@ -221,6 +221,31 @@ class Builder:
         return self.emit(x.type, f"freeze {x}")
 
     # --- lanes ----------------------------------------------------------------------------------------------------
+    # Whether elements that lie near each other are best loaded together and shuffled.
+    loads_neighbours = True
+
+    def vector(self, element, lanes):
+        """The type of a vector."""
+        return Type(element, lanes)
+
+    def combine(self, x, step, count=None):
+        """All lanes, or the first `count` of them, by halving: in every lane step(..., the upper half)."""
+        lanes = x.type.lanes
+        # The upper half onto the lower one, in ever narrower vectors. (Rotating a whole vector onto itself gives the
+        # same lane 0, but LLVM 22 gets it wrong for f64 on AVX-512 where the result is scaled and spread: it adds lane
+        # 0 twice.)
+        while x.type.lanes > 1:
+            half = x.type.lanes // 2
+            lower = self.shuffle(x, x, range(half))
+            if count is None or count > half:
+                x = step(self, lower, self.shuffle(x, x, range(half, 2 * half)))
+            else:
+                x = lower
+        return self.shuffle(x, x, [0] * lanes)
+
+    def meet(self):
+        """What a lane has stored can be read by the others from here on."""
+
     def splat(self, scalar, lanes):
         t = Type(scalar.type.element, lanes)
         first = self.emit(t, f"insertelement {t} poison, {scalar}, i64 0")
@@ -237,6 +262,13 @@ class Builder:
         t = Type(x.type.element, len(lanes))
         picks = ", ".join(f"i32 {k}" for k in lanes)
         return self.emit(t, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{picks}>")
+
+    def each_lane(self, vector, empty, compute):
+        """compute(a lane's number) for lane after lane, in scalar code: the results, in vectors like `empty`."""
+        with self.loop(0, vector.type.lanes, 1, carried=empty) as (lane, loop):
+            results = compute(self.extract(vector, lane))
+            loop.next([self.insert(v, x, lane) for v, x in zip(loop.values, results, strict=True)])
+        return loop.results
 
     def any_lane(self, mask):
         """i1 scalar: whether any lane of an i1 vector is set, or the one of a scalar."""

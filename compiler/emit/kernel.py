@@ -44,11 +44,19 @@ from .vector import STATEMENTS, Vector
 
 def emit_kernel(module, kernel, name):
     """Define the kernel's function in the module."""
-    parameters = [(p.name, PTR) for p in kernel.parameters]
-    parameters += [("scalars" if k == 0 else f"scalars{k}", PTR) for k in range(len(kernel.scalars))]
-    if kernel.cut:
-        parameters += [("first", I64), ("stop", I64)]
+    parameters = pointers_of(kernel) + ([("first", I64), ("stop", I64)] if kernel.cut else [])
     b = Builder(module, name, parameters, result="i1" if kernel.checks else "void", linkage="internal")
+    write_kernel(b, kernel)
+
+
+def pointers_of(kernel):
+    """Names and types of the pointers that a function of the kernel takes."""
+    scalars = ["scalars" if k == 0 else f"scalars{k}" for k in range(len(kernel.scalars))]
+    return [(name, PTR) for name in (*[p.name for p in kernel.parameters], *scalars)]
+
+
+def write_kernel(b, kernel):
+    """What the function does, of the Builder's arguments: the pointers and, with a cut, the first unit and the last."""
     emission = _Emission(b, kernel)
     if kernel.cut and kernel.cut.along == "rows":
         emission.some_rows(kernel.body)
@@ -86,7 +94,7 @@ class _Emission:
         b.finish(b.cmp("ne", b.load(self.flag, I8), b.const(0, I8)) if self.flag else None)
 
     def type(self, element):
-        return Type(element, self.lanes)
+        return self.b.vector(element, self.lanes)
 
     def fail_in(self, mask):
         """The `fail` of checked ops: lanes outside the row do not count."""
@@ -133,6 +141,7 @@ class _Emission:
             b, element = self.b, self.elements[s.parameter]
             scalar = b.extract(self.registers[s.value], 0)
             b.store(b.convert(scalar, element), self.address(s.parameter, s.at))
+            b.meet()
             return
         if isinstance(s, StoreLanes):
             self.store_lanes(s)
@@ -157,6 +166,7 @@ class _Emission:
                 before = b.convert(b.splat(b.load(place, Type(element)), self.lanes), x.type.element)
                 x = s.op.lower(b, before, x)
             b.store(b.convert(b.extract(x, 0), element), place)
+            b.meet()
 
     def updated_address(self, s):
         """Where an Update writes (a valid place even if the check fails), or None if there is no valid place."""
@@ -397,6 +407,8 @@ class _Emission:
             results = self.walk(s.extent, reductions, body, rotated=s.rotated, closing=s.closing or BLOCK_ELEMENTS)
         for x, result in zip(reduces, results):
             self.registers[x.name] = result
+        if any(isinstance(x, (Store, Update)) for x in s.body):
+            self.b.meet()
 
     def walk(self, extent, reductions, body, rotated=False, closing=BLOCK_ELEMENTS):
         """A row in vectors: all of it, or this call's columns."""

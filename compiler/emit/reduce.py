@@ -51,17 +51,7 @@ def combine_lanes(b, step, vectors, count=None):
         pairs = zip(vectors[:half], vectors[half:])
         vectors = [x if y is None else step(b, x, y) for x, y in pairs]
     (x,) = vectors
-    lanes = x.type.lanes
-    # The upper half onto the lower one, in ever narrower vectors. (Rotating a whole vector onto itself gives the same
-    # lane 0, but LLVM 22 gets it wrong for f64 on AVX-512 where the result is scaled and spread: it adds lane 0 twice.)
-    while x.type.lanes > 1:
-        half = x.type.lanes // 2
-        lower = b.shuffle(x, x, range(half))
-        if count is None or count > half:
-            x = step(b, lower, b.shuffle(x, x, range(half, 2 * half)))
-        else:
-            x = lower
-    return b.shuffle(x, x, [0] * lanes)
+    return b.combine(x, step, count)
 
 
 def broadcast_lane(b, x):

@@ -3,7 +3,7 @@
 from ..dtypes import SIZES
 from ..extent import is_open
 from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
-from .builder import Reg, Type
+from .builder import Reg
 from .reduce import better_extreme
 
 NEAR_BYTES = 1 << 18  # within a level-2 cache
@@ -47,9 +47,7 @@ class Vector:
         if is_open(stride):
             b, t = self.b, self.emission.type("i64")
             return b.mul(b.iota(t), b.const(stride, t))
-        lane = Type("i64")
-        items = ", ".join(f"{lane} {k * stride}" for k in range(self.emission.lanes))
-        return self.b.iota(self.emission.type("i64"))._replace(name=f"<{items}>")
+        return self.b.iota(self.emission.type("i64"), stride)
 
     def full_mask(self):
         return self.mask if self.mask is not None else self.b.const(1, self.emission.type("i1"))
@@ -66,9 +64,9 @@ class Vector:
             x = b.const(0, t)
         elif s.at.lane == 1 and not lanewise:
             x = b.load(b.offset(pointer, self.j, t.element_bytes), t, self.mask)
-        elif s.at.lane == -1 and not lanewise:
+        elif s.at.lane == -1 and not lanewise and b.loads_neighbours:
             x = self.backwards(pointer, t)
-        elif is_small(s.at.lane) and not lanewise:
+        elif is_small(s.at.lane) and not lanewise and b.loads_neighbours:
             x = self.apart(b.offset(pointer, self.scaled(s.at.lane), t.element_bytes), t, s.at.lane)
         else:
             place = b.offset(pointer, self.scaled(s.at.lane), t.element_bytes) if s.at.lane else pointer

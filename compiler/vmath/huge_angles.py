@@ -45,13 +45,14 @@ def reduce_huge(b, a, mask):
     element, integer = a.type.element, to_bits(b, a).type
     wide = b.convert(b.select(mask, a, b.const(2.0**30, a.type)), "f64")
     empty = Angle(b.const(0, integer), b.const(0.0, a.type), b.const(0.0, a.type))
-    with b.loop(0, a.type.lanes, 1, carried=empty) as (lane, loop):
-        n, r64, tail64 = _reduce_one(b, b.extract(wide, lane))
+
+    def reduce_lane(x):
+        n, r64, tail64 = _reduce_one(b, x)
         r = b.convert(r64, element)
         tail = b.convert(b.add(b.sub(r64, b.convert(r, "f64")), tail64), element)
-        values = (b.convert(n, integer.element), r, tail)
-        loop.next([b.insert(vector, value, lane) for vector, value in zip(loop.values, values, strict=True)])
-    return Angle(*loop.results)
+        return b.convert(n, integer.element), r, tail
+
+    return Angle(*b.each_lane(wide, empty, reduce_lane))
 
 
 def _reduce_one(b, x):

@@ -37,6 +37,8 @@ EXPORT_TARGETS = {
     **{level: ("x86_64-unknown-linux-gnu", level) for level in _LEVELS},
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
 }
+# What PTX is written for; a driver compiles it for its GPU, if that is not older.
+PTX_ARCHITECTURES = ("sm_80", "sm_90")
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
 _library_numbers = itertools.count()
@@ -144,6 +146,21 @@ def compile_for(ir, name):
         module = _parse(ir)
         module.triple = triple
         return machine.emit_object(module)
+
+
+def ptx(ir, architecture):
+    """The PTX text of kernels for one of PTX_ARCHITECTURES."""
+    with compiling:
+        binding = _llvm()
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+        triple = "nvptx64-nvidia-cuda"
+        machine = binding.Target.from_triple(triple).create_target_machine(
+            cpu=architecture, opt=_CODEGEN_LEVEL, codemodel="default"
+        )
+        module = _parse(ir)
+        module.triple, module.data_layout = triple, str(machine.target_data)
+        return machine.emit_assembly(module)
 
 
 def link(object_bytes):

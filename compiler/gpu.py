@@ -1,0 +1,167 @@
+"""Programs for a GPU: the passes of every program up to its loop nests, then one kernel of the GPU for each of them.
+
+    graph -> ... -> schedule -> lower -> sums in blocks -> plan memory    as in pipeline.py
+          -> one kernel per loop nest (emit/warp.py), and the order in which they are launched
+
+Threads of a CPU share a kernel by its cut (parallel.py), of which no two units touch the same; here warps do. A kernel
+that cannot be cut is done by one warp. Launches wait for each other, as they do in one stream.
+
+What is no loop nest (products, factorizations, sorting, scans), and what checks its operands while it runs, has no
+kernel yet: NotForGpu says what it is.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from .emit.kernel import pointers_of, write_kernel
+from .emit.warp import NoWarpKernel, WarpBuilder, WarpModule
+from .extent import is_open
+from .lowered import Loops
+from .pipeline import _in_blocks, _lower_all, _planned, _scheduled
+from .target import GPU, LINE_BYTES
+
+
+class NotForGpu(Exception):
+    """An op has no kernel for a GPU. `number`: of the first value of the recorded graph that needs it, or None."""
+
+    def __init__(self, op, reason, number):
+        super().__init__(f"{op} {reason}")
+        self.op, self.reason, self.number = op, reason, number
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a kernel is given: `kind` "arena" or "scratch" (so many bytes into it), "input" or "output" (which of them),
+    or "numbers" (which of the run-time numbers is its first)."""
+
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel on `blocks` blocks of `threads` threads. `ops`: what it computes."""
+
+    kernel: str
+    blocks: int
+    threads: int
+    operands: tuple
+    ops: tuple
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProgram:
+    """LLVM IR of all kernels, and their launches in order. Scratch memory is any memory that nobody else uses."""
+
+    text: str
+    launches: tuple
+    arena_bytes: int
+    scratch_bytes: int
+
+
+def compile_for_gpu(graph, *, target=GPU, name="weft"):
+    """The GpuProgram of a recorded graph; `name`: what names of kernels begin with. Raises NotForGpu."""
+    graph.verify_results()
+    trace, order = _scheduled(graph)
+    steps = _lower_all(order, target)
+    for step in steps:
+        _require_loops(step, trace)
+    steps = _in_blocks(steps, order.fusion.graph, target)
+    memory, _ = _planned(order, steps, target)
+    program = _Program(target, name)
+    for step in steps:
+        try:
+            program.add(step, memory)
+        except NoWarpKernel as error:
+            raise _refused(step, str(error), trace) from error
+    return GpuProgram(str(program.module), tuple(program.launches), memory.arena_bytes, program.scratch_bytes)
+
+
+def _require_loops(step, trace):
+    reason, values = None, None
+    if not isinstance(step.lowered, Loops):
+        reason = "is computed by a routine, and only loop nests have kernels for a GPU"
+    elif step.lowered.checks:
+        reason = "checks its operands while it runs, which no kernel for a GPU does"
+        values = [v for v in step.group.values if v.op.kernel.can_fail(v)]
+    elif any(is_open(v.shape[k]) for v in step.written for k in range(v.ndim)):
+        reason = "has an extent that is known at run time only, which no kernel for a GPU takes"
+    if reason is not None:
+        raise _refused(step, reason, trace, values)
+
+
+def _refused(step, reason, trace, values=None):
+    values = values or (step.group.values if step.group else step.read)
+    reached = {v.number for v in values}
+    for v in values[0].graph.values:
+        if any(o.number in reached for o in v.operands):
+            reached.add(v.number)
+    numbers = [k for k, new in enumerate(trace) if new is not None and new.number in reached]
+    # What only checks is read by nobody: it stands before what it was made for.
+    numbers += [k for k, new in enumerate(trace) if new is not None and new.number > values[0].number]
+    return NotForGpu(" + ".join(dict.fromkeys(v.op.name for v in values)), reason, numbers[0] if numbers else None)
+
+
+class _Program:
+    """The kernels and launches while they are collected."""
+
+    def __init__(self, target, name):
+        self.target, self.name = target, name
+        self.module = WarpModule(target)
+        self.names, self.launches, self.scratch_bytes = {}, [], 0
+
+    def add(self, step, memory):
+        lowered = step.lowered
+        kernel = self.with_cut(lowered, memory)
+        units = kernel.cut.units if kernel.cut else 1
+        if units == 0 or (step.written and all(prod(v.shape) == 0 for v in step.written)):
+            return
+        per_warp = -(-units // self.target.most_warps)
+        warps = -(-units // per_warp)
+        blocks = -(-warps // self.target.block_warps)
+        scratch = {k: _aligned(what) for k, (kind, what) in enumerate(lowered.bindings) if kind == "scratch"}
+        name = self.kernel(kernel, units, per_warp, scratch)
+        operands, taken = [], 0
+        for k, (kind, what) in enumerate(lowered.bindings):
+            if kind == "scratch":
+                operands.append(Operand("scratch", taken))
+                taken += scratch[k] * blocks * self.target.block_warps
+            else:
+                place = memory.place[what.number if kind == "partial" else what]
+                operands.append(Operand(place.kind, place.index))
+        operands += [Operand("numbers", slot) for slot in lowered.first_scalars]
+        self.scratch_bytes = max(self.scratch_bytes, taken)
+        ops = tuple(v.op.name for v in step.group.values) if step.group else ("copy",)
+        threads = self.target.warp * self.target.block_warps
+        self.launches.append(Launch(name, blocks, threads, tuple(operands), ops))
+
+    def with_cut(self, lowered, memory):
+        """The kernel with the cut that has work for most warps."""
+        cuts = lowered.cuts(self.target, memory, {})
+        return replace(lowered.kernel, cut=max(cuts, key=lambda cut: cut.units)) if cuts else lowered.kernel
+
+    def kernel(self, kernel, units, per_warp, scratch):
+        key = str(kernel), per_warp, tuple(scratch.items())
+        if key not in self.names:
+            self.names[key] = f"{self.name}_k{len(self.names)}"
+            b = WarpBuilder(self.module, self.names[key], pointers_of(kernel))
+            b.share(units, per_warp)
+            for k, n_bytes in scratch.items():
+                b.own(k, n_bytes)
+            write_kernel(b, kernel)
+        return self.names[key]
+
+
+def joined(texts):
+    """Texts of several programs, whose kernels have other names, as one: what is said for all is said once."""
+    lines, common = [], {}
+    for line in "\n".join(texts).split("\n"):
+        if line.startswith(("declare ", "attributes ", "@")):
+            common[line] = None
+        else:
+            lines.append(line)
+    return "\n".join([*common, *lines])
+
+
+def _aligned(n_bytes):
+    return -(-n_bytes // LINE_BYTES) * LINE_BYTES

@@ -1,0 +1,214 @@
+"""Kernels for a GPU, as far as they can be proved without one: run thread by thread on this machine they have the bits
+of eager mode, and NVIDIA's assembler takes their PTX."""
+
+import re
+from types import SimpleNamespace
+
+import backend_models as models
+import numpy as np
+import pytest
+from gpu_grid import Divergence, Grid
+from gpu_parts import assembled, check_on_grid, graph_of, ptxas
+
+from weft.compiler import dtypes
+from weft.compiler.gpu import NotForGpu, compile_for_gpu, joined
+from weft.compiler.graph import Graph
+from weft.compiler.ops import TABLE
+from weft.compiler.target import GPU
+from weft.runtime.code import jit
+
+float32, float64, int64 = dtypes.float32, dtypes.float64, dtypes.int64
+NUMPY_ONLY = {"floor_divide": "integers only", "integer_pow": "computed by NumPy"}
+# What no kernel for a GPU does.
+CHECKED = {"in_range", "position", "one_hot_class", "succeeded", "class_index"}
+REMAINDERS = {"fmod", "remainder"}
+ELEMENTWISE = [
+    name
+    for name, op in TABLE.items()
+    if op.samples is not None and op.kind == "elementwise" and name not in {*NUMPY_ONLY, *CHECKED, *REMAINDERS}
+]
+OTHER = [
+    name
+    for name, op in TABLE.items()
+    if op.samples is not None and op.kind in ("reduction", "movement", "source", "view")
+]
+COMPOSITES = str.split("""
+    softmax log_softmax layer_norm gelu softplus logsumexp var std cross logaddexp silu elu clamp lerp hypot norm
+""")
+
+
+def test_most_of_the_table_is_here():
+    assert len(ELEMENTWISE) > 55 and len(OTHER) > 20
+    assert {*NUMPY_ONLY, *CHECKED, *REMAINDERS} <= TABLE.keys()
+
+
+# --- on an emulated grid ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("floating", [float32, float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", [*ELEMENTWISE, *OTHER])
+def test_an_op_and_its_gradients_have_the_bits_of_eager_mode(name, floating):
+    with np.errstate(all="ignore"):
+        check_on_grid(*graph_of(name, floating))
+
+
+@pytest.mark.parametrize("name", [name for name in COMPOSITES if name in TABLE])
+def test_composites_and_their_gradients(name):
+    with np.errstate(all="ignore"):
+        check_on_grid(*graph_of(name, float32))
+
+
+@pytest.mark.parametrize("name", ["add", "exp", "where", "sum", "amax", "expand"])
+def test_operands_that_lie_backwards_and_apart(name):
+    def spread_out(x):
+        memory = np.zeros([2 * d for d in x.shape[::-1]], x.dtype)
+        view = memory.transpose()[tuple(slice(None, None, 2) for _ in x.shape)][..., ::-1] if x.ndim else memory
+        view[...] = x
+        return view
+
+    check_on_grid(*graph_of(name, float32, spread_out))
+
+
+ROWS = [(5, 10), (3, 33), (2, 128), (4, 513), (3, 2048), (2, 5000), (700, 40)]
+
+
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+@pytest.mark.parametrize("model", [models.softmax, models.layer_norm, models.gelu_chain], ids=lambda f: f.__name__)
+def test_chains_of_rows_and_their_backward(model, shape):
+    """Rows in registers and rows that are walked, tails, several blocks of sums, more rows than one block has warps."""
+    check_on_grid(*model(*shape))
+    check_on_grid(*model(*shape, backward=True))
+
+
+@pytest.mark.parametrize("shape", [(7,), (100, 3), (3, 1000), (4096, 2), (300, 65), (1, 100_000), (20, 3, 70)], ids=str)
+def test_sums_over_rows_columns_and_everything(shape):
+    random = np.random.default_rng(0)
+    for floating in (float32, float64):
+        graph = Graph("sums")
+        x = graph.input(shape, floating)
+        for op in (TABLE["sum"], TABLE["amax"]):
+            for axes in dict.fromkeys([(0,), (len(shape) - 1,), tuple(range(len(shape)))]):
+                graph.outputs.append(graph.apply(op, (x,), {"axes": axes, "keepdim": False}))
+        check_on_grid(graph, [random.standard_normal(shape).astype(floating.numpy)])
+
+
+def test_scans_along_columns():
+    graph = Graph("scan")
+    x = graph.input((50, 70), float32)
+    graph.outputs = [graph.apply(TABLE["cumsum"], (x,), {"axis": 0})]
+    check_on_grid(graph, [np.random.default_rng(0).standard_normal((50, 70)).astype(np.float32)])
+
+
+def test_large_work_is_spread_over_more_units_than_there_are_warps():
+    few = GPU.most_warps
+    graph = Graph("wide")
+    x = graph.input((40 * few,), float32)
+    graph.outputs = [graph.apply(TABLE["mul"], (x, x), {})]
+    program = check_on_grid(graph, [np.arange(40 * few, dtype=np.float32)])
+    (launch,) = program.launches
+    # 10,240 units of 32 elements: two for each warp.
+    assert launch.blocks * launch.threads // 32 == 10_240 // 2
+
+
+def test_numbers_known_at_run_time_and_memory_that_is_changed():
+    graph = Graph("update")
+    x, momentum = graph.input((1000,), float32), graph.input((1000,), float32)
+    rate = graph.scalar(float64)
+    new = TABLE["add"](TABLE["mul"](momentum, 0.9), x)
+    graph.commits = [(momentum, new), (x, TABLE["sub"](x, TABLE["mul"](new, rate)))]
+    graph.outputs = [TABLE["sum"](new, axes=(0,), keepdim=False)]
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(1000).astype(np.float32) for _ in range(2)]
+    check_on_grid(graph, arrays, (0.125,))
+
+
+def test_conversions_to_integers_of_numbers_that_do_not_fit():
+    for dtype in (dtypes.int32, int64):
+        for floating in (float32, float64):
+            graph = Graph("cast")
+            x = graph.input((6,), floating)
+            graph.outputs = [graph.apply(TABLE["cast"], (x,), {"dtype": dtype})]
+            with np.errstate(invalid="ignore"):
+                check_on_grid(graph, [np.array([1e30, -1e30, np.inf, -np.inf, np.nan, -2.9], floating.numpy)])
+
+
+def test_nothing_to_do_is_not_launched():
+    graph = Graph("empty")
+    x = graph.input((0, 3), float32)
+    graph.outputs = [graph.apply(TABLE["exp"], (x,), {})]
+    assert check_on_grid(graph, [np.zeros((0, 3), np.float32)]).launches == ()
+
+
+@pytest.mark.parametrize("lane", [0, 5, 31])
+def test_the_grid_finds_threads_that_part(lane):
+    text = """define ptx_kernel void @parts(ptr %a) #0 {
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %lane = and i32 %thread, 31
+  %one = icmp eq i32 %lane, LANE
+  br i1 %one, label %out, label %together
+together:
+  call void @llvm.nvvm.bar.warp.sync(i32 -1)
+  br label %out
+out:
+  ret void
+}
+attributes #0 = { nounwind }
+"""
+    launch = SimpleNamespace(kernel="parts", blocks=1, threads=32, operands=())
+    grid = Grid(SimpleNamespace(text=text.replace("LANE", str(lane))))
+    with pytest.raises(Divergence):
+        grid.launch(launch, [0])
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+def test_what_has_no_kernel_is_named():
+    graph = Graph("product")
+    x = graph.input((4, 4), float32)
+    y = TABLE["exp"](x)
+    graph.outputs = [TABLE["sin"](TABLE["matmul"](y, y))]
+    with pytest.raises(NotForGpu, match="^bmm is computed by a routine, and only loop nests have kernels") as found:
+        compile_for_gpu(graph)
+    # The matmul, which was decomposed: neither the exp before it nor the sin after it.
+    assert graph.values[found.value.number].op.name == "matmul"
+
+
+@pytest.mark.parametrize("name", sorted(REMAINDERS))
+def test_an_inexact_remainder_is_refused(name):
+    with pytest.raises(NotForGpu, match="exact remainder of floats"):
+        compile_for_gpu(graph_of(name, float32)[0])
+
+
+@pytest.mark.parametrize("name", sorted(CHECKED))
+def test_checks_are_refused(name):
+    with pytest.raises(NotForGpu, match="checks its operands"):
+        compile_for_gpu(graph_of(name, float32)[0])
+
+
+# --- PTX --------------------------------------------------------------------------------------------------------------
+def texts_of(names, floating):
+    return joined([compile_for_gpu(graph_of(name, floating)[0], name=f"{name}_").text for name in names])
+
+
+@pytest.fixture(scope="module", params=[float32, float64], ids=["float32", "float64"])
+def every_kernel(request):
+    return texts_of([*ELEMENTWISE, *OTHER], request.param)
+
+
+def test_every_operation_of_floats_is_rounded_as_on_a_cpu(every_kernel):
+    """No contraction of products and sums, no approximate division or root, no flushing of small numbers."""
+    text = jit.ptx(every_kernel, "sm_80")
+    found = set(
+        re.findall(r"\b((?:add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|ex2|lg2|sin|cos)\.[a-z0-9.]*f(?:32|64))", text)
+    )
+    assert {"add.rn", "mul.rn", "fma.rn", "div.rn", "sqrt.rn"} <= {name.rpartition(".")[0] for name in found}
+    assert all(name.split(".")[1] == "rn" for name in found), found
+    assert not re.search(r"\.ftz|\.approx|\.full", text)
+    assert "ld.global" in text and "st.global" in text and not re.search(r"\bst\.[bu]", text)
+
+
+@pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed: it is in the package nvidia-cuda-nvcc-cu12")
+@pytest.mark.parametrize("architecture", jit.PTX_ARCHITECTURES)
+def test_the_assembler_takes_every_kernel(every_kernel, architecture, tmp_path):
+    found = assembled(jit.ptx(every_kernel, architecture), architecture, tmp_path)
+    assert len(found) >= len(ELEMENTWISE)
+    registers, spilled = zip(*found.values())
+    # Of 255. The assembler moves a word or two to memory where that leaves room for more warps: 24 bytes at most.
+    assert max(registers) <= 128 and max(spilled) <= 32, sorted(found.items(), key=lambda kernel: kernel[1])[-3:]
