@@ -199,7 +199,7 @@ RESULTS = {
             "item tolist load qr svd geqrf lu lu_unpack unique_consecutive frexp slogdet triangular_solve histogram "
             "histogramdd atleast_1d atleast_2d atleast_3d register_hook gradient fork_rng printoptions "
             "get_printoptions register_post_accumulate_grad_hook names to_dlpack __dlpack__ __dlpack_device__ "
-            "get_default_device export aot load_exported"
+            "get_default_device export aot load_exported export_ptx load_ptx"
         ),
         "Any",
     ),

@@ -1411,6 +1411,9 @@ def expm1_(self: Any) -> Tensor:
 def export(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., target: Tensor = ..., dynamic_shapes: Any = ..., threads: builtins.bool = ...) -> Any:
     'Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.'
     ...
+def export_ptx(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., architecture: builtins.str = ...) -> Any:
+    'Write `path`.ptx, `path`.json and, where the function has arrays of its own, `path`.npz: kernels for a GPU.'
+    ...
 def eye(n: Any, m: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
     'The identity matrix: n rows, and m columns if given.'
     ...
@@ -1778,6 +1781,9 @@ def load(f: Any, map_location: Any = ..., pickle_module: Any = ..., *, weights_o
     ...
 def load_exported(path: builtins.str | PathLike[builtins.str]) -> Any:
     'What `weft.export(..., path)` has written, to be called from Python: a NativeFunctions.'
+    ...
+def load_ptx(path: builtins.str | PathLike[builtins.str], *, device: _Device | builtins.str | builtins.int | None = ...) -> Any:
+    'What `weft.export_ptx(..., path)` has written, to be called from Python on a GPU: a GpuFunctions.'
     ...
 def log(input: Tensor, *, out: Any = ...) -> Tensor:
     'The natural logarithm; -inf at 0, nan below. Element by element.'

@@ -7,6 +7,7 @@ others, and those two must compute the same.
 import inspect
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def functions_of(name, function, example_args, gradients, hvp, target, dynamic_s
     machine = jit.export_target(target)
     functions = [
         _function(f"{name}{p.ending}", p, machine, function, extents, threads)
-        for p, extents in _programs(function, example_args, gradients, hvp, dynamic_shapes)
+        for p, extents in programs_of(function, example_args, gradients, hvp, dynamic_shapes)
     ]
     return functions, {f"{name}_initial_{f}": a for x in functions for p in x.parameters for f, a in p.fields}
 
@@ -65,7 +66,7 @@ def object_of(functions, state, target):
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------
-def _programs(function, example_args, gradients, hvp, dynamic_shapes):
+def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
     """(Program, name of each extent -> its number in the examples) of each."""
     if not isinstance(example_args, (tuple, list)):
         raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
@@ -165,10 +166,22 @@ def _gradients(value, xs, create_graph=False):
 
 
 # --- from a call to an entry ------------------------------------------------------------------------------------------
-def _function(name, program, machine, of, extents, threads):
-    """The Function of a program of tensors."""
+class Known(NamedTuple):
+    """What calls have shown of a program: the last Run, its graph, all Parameters, name -> array of the state, and per
+    input and output of the graph a Given, Field, Data or Own; `layout`: which Parameter is what."""
+
+    run: object
+    graph: object
+    parameters: list
+    state: dict
+    arrays: tuple
+    layout: Layout
+
+
+def known(name, program, of, between=lambda: None):
+    """The Known of a program of tensors, a function `of` the user's. `between`: called after the first call."""
     observed(program, program.tensors, name)  # makes what is made in the first call: the state of an optimizer
-    trials = Trials(program, name, Regime(extents, {})) if extents else None
+    between()
     _, run, graph = observed(program, program.tensors, name)
     result, again, graph_again = observed(program, program.tensors, name)
     arguments, state, arrays = inputs_of(again, program.tensors, program.argument_names, of)
@@ -185,12 +198,24 @@ def _function(name, program, machine, of, extents, threads):
     arguments += [Parameter(label, "result", found.array) for label, found in results.items()]
     if state:
         arguments.append(Parameter("state", "state", fields=tuple(state.items())))
+    arrays = layout.arrays(arrays, results, [a.nbytes for a in again.outputs])
+    return Known(again, graph, arguments, state, arrays, layout)
+
+
+def _function(name, program, machine, of, extents, threads):
+    """The Function of a program of tensors."""
+    trials = None
+
+    def try_other_extents():
+        nonlocal trials
+        trials = Trials(program, name, Regime(extents, {})) if extents else None
+
+    run, graph, arguments, state, arrays, layout = known(name, program, of, try_other_extents)
 
     def bodies_of(compiled):
         if extents:
             return Bodies(trials, layout, [(key, a.shape) for key, a in state.items()], compiled, of).made()
-        own_bytes = [a.nbytes for a in again.outputs]
-        return (Body(compiled(graph), layout.arrays(arrays, results, own_bytes), packed_numbers(again)),)
+        return (Body(compiled(graph), arrays, packed_numbers(run)),)
 
     bodies = bodies_of(partial(compile_graph, target=machine, for_itself=True))
     shared = bodies_of(partial(compile_graph, target=machine, for_team=True)) if threads else None

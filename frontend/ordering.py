@@ -17,7 +17,7 @@ from .operands import flag, tensor_of
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
-from .runtime.state.tensor import Tensor, tensor_of
+from .runtime.state.tensor import Tensor, wrap
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 
 _Sort, _Topk, _Kthvalue, _Median, _Nanmedian, _Mode = (
@@ -88,7 +88,7 @@ def _median(made, ignore_nan):
         if dim is None:
             if not input.numel():
                 missing = math.nan if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
-                return tensor_of(convert(np.asarray(missing), input.dtype)) + input.sum().to(input.dtype)
+                return wrap(convert(np.asarray(missing), input.dtype)) + input.sum().to(input.dtype)
             flat = flatten(input)
             index = ordering.median_index(flat, axis=0, ignore_nan=ignore_nan)
             return ordering.one_of_equals(flat, index, of=made.of)
@@ -200,7 +200,7 @@ def bincount(input, weights=None, minlength=0):
         raise OpError(f"bincount: input {input.shape} and weights {weights.shape} should have the same length")
     counts = np.bincount(values, None if weights is None else _values(weights), minlength)
     wanted = np.int64 if weights is None else np.float32 if weights.dtype is dtypes.float32 else np.float64
-    counted = tensor_of(counts.astype(wanted))
+    counted = wrap(counts.astype(wanted))
     return counted if weights is None else without_derivative("bincount", counted, weights)
 
 
@@ -208,7 +208,7 @@ def histc(input, bins=100, min=0, max=0):
     """Counts of the elements in equal bins from min to max (of the extremes, if both are equal)."""
     edges = _histogram_range("histc", input, bins, min, max)
     values = _values(input)
-    return tensor_of(convert(_binned(values, bins, *edges), input.dtype))
+    return wrap(convert(_binned(values, bins, *edges), input.dtype))
 
 
 def _histogram_range(name, input, bins, low, high):
@@ -234,7 +234,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     points = _values(input).reshape(-1, 1)
     edges = _edges("histogram", points[:, 0], bins, range, input.dtype)
     given = [x for x in (input, bins, weight) if isinstance(x, Tensor)]
-    parts = _counted(points, [edges], [False], weight, density, input.dtype), tensor_of(edges)
+    parts = _counted(points, [edges], [False], weight, density, input.dtype), wrap(edges)
     return _Histogram(*(without_derivative("histogram", part, *given) for part in parts))
 
 
@@ -289,7 +289,7 @@ def _counted(points, edges, even, weight, density, dtype):
             hist = hist / hist.sum()
             for axis, own in enumerate(edges):
                 hist = hist / np.diff(own).reshape(-1, *(1,) * (len(edges) - 1 - axis))
-    return tensor_of(convert(np.asarray(hist), dtype))
+    return wrap(convert(np.asarray(hist), dtype))
 
 
 def _steps_from(values, edges):
@@ -321,7 +321,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     _check_unique_axis("unique", values, axis)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
-    result = without_derivative("unique", tensor_of(np.ascontiguousarray(convert(found, input.dtype))), input)
+    result = without_derivative("unique", wrap(np.ascontiguousarray(convert(found, input.dtype))), input)
     return _chosen(result, inverse, counts, return_inverse, return_counts)
 
 
@@ -343,7 +343,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     inverse, counts = np.cumsum(new) - 1, np.diff(np.append(starts, len(rows)))
     found = rows[starts] if axis is None else np.moveaxis(rows[starts], 0, axis)
     inverse = inverse.reshape(values.shape) if axis is None else inverse
-    found = tensor_of(np.ascontiguousarray(convert(found, input.dtype)))
+    found = wrap(np.ascontiguousarray(convert(found, input.dtype)))
     result = without_derivative("unique_consecutive", found, input)
     return _chosen(result, inverse, counts, return_inverse, return_counts)
 
@@ -351,9 +351,9 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 def _chosen(found, inverse, counts, return_inverse, return_counts):
     result = [found]
     if return_inverse:
-        result.append(tensor_of(np.asarray(inverse, np.int64)))
+        result.append(wrap(np.asarray(inverse, np.int64)))
     if return_counts:
-        result.append(tensor_of(np.asarray(counts, np.int64)))
+        result.append(wrap(np.asarray(counts, np.int64)))
     return tuple(result) if len(result) > 1 else result[0]
 
 
@@ -362,7 +362,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise TypeError(f"isin(): needs a Tensor among its arguments, got {elements!r} and {test_elements!r}")
     arrays = [_values(x) if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements)]
-    return tensor_of(np.asarray(np.isin(*arrays, invert=invert)))
+    return wrap(np.asarray(np.isin(*arrays, invert=invert)))
 
 
 # --- searching --------------------------------------------------------------------------------------------------------
@@ -415,11 +415,11 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         totals = np.cumsum(weights, -1)
         drawn = (draws[..., None] * totals[..., None, -1:] >= totals[..., None, :]).sum(-1)
         last = weights.shape[-1] - 1 - np.argmax(weights[..., ::-1] > 0, -1)
-        return tensor_of(np.minimum(drawn, last[..., None]).astype(np.int64))
+        return wrap(np.minimum(drawn, last[..., None]).astype(np.int64))
     # The largest of log(u) / weight, one after the other: Efraimidis and Spirakis (2006).
     with np.errstate(divide="ignore"):
         keys = np.log1p(-draws) / weights
-    return tensor_of(np.argsort(-keys, -1, kind="stable")[..., :num_samples].astype(np.int64))
+    return wrap(np.argsort(-keys, -1, kind="stable")[..., :num_samples].astype(np.int64))
 
 
 def _checked_weights(input, num_samples, replacement):

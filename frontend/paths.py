@@ -100,6 +100,8 @@ _LATER = [
     ("exporting", "aot export"),
     ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
     ("runtime.programs.exported", "load_exported"),
+    ("ptx", "export_ptx"),
+    ("runtime.programs.on_gpu", "load_ptx"),
     ("printing", "get_printoptions printoptions set_printoptions"),
     ("serialization", "load save"),
     ("vmapping", "vmap"),

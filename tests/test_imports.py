@@ -28,6 +28,7 @@ LATE = {
     "scipy": "of which SciPy's own callers have it, and nobody else needs it",
     "weft.array_api": "names for other libraries, which few programs need",
     "weft.c_functions": "the compiler's passes, which only who exports needs",
+    "weft.gpu_programs": "the compiler's passes, which only who exports needs",
     "weft.runtime.record.apart": "builds graphs, which only code that looks on at a call in flight needs",
     "weft.runtime.record.frame_views": "which only a question about a value of a call in flight needs",
     "weft.runtime.record.build": "the compiler's passes, which only a cache miss needs",
@@ -38,6 +39,7 @@ LATE = {
 NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
     "runtime/eager/eager_python.py": "calls kernels with arguments that stay where they are",
+    "runtime/code/cuda.py": "calls NVIDIA's driver",
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
     "runtime/eager/eager_words.py": "asks for the number of a thread",
     "runtime/code/elf.py": "maps machine code",

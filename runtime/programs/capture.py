@@ -24,6 +24,18 @@ class Run(NamedTuple):
         assert list(inputs) == list(self.program.inputs), "the program was made from another graph"
         return graph, numbers
 
+    def line_of(self, number):
+        """The line of the user's program that a value of the graph was recorded at, or None."""
+        from ..record.build import graph_of
+
+        builder = graph_of(self.stretch)
+        for step in self.stretch.steps:
+            made = [builder.values.get(vid) for vid in range(step.first, step.first + len(step.metas))]
+            # What comes before a step's own values was needed for them.
+            if any(v is not None and not v.is_source and v.number >= number for v in made):
+                return step.line
+        return None
+
 
 class Capture:
     """`runs`: of all programs of forward calls, in order."""

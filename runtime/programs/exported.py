@@ -36,7 +36,7 @@ class NativeFunction:
         first = [ctypes.c_int64] * len(self._extents)
         pointers = [ctypes.c_void_p] * (len(parameters) + 1)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int, *first, *pointers)(self.address)
-        self._arguments = [_Argument(p) for p in parameters if "argument" in p["role"]]
+        self._arguments = [Argument(p) for p in parameters if "argument" in p["role"]]
         self._results = [(tuple(p["shape"]), np.dtype(p["dtype"])) for p in parameters if p["role"] == "result"]
         self._first, self._own_results = [], self._results
         if first:
@@ -124,7 +124,7 @@ class NativeFunction:
         return f"<weft native function {self.declaration}>"
 
 
-class _Argument:
+class Argument:
     """What stands for one parameter."""
 
     def __init__(self, described):
