@@ -18,6 +18,7 @@ DOCUMENTS = [
     "docs/adding_an_op.md",
     "docs/native.md",
     "docs/from_python_to_c.md",
+    "docs/gpu.md",
 ]
 PACKAGES = ("frontend", "runtime", "compiler")
 
@@ -66,6 +67,13 @@ def test_functions_are_exported_as_the_document_says(tmp_path):
         text = (tmp_path / f"{name}.h").read_text()
         for line in block.splitlines():
             assert line.strip() == "..." or line in text
+
+
+def test_kernels_are_written_and_refused_as_the_document_says(tmp_path):
+    printed = run_blocks("docs/gpu.md", tmp_path)
+    assert {path.suffix for path in tmp_path.glob("energy.*")} == {".ptx", ".json"}
+    assert "bmm is computed by a routine" in printed and "document.py:" in printed
+    assert not list(tmp_path.glob("product.*"))
 
 
 def test_every_difference_is_so(tmp_path):

@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 WITH_CODE = ["porting", "how_compile_works", "performance", "errors", "index"]
 # Run by test_docs.py and test_demo.py, in a process of their own.
-RUN_ELSEWHERE = {"adding_an_op", "differences", "from_python_to_c", "native", "quickstart"}
+RUN_ELSEWHERE = {"adding_an_op", "differences", "from_python_to_c", "gpu", "native", "quickstart"}
 
 
 def module_of(name):

@@ -77,6 +77,9 @@ _known = {}
 CPU = device("cpu")
 
 
+_HINTS = {"cuda": ". A function of arrays can be exported for a GPU: weft.export_ptx"}
+
+
 def require_cpu(function, given):
     """RuntimeError unless a device that a user gave is the CPU, or None."""
     if given is None or given is CPU or given == "cpu":
@@ -85,5 +88,5 @@ def require_cpu(function, given):
     if wanted.type != "cpu":
         raise RuntimeError(
             f"{function}: weft computes on the CPU, got {str(wanted)!r}; leave the device out, or choose it as in "
-            'device = "cuda" if weft.cuda.is_available() else "cpu"'
+            f'device = "cuda" if weft.cuda.is_available() else "cpu"{_HINTS.get(wanted.type, "")}'
         )
