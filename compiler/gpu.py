@@ -6,8 +6,10 @@
 Threads of a CPU share a kernel by its cut (parallel.py), of which no two units touch the same; here warps do. A kernel
 that cannot be cut is done by one warp. Launches wait for each other, as they do in one stream.
 
-What is no loop nest (products, factorizations, sorting, scans), and what checks its operands while it runs, has no
-kernel yet: NotForGpu says what it is.
+A check that fails stores 1 to a byte that all kernels know; those that change what outlives the program come after all
+checks, and do nothing then.
+
+What is no loop nest (products, factorizations, sorting, scans) has no kernel yet: NotForGpu says what it is.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from .extent import is_open
 from .lowered import Loops
 from .pipeline import _in_blocks, _lower_all, _planned, _scheduled
 from .target import GPU, LINE_BYTES
+from .teamwork import commits
 
 
 class NotForGpu(Exception):
@@ -32,7 +35,7 @@ class NotForGpu(Exception):
 @dataclass(frozen=True, slots=True)
 class Operand:
     """What a kernel is given: `kind` "arena" or "scratch" (so many bytes into it), "input" or "output" (which of them),
-    or "numbers" (which of the run-time numbers is its first)."""
+    "numbers" (which of the run-time numbers is its first) or "failed" (the byte that says whether a check has)."""
 
     kind: str
     index: int
@@ -51,12 +54,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class GpuProgram:
-    """LLVM IR of all kernels, and their launches in order. Scratch memory is any memory that nobody else uses."""
+    """LLVM IR of all kernels, and their launches in order. Scratch memory is any memory that nobody else uses.
+    `checks`: whether there is something that can fail, so that the byte is to be 0 before and looked at afterwards."""
 
     text: str
     launches: tuple
     arena_bytes: int
     scratch_bytes: int
+    checks: bool
 
 
 def compile_for_gpu(graph, *, target=GPU, name="weft"):
@@ -68,30 +73,28 @@ def compile_for_gpu(graph, *, target=GPU, name="weft"):
         _require_loops(step, trace)
     steps = _in_blocks(steps, order.fusion.graph, target)
     memory, _ = _planned(order, steps, target)
-    program = _Program(target, name)
+    checks = any(step.lowered.checks for step in steps)
+    program = _Program(target, name, checks)
     for step in steps:
         try:
             program.add(step, memory)
         except NoWarpKernel as error:
             raise _refused(step, str(error), trace) from error
-    return GpuProgram(str(program.module), tuple(program.launches), memory.arena_bytes, program.scratch_bytes)
+    return GpuProgram(str(program.module), tuple(program.launches), memory.arena_bytes, program.scratch_bytes, checks)
 
 
 def _require_loops(step, trace):
-    reason, values = None, None
+    reason = None
     if not isinstance(step.lowered, Loops):
         reason = "is computed by a routine, and only loop nests have kernels for a GPU"
-    elif step.lowered.checks:
-        reason = "checks its operands while it runs, which no kernel for a GPU does"
-        values = [v for v in step.group.values if v.op.kernel.can_fail(v)]
     elif any(is_open(v.shape[k]) for v in step.written for k in range(v.ndim)):
         reason = "has an extent that is known at run time only, which no kernel for a GPU takes"
     if reason is not None:
-        raise _refused(step, reason, trace, values)
+        raise _refused(step, reason, trace)
 
 
-def _refused(step, reason, trace, values=None):
-    values = values or (step.group.values if step.group else step.read)
+def _refused(step, reason, trace):
+    values = step.group.values if step.group else step.read
     reached = {v.number for v in values}
     for v in values[0].graph.values:
         if any(o.number in reached for o in v.operands):
@@ -105,8 +108,8 @@ def _refused(step, reason, trace, values=None):
 class _Program:
     """The kernels and launches while they are collected."""
 
-    def __init__(self, target, name):
-        self.target, self.name = target, name
+    def __init__(self, target, name, checks):
+        self.target, self.name, self.checks = target, name, checks
         self.module = WarpModule(target)
         self.names, self.launches, self.scratch_bytes = {}, [], 0
 
@@ -120,7 +123,9 @@ class _Program:
         warps = -(-units // per_warp)
         blocks = -(-warps // self.target.block_warps)
         scratch = {k: _aligned(what) for k, (kind, what) in enumerate(lowered.bindings) if kind == "scratch"}
-        name = self.kernel(kernel, units, per_warp, scratch)
+        is_guarded = self.checks and commits(lowered, memory)
+        assert not (is_guarded and kernel.checks), "a kernel that changes what outlives the program, before all checks"
+        name = self.kernel(kernel, units, per_warp, scratch, is_guarded)
         operands, taken = [], 0
         for k, (kind, what) in enumerate(lowered.bindings):
             if kind == "scratch":
@@ -130,21 +135,27 @@ class _Program:
                 place = memory.place[what.number if kind == "partial" else what]
                 operands.append(Operand(place.kind, place.index))
         operands += [Operand("numbers", slot) for slot in lowered.first_scalars]
+        operands += [Operand("failed", 0)] if is_guarded or kernel.checks else []
         self.scratch_bytes = max(self.scratch_bytes, taken)
         ops = tuple(v.op.name for v in step.group.values) if step.group else ("copy",)
         threads = self.target.warp * self.target.block_warps
         self.launches.append(Launch(name, blocks, threads, tuple(operands), ops))
 
     def with_cut(self, lowered, memory):
-        """The kernel with the cut that has work for most warps."""
-        cuts = lowered.cuts(self.target, memory, {})
+        """The kernel with the cut that has work for most warps. Threads of a CPU do not share a kernel that checks,
+        since each would have to say whether it has failed; here there is one byte for all."""
+        unchecked = replace(lowered, kernel=replace(lowered.kernel, checks=False))
+        cuts = unchecked.cuts(self.target, memory, {})
         return replace(lowered.kernel, cut=max(cuts, key=lambda cut: cut.units)) if cuts else lowered.kernel
 
-    def kernel(self, kernel, units, per_warp, scratch):
-        key = str(kernel), per_warp, tuple(scratch.items())
+    def kernel(self, kernel, units, per_warp, scratch, is_guarded):
+        key = str(kernel), per_warp, tuple(scratch.items()), is_guarded
         if key not in self.names:
             self.names[key] = f"{self.name}_k{len(self.names)}"
-            b = WarpBuilder(self.module, self.names[key], pointers_of(kernel))
+            may_fail = is_guarded or kernel.checks
+            b = WarpBuilder(self.module, self.names[key], pointers_of(kernel), may_fail)
+            if is_guarded:
+                b.leave_if_failed()
             b.share(units, per_warp)
             for k, n_bytes in scratch.items():
                 b.own(k, n_bytes)

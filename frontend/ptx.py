@@ -38,8 +38,7 @@ def export_ptx(function, example_args, path, *, gradients=False, hvp=False, arch
     approximate, so results are to have the same bits but for those of NaN.
 
     Returns the paths as an ExportedPtx. Raises NotImplementedError, with the op and the line of the function, for what
-    has no such kernel: products of matrices, convolutions, attention, linear algebra, sorting, scans, positions that
-    are checked while the program runs (indexing with tensors, embeddings, cross entropy with class numbers), and
+    has no such kernel: products of matrices, convolutions, attention, linear algebra, sorting, scans along rows, and
     remainders of floats. Raises ValueError or RuntimeError where `weft.export` does. Nothing is written then.
 
     >>> import tempfile, numpy as np
@@ -91,6 +90,7 @@ def _described(program, content):
         "arena_bytes": gpu.arena_bytes,
         "scratch_bytes": gpu.scratch_bytes,
         "numbers": program.numbers.hex(),
+        "checks": gpu.checks,
         "n_inputs": len(known.graph.inputs()),
         "arrays": [_place(a, known, content) for a in known.arrays],
         "launches": [

@@ -205,7 +205,8 @@ class Grid:
     def __call__(self, inputs, outputs, numbers=b""):
         """Run all launches on arrays of NumPy: `inputs` may be changed in place, `outputs` are written."""
         areas = {k: Area(n) for k, n in (("arena", self.program.arena_bytes), ("scratch", self.program.scratch_bytes))}
-        areas["numbers"] = Area(max(len(numbers), 8))
+        areas["numbers"], areas["failed"] = Area(max(len(numbers), 8)), Area(1)
+        areas["failed"].bytes[0] = 0
         areas["numbers"].bytes[: len(numbers)] = np.frombuffer(numbers, np.uint8)
         shown = [Area(x.nbytes) for x in outputs]
         for launch in self.program.launches:
@@ -222,6 +223,7 @@ class Grid:
             np.copyto(x.reshape(-1).view(np.uint8), area.bytes)
         for area in (*areas.values(), *shown):
             assert area.is_whole(), "a kernel wrote outside of its memory"
+        self.failed = bool(areas["failed"].bytes[0])
         return outputs
 
     def launch(self, launch, words):

@@ -86,7 +86,7 @@ def product(x):
     [
         (product, r"bmm is computed by a routine.* \[.*test_export_ptx.py:\d+\]$"),
         (lambda x: x.sort(0)[0], r"sort_rows is computed by a routine.* \[.*:\d+\]$"),
-        (lambda x: weft.linalg.cholesky(x).sum(), r"routine|checks"),
+        (lambda x: weft.linalg.cholesky(x).sum(), r"cholesky_rows is computed by a routine.* \[.*:\d+\]$"),
         (lambda x: x % 2.0, r"remainder.*the exact remainder of floats.* \[.*:\d+\]$"),
     ],
 )
@@ -185,6 +185,22 @@ def test_arguments_that_are_changed_come_back(tmp_path, on_this_machine):
     x = normal(5, 3, seed=3)
     before = x.copy()
     assert functions(x) == weft.tensor(2 * before).sum().item() and np.array_equal(x, 2 * before)
+
+
+def test_a_position_out_of_range_is_an_error_and_nothing_is_changed(tmp_path, on_this_machine):
+    def loss(x, classes):
+        x.mul_(2.0)
+        return F.cross_entropy(x, classes)
+
+    functions = on_this_machine(tmp_path / "loss", loss, (normal(6, 4), np.arange(6) % 4))
+    x, classes = normal(6, 4, seed=1), np.array([3, 0, 1, 2, 4, 0])
+    before = x.copy()
+    with pytest.raises(IndexError, match="loss: an index is out of range; nothing was changed"):
+        functions(x, classes)
+    assert np.array_equal(x, before)
+    classes[4] = 3
+    assert functions(x, classes) == loss(weft.tensor(before), weft.tensor(classes)).item()
+    assert np.array_equal(x, 2 * before)
 
 
 def test_arguments_are_checked(tmp_path, stand_in):

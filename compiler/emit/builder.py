@@ -472,6 +472,16 @@ class Builder:
         self.leave(value)
         self.close()
 
+    def start_checks(self):
+        """The address of a byte: what fails stores 1 there."""
+        flag = self.alloca(I8)
+        self.store(self.const(0, I8), flag)
+        return flag
+
+    def finish_checks(self, flag):
+        """Return whether something has failed."""
+        self.finish(self.cmp("ne", self.load(flag, I8), self.const(0, I8)))
+
     def close(self):
         """The function is written, to the last `ret`."""
         loads = [

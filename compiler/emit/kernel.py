@@ -84,14 +84,13 @@ class _Emission:
         if kernel.cut:
             unit = b.i64(kernel.cut.unit)
             self.span = [b.mul(edge, unit) for edge in b.arguments[-2:]]
-        self.flag = None
-        if kernel.checks:
-            self.flag = b.alloca(I8)
-            b.store(b.const(0, I8), self.flag)
+        self.flag = b.start_checks() if kernel.checks else None
 
     def finish(self):
-        b = self.b
-        b.finish(b.cmp("ne", b.load(self.flag, I8), b.const(0, I8)) if self.flag else None)
+        if self.flag:
+            self.b.finish_checks(self.flag)
+        else:
+            self.b.finish()
 
     def type(self, element):
         return self.b.vector(element, self.lanes)

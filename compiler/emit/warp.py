@@ -16,7 +16,7 @@ which the assembler does not contract.
 """
 
 from ..extent import is_open
-from .builder import I32, I64, PTR, Builder, Reg, Type
+from .builder import I8, I32, I64, PTR, Builder, Reg, Type
 from .module import Module, literal
 
 _EVERY = "i32 -1"  # threads of a warp that take part
@@ -57,13 +57,15 @@ class WarpModule(Module):
 
 
 class WarpBuilder(Builder):
-    """Writes one kernel, of pointers. `arguments` are those, and after `share` the units that this warp does."""
+    """Writes one kernel, of pointers. `arguments` are those, and after `share` the units that this warp does; the last
+    pointer is that of a byte which says whether a check of the program has failed, if `may_fail`."""
 
     loads_neighbours = False
 
-    def __init__(self, module, name, pointers):
-        super().__init__(module, name, pointers)
+    def __init__(self, module, name, pointers, may_fail=False):
+        super().__init__(module, name, [*pointers, ("failed", PTR)] if may_fail else pointers)
         self.parameters = list(self.arguments)
+        self.failed = self.arguments.pop() if may_fail else None
         self.thread = self._special("tid.x")
         self.lane = self.emit(I32, f"and {self.thread}, {_LAST}")
         self.lane64 = self.emit(I64, f"zext {self.lane} to i64")
@@ -77,6 +79,21 @@ class WarpBuilder(Builder):
         full = f"llvm.nvvm.read.ptx.sreg.{name}"
         self.module.declare(full, I32, [])
         return self.emit(I32, f"call i32 @{full}()")
+
+    def leave_if_failed(self):
+        """Do nothing if a check of a kernel before this one has failed."""
+        go_on, done = self.label("unfailed"), self.label("failed")
+        failed = super().load(self.failed, I8)
+        self.branch_if(self.cmp("eq", failed, self.const(0, I8)), go_on, done)
+        self.start(done)
+        self.leave()
+        self.start(go_on)
+
+    def start_checks(self):
+        return self.failed
+
+    def finish_checks(self, flag):
+        self.finish()
 
     def share(self, units, units_per_warp):
         """Leave if there is nothing for this warp; else its units are the last two arguments."""

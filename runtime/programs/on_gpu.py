@@ -38,6 +38,7 @@ class GpuFunction:
             arrays = [self._array(a, content, state) for a in described["arrays"]]
             self._kept = areas, arrays
             inputs = described["n_inputs"]
+            self._failed = areas["failed"] = device.allocate(1) if described["checks"] else None
             areas |= {"input": arrays[:inputs], "output": arrays[inputs:]}
             self._launches = [
                 (
@@ -74,12 +75,19 @@ class GpuFunction:
         with self._device:
             for (k, _), x in zip(self._arguments, arrays):
                 stream.write(self._given[k], x)
+            failed = np.zeros(1, np.uint8)
+            if self._failed:
+                stream.write(self._failed, failed)
             for launch in self._launches:
                 stream.launch(*launch)
+            if self._failed:
+                stream.read(failed, self._failed)
             changed = [(k, x) for (k, wanted), x in zip(self._arguments, arrays) if wanted.changed]
             for k, x in [*changed, *((k, x) for (k, *_), x in zip(self._results, results))]:
                 stream.read(x, self._given[k])
             stream.synchronize()
+        if failed[0]:
+            raise IndexError(f"{self.name}: an index is out of range; nothing was changed")
         found = [x.item() if x.ndim == 0 else x for x in results]
         return found[0] if len(found) == 1 else tuple(found)
 
