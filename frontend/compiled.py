@@ -12,6 +12,7 @@ from time import perf_counter
 
 from . import made_anew
 from .array_arguments import taking_arrays
+from .bound_calls import BoundCall
 from .contest import NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
@@ -315,7 +316,7 @@ class CompiledFunction(Calls):
     def __get__(self, instance, owner=None):
         if instance is None:
             return self
-        return functools.partial(self, instance)
+        return BoundCall(self, instance)
 
     def __deepcopy__(self, memo):
         return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic)

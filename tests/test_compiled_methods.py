@@ -1,0 +1,89 @@
+"""Compiled methods of instances: they tell what compiled functions tell."""
+
+import inspect
+import pickle
+
+import pytest
+
+import weft
+from weft import nn
+
+
+class Scaled:
+    def __init__(self, w):
+        self.w = weft.tensor(w)
+
+    @weft.compile
+    def times(self, x, scale=2.0):
+        """The product."""
+        if x.sum() > 100:
+            return x
+        return self.w * x * scale
+
+    @weft.compile(fullgraph=True)
+    def twice(self, x):
+        return self.times(x) + x
+
+
+class Read:
+    """Of one test alone, which counts its calls."""
+
+    @weft.compile
+    def clipped(self, x, most=1.0):
+        if x.sum() > 100:
+            return x
+        return x * most
+
+
+def test_a_method_explains_itself_with_and_without_a_call():
+    read = Read()
+    assert read.clipped.explain() == "clipped: fast path: not called yet" and read.clipped.breaks == ()
+    text = read.clipped.explain(weft.ones(2), most=3.0)
+    assert text.startswith("clipped: fast path") and "float32[2]" in text
+    assert len(read.clipped.recordings) == 1 == len(Read.clipped.recordings)
+    for _ in range(3):
+        read.clipped(weft.ones(2), most=3.0)
+    assert read.clipped.breaks == Read.clipped.breaks != ()
+    assert "test_compiled_methods.py" in read.clipped.explain()
+
+
+def test_a_method_is_called_like_any_other():
+    scaled, other = Scaled([1.0, 2.0]), Scaled([3.0, 4.0])
+    x = weft.tensor([1.0, 1.0])
+    assert [(m.times(x).tolist(), m.twice(x).tolist()) for m in (scaled, other)] == [
+        ([2.0, 4.0], [3.0, 5.0]),
+        ([6.0, 8.0], [7.0, 9.0]),
+    ]
+    method = scaled.times
+    assert method(x, scale=1.0).tolist() == [1.0, 2.0]
+    assert method.__name__ == "times" and method.__doc__ == "The product." and method.__self__ is scaled
+    assert method.__qualname__ == "Scaled.times" and method.__func__ is Scaled.times
+    assert list(inspect.signature(method).parameters) == ["x", "scale"]
+    assert repr(method).startswith("<bound <weft.compile of times")
+
+
+def test_the_same_method_of_the_same_instance_is_equal():
+    scaled, other = Scaled([1.0]), Scaled([1.0])
+    assert scaled.times == scaled.times and len({scaled.times, scaled.times}) == 1
+    assert scaled.times != other.times and scaled.times != scaled.twice and scaled.times != 3
+    with pytest.raises(AttributeError, match="no attribute 'wrong'"):
+        _ = scaled.times.wrong
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    @weft.compile
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+def test_forward_of_a_module_may_be_compiled():
+    net, x = Net(), weft.ones(3, 2)
+    expected = net.linear(x).relu()
+    assert net(x).tolist() == expected.tolist() and net.forward.breaks == ()
+    assert "forward: fast path" in net.forward.explain(x)
+    again = pickle.loads(pickle.dumps(net))
+    assert again.forward(x).tolist() == expected.tolist()
