@@ -406,3 +406,19 @@ def test_checks_can_be_switched_off():
         assert distributions.Exponential(1.0).log_prob(weft.tensor(-1.0)).item() == 1
     finally:
         distributions.Distribution.set_default_validate_args(True)
+
+
+def test_distributions_of_single_numbers_draw_single_numbers():
+    """Of a 0-d array NumPy's generators give a number of Python's."""
+    weft.manual_seed(0)
+    for made in [
+        distributions.Gamma(1.5, 2.0), distributions.Beta(2.0, 3.0), distributions.Chi2(3.0),
+        distributions.StudentT(3.0), distributions.FisherSnedecor(2.0, 3.0), distributions.InverseGamma(2.0, 3.0),
+        distributions.VonMises(0.0, 1.0), distributions.Poisson(3.0), distributions.Binomial(3, 0.5),
+        distributions.NegativeBinomial(3.0, 0.5), distributions.Geometric(0.3),
+    ]:  # fmt: skip
+        drawn = made.sample()
+        assert drawn.shape == () and drawn.dtype == weft.float32 and made.log_prob(drawn).isfinite(), made
+    shape = weft.tensor(1.5, requires_grad=True)
+    distributions.Gamma(shape, weft.tensor(2.0)).rsample().backward()
+    assert shape.grad.isfinite() and shape.grad.shape == ()

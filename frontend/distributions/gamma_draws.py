@@ -39,7 +39,9 @@ def standard_gamma(concentration):
 
 
 def _draw(concentration):
-    drawn = numpy_generator(None).standard_gamma(concentration.astype(np.float64)).astype(concentration.dtype)
+    # Of a single number NumPy makes a float of Python's.
+    drawn = np.asarray(numpy_generator(None).standard_gamma(concentration.astype(np.float64)))
+    drawn = drawn.astype(concentration.dtype)
     # Small concentrations give numbers that are 0 in this type: their logarithm is to be finite.
     return np.asarray(np.maximum(drawn, np.finfo(concentration.dtype).tiny))
 
