@@ -15,6 +15,7 @@ import stubs_types as types
 from stubs_types import BOOL, FLOAT, STR, parameters_of
 
 from weft import nn, public
+from weft.paths import PATHS
 
 FRONTEND = Path(__file__).parent.parent / "frontend"
 # Path of a module without "weft." -> the file that its stub stands beside.
@@ -22,24 +23,37 @@ MODULES = {
     "nn": "nn/__init__",
     "nn.functional": "nn/functional",
     "nn.init": "nn/init",
-    "nn.utils": "nn/utils",
+    "nn.utils": "nn/utils/__init__",
+    "nn.utils.rnn": "nn/utils/rnn",
+    "nn.utils.parametrizations": "nn/utils/parametrizations",
+    "nn.utils.prune": "nn/utils/prune",
     "optim": "optim/__init__",
     "optim.lr_scheduler": "optim/lr_scheduler",
     "optim.swa_utils": "optim/swa_utils",
-    "utils.data": "utils/data",
+    "utils": "utils/__init__",
+    "utils.data": "utils/data/__init__",
     "distributions": "distributions/__init__",
+    "distributions.constraints": "distributions/constraints",
+    "distributions.transforms": "distributions/transforms",
     "linalg": "linalg",
     "special": "special",
     "fft": "fft",
     "func": "func",
     "testing": "testing",
-    "autograd": "autograd",
+    "autograd": "autograd/__init__",
+    "autograd.functional": "autograd/functional",
     "random": "random",
     "amp": "amp",
     "utils.checkpoint": "utils/checkpoint",
     "visualize": "visualize/__init__",
     "sklearn": "sklearn/__init__",
 }
+# Paths whose names are those of the package that they are in.
+SAME_AS_PACKAGE = str.split("nn.modules nn.parameter autograd.function autograd.grad_mode autograd.variable") + [
+    path
+    for path, source in PATHS.items()
+    if source == path.rpartition(".")[0] and source in ("distributions", "utils.data", "nn.utils")
+]
 # Not found from weft itself: they need what not everybody has, and are imported when asked for.
 APART = {"visualize", "sklearn"}
 HEADER = '"""Written by docs/stubs.py from weft\'s own signatures: change those, and run it again."""'
@@ -47,8 +61,8 @@ HEADER = '"""Written by docs/stubs.py from weft\'s own signatures: change those,
 IMPORTS = {
     "collections.abc": "Callable Iterable Iterator Mapping Sequence",
     "os": "PathLike",
-    "typing": "Any overload",
-    "typing_extensions": "Self",
+    "typing": "Any Generic NamedTuple overload",
+    "typing_extensions": "Self TypeVar",
 }
 OF_WEFT = {"_Generator": "Generator", "_Size": "Size", "_Device": "device", "_DType": "dtype", "Tensor": "Tensor"}
 # What stands in a stub as it is written here, before all else; its names are not written again.
@@ -65,7 +79,8 @@ class Module:
     def __init__(self) -> None: ...
     def __getattr__(self, name: builtins.str) -> Any: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def forward(self, *args: Any, **kwargs: Any) -> Any: ...
+    # With whatever parameters, and compiled or not.
+    forward: Any
 """,
     "optim": """
 _Parameters = Iterable[Tensor | builtins.dict[builtins.str, Any] | builtins.tuple[builtins.str, Tensor]]
@@ -81,11 +96,36 @@ class Optimizer:
     def step(self, closure: Callable[[], Any]) -> Any: ...
 """,
     "optim.lr_scheduler": "from . import Optimizer as Optimizer\n",
+    "utils.data": """
+# What a dataset's items are, where somebody says so.
+_Item = TypeVar("_Item", default=Any, covariant=True)
+
+class Dataset(Generic[_Item]):
+    def __getattr__(self, name: builtins.str) -> Any: ...
+    def __getitem__(self, index: Any, /) -> _Item: ...
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset: ...
+
+class IterableDataset(Dataset[_Item]):
+    def __iter__(self) -> Iterator[_Item]: ...
+
+class Subset(Dataset[_Item]):
+    def __init__(self, dataset: Dataset[_Item], indices: Sequence[builtins.int]) -> None: ...
+    def __len__(self) -> builtins.int: ...
+
+class TensorDataset(Dataset[builtins.tuple[Tensor, ...]]):
+    tensors: builtins.tuple[Tensor, ...]
+    def __init__(self, *tensors: Tensor) -> None: ...
+    def __len__(self) -> builtins.int: ...
+
+def random_split(
+    dataset: Dataset[_Item], lengths: Sequence[builtins.float], generator: _Generator | None = ...
+) -> builtins.list[Subset[_Item]]: ...
+""",
     "optim.swa_utils": "from . import Optimizer as Optimizer\nfrom ..nn import Module as Module\n",
-    "autograd": """from . import enable_grad as enable_grad
-from . import inference_mode as inference_mode
-from . import no_grad as no_grad
-from . import set_grad_enabled as set_grad_enabled
+    "autograd": """from .. import enable_grad as enable_grad
+from .. import inference_mode as inference_mode
+from .. import no_grad as no_grad
+from .. import set_grad_enabled as set_grad_enabled
 
 _Tensors = Tensor | Iterable[Tensor]
 
@@ -114,6 +154,19 @@ def grad(
 ) -> builtins.tuple[Tensor, ...]: ...
 """,  # noqa: E501
     "amp": "from . import autocast as autocast\n",
+    "nn.utils.rnn": """
+class PackedSequence(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence: ...
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: builtins.bool = ..., padding_value: builtins.float = ...,
+    total_length: builtins.int | None = ...,
+) -> builtins.tuple[Tensor, Tensor]: ...
+""",
     "random": "from . import manual_seed as manual_seed\n",
 }
 WRITTEN_NAMES = {
@@ -121,6 +174,8 @@ WRITTEN_NAMES = {
     "autograd": str.split("Function backward grad enable_grad inference_mode no_grad set_grad_enabled"),
     "amp": ["autocast"],
     "random": ["manual_seed", "Generator"],
+    "nn.utils.rnn": str.split("PackedSequence pad_packed_sequence"),
+    "utils.data": str.split("Dataset IterableDataset Subset TensorDataset random_split"),
 }
 # Classes of which the beginning is written there: their other members follow it.
 BEGUN = {"nn": ("Module", {"forward"}), "optim": ("Optimizer", {"step"})}
@@ -161,6 +216,15 @@ RESULTS["optim.lr_scheduler"] = {
     "step": "None",
     "get_last_lr": "builtins.list[builtins.float]",
     "state_dict": "builtins.dict[builtins.str, Any]",
+}
+RESULTS["nn.utils"] = {
+    **dict.fromkeys(str.split("clip_grad_norm_ get_total_norm parameters_to_vector"), "Tensor"),
+    **dict.fromkeys(str.split("clip_grad_value_ clip_grads_with_norm_ vector_to_parameters"), "None"),
+}
+RESULTS["nn.utils.rnn"] = {
+    **dict.fromkeys(str.split("pad_sequence"), "Tensor"),
+    **dict.fromkeys(str.split("pack_padded_sequence pack_sequence"), "PackedSequence"),
+    **dict.fromkeys(str.split("unpad_sequence unpack_sequence"), "builtins.list[Tensor]"),
 }
 RESULTS["func"] = dict.fromkeys(str.split("grad grad_and_value hessian jacfwd jacrev vmap"), "Callable[..., Any]")
 RESULTS["autograd"] = dict.fromkeys(str.split("gradcheck gradgradcheck"), BOOL)
@@ -249,7 +313,8 @@ def _heading(up, body):
             body += f"\n{line}"
     yield HEADER
     yield ""
-    yield "import builtins"
+    if _uses(body, "builtins"):
+        yield "import builtins"
     for module, names in IMPORTS.items():
         used = [name for name in names.split() if _uses(body, name)]
         if used:
@@ -275,7 +340,8 @@ def _definition(path, name, value, known):
 
 
 def _parameters(path, function, is_method):
-    return parameters_of(function, is_method, _names(path))
+    more = types.HOOKS.get(getattr(function, "__name__", None), {}) if is_method else {}
+    return parameters_of(function, is_method, {**_names(path), **more})
 
 
 def _names(path):
@@ -287,7 +353,8 @@ def _names(path):
 
 def _is_below(path, name):
     folder = (FRONTEND / MODULES[path]).parent
-    return MODULES[path].endswith("__init__") and ((folder / f"{name}.py").exists() or (folder / name).is_dir())
+    is_there = any((folder / file).exists() for file in (f"{name}.py", f"{name}.pyi", name))
+    return MODULES[path].endswith("__init__") and is_there
 
 
 def _bases_first(values):
@@ -339,7 +406,7 @@ def _argument(parameter):
 
 def _members(path, kind, base):
     """The lines of what a class has, or has in place of its base's."""
-    for member in sorted(vars(kind) if base else _all_members(kind)):
+    for member in sorted(_own_members(kind, base)):
         found = inspect.getattr_static(kind, member)
         if member in SPECIAL:
             yield f"    def {member}({SPECIAL[member]}: ..."
@@ -381,10 +448,17 @@ def _difference(own, inherited):
     return "  # type: ignore[override]"
 
 
-def _all_members(kind):
-    return {name for k in kind.__mro__ if k is not object for name in vars(k)}
+def _own_members(kind, base):
+    """The names of what it has itself or from private classes between it and the base that its stub names."""
+    between = kind.__mro__[: kind.__mro__.index(base)] if isinstance(base, type) else kind.__mro__
+    return {name for k in between if k.__module__ != "builtins" for name in vars(k)}
 
 
 def write():
     for path, file in MODULES.items():
-        (FRONTEND / f"{file}.pyi").write_text(text(path), encoding="utf-8")
+        target = FRONTEND / f"{file}.pyi"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text(path), encoding="utf-8")
+    for path in SAME_AS_PACKAGE:
+        target = FRONTEND / f"{path.replace('.', '/')}.pyi"
+        target.write_text(f"{HEADER}\n\nfrom . import *\n", encoding="utf-8")

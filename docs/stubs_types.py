@@ -59,6 +59,17 @@ OF_LAYERS = {
     **dict.fromkeys(str.split("weight pos_weight"), "Tensor"),
     **dict.fromkeys(str.split("name target"), STR),
     "padding": "_Sizes | builtins.str",
+    "function": "Callable[[Module], Any]",
+    "hook": "Callable[..., Any]",
+}
+# What is given to the hooks of layers: with keywords or without.
+_THREE, _FOUR = ("Callable[[" + ", ".join(["Any"] * n) + "], Any]" for n in (3, 4))
+HOOKS = {
+    "register_forward_hook": {"hook": f"{_THREE} | {_FOUR}"},
+    "register_forward_pre_hook": {"hook": f"Callable[[Any, Any], Any] | {_THREE}"},
+    "register_full_backward_pre_hook": {"hook": "Callable[[Any, Any], Any]"},
+    **dict.fromkeys(str.split("register_backward_hook register_full_backward_hook"), {"hook": _THREE}),
+    **dict.fromkeys(str.split("register_hook register_post_accumulate_grad_hook"), {"hook": "Callable[[Any], Any]"}),
 }
 # In weft.optim and below it.
 OF_OPTIMIZERS = {
@@ -67,6 +78,8 @@ OF_OPTIMIZERS = {
     "optimizer": "Optimizer",
     "closure": "Callable[[], Any] | None",
 }
+# Parameters of these names are a number as well where a word stands for them if nothing is given.
+_NUMBERS_OR_WORDS = {"ord", "p"}
 # Parameters of these names are a tensor where nothing, or None, stands for them, and else what the default tells.
 _TENSORS_OR_SETTINGS = {"bias"}
 
@@ -76,6 +89,8 @@ def type_of(parameter, more):
     name, default = parameter.name, parameter.default
     if more and name in _TENSORS_OR_SETTINGS and not isinstance(default, bool):
         return "Tensor | None"
+    if name in _NUMBERS_OR_WORDS and isinstance(default, str):
+        return f"{FLOAT} | {STR} | None"
     found = more.get(name) or PARAMETERS.get(name)
     if found is None or (isinstance(default, bool) and found != BOOL):
         found = {bool: BOOL, str: STR, float: "_Scalar"}.get(type(default), "Any")

@@ -64,3 +64,14 @@ def test_mypy_accepts_the_stubs_and_refuses_what_is_marked_as_wrong(tmp_path):
     types.lay_out(tmp_path)
     assert "# type: ignore" in (tmp_path / "typing_tests" / "tensors.py").read_text(encoding="utf-8")
     assert types.mypy(tmp_path, "weft", "typing_tests") is None
+
+
+def test_the_stubs_of_paths_show_the_names_of_their_packages():
+    """`from weft.distributions.normal import Normal` is known to checkers, and no other stub has been left there."""
+    made = {f"{path}.pyi" for path in [*MODULES.MODULES.values(), "__init__"]}
+    made |= {f"{path.replace('.', '/')}.pyi" for path in MODULES.SAME_AS_PACKAGE}
+    assert {file.relative_to(ROOT / "frontend").as_posix() for file in (ROOT / "frontend").rglob("*.pyi")} == made
+    for path in MODULES.SAME_AS_PACKAGE:
+        package, _, name = path.rpartition(".")
+        assert (ROOT / "frontend" / f"{path.replace('.', '/')}.pyi").read_text(encoding="utf-8").endswith("import *\n")
+        assert public.resolve(path) is not None and package in MODULES.MODULES

@@ -1,0 +1,9 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+import builtins
+from typing import Any
+from ... import Tensor as Tensor
+_Scalar = builtins.float | Tensor
+def orthogonal(module: Any, name: builtins.str = ..., orthogonal_map: Any = ..., *, use_trivialization: builtins.bool = ...) -> Any: ...
+def spectral_norm(module: Any, name: builtins.str = ..., n_power_iterations: Any = ..., eps: _Scalar = ..., dim: Any = ...) -> Any: ...
+def weight_norm(module: Any, name: builtins.str = ..., dim: Any = ...) -> Any: ...
