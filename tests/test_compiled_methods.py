@@ -16,8 +16,6 @@ class Scaled:
     @weft.compile
     def times(self, x, scale=2.0):
         """The product."""
-        if x.sum() > 100:
-            return x
         return self.w * x * scale
 
     @weft.compile(fullgraph=True)
