@@ -110,11 +110,11 @@ class OnArrays:
             )
         return tuple([k % len(args) for k in places])
 
-    def explain(self, *args, **kwargs):
-        """What the calls so far compiled to (see weft.compile)."""
+    def explain(self, *args, verbose=False, **kwargs):
+        """What the calls so far compiled to: as the `explain` of what weft.compile makes."""
         if args or kwargs:
             self(*args, **kwargs)
-        texts = [compiled.explain() for compiled in self._compiled.values()]
+        texts = [compiled.explain(verbose=verbose) for compiled in self._compiled.values()]
         return Text("\n".join([*texts, *self._prepared.lines()]))
 
     def __repr__(self):
