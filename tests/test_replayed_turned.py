@@ -7,6 +7,8 @@ from compiled_twin import assert_same, error_of, leaf
 
 import weft
 from weft import nn
+from weft.runtime.replay import native
+from weft.runtime.replay.frame_usual import UsualFrame
 
 
 def residual(x, model):
@@ -227,3 +229,30 @@ def test_the_node_of_a_loss_leads_to_the_argument_of_its_own_call():
             left += [follows for follows, _ in node.next_functions if follows is not None]
         assert any(variable is x for variable in found)
         assert not any(variable is other for other in batches if other is not x for variable in found)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_native_code_goes_back_to_arguments(monkeypatch, is_new):
+    """Their gradients were given in Python, since nothing was ready that takes them back."""
+    in_python, take = [], UsualFrame._take_backward
+    monkeypatch.setattr(UsualFrame, "_take_backward", lambda *args: in_python.append(1) or take(*args))
+
+    def scenario(compile):
+        w = leaf(3)
+
+        @compile
+        def step(x, y):
+            loss = (x.requires_grad_() * w).tanh().sum() + (x * y).sin().sum()
+            loss.backward()
+            if fails:
+                raise ValueError
+            return loss.detach()
+
+        for k in range(12):
+            fails, x = k == 9, weft.randn(3) if is_new else leaf(3)
+            if k in (7, 8):
+                x.grad = weft.ones(3)
+            yield error_of(step, x, leaf(3)), x, w
+
+    assert_same(scenario)
+    assert native.layout() is None or len(in_python) < 4

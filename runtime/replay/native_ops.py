@@ -101,10 +101,12 @@ def _backward_again(module, layout):
         f.require_unreached(leaf)
         has_one = b.convert(b.cmp("ne", f.load(leaf, layout.grad), f.word(t.NONE)), "i64")
         place.next([b.add(place.values[0], has_one)])
-    position, are_first = f.word(t.K, I64), b.cmp("eq", place.results[0], b.i64(0))
+    position, undo = f.word(t.K, I64), f.load(entry, 8 * t.UNDO)
+    # Of leaves that are the same in every call, what takes it back is ready.
+    are_first = b.and_(b.cmp("eq", place.results[0], b.i64(0)), b.cmp("ne", undo, NULL))
     f.advance()
     with b.when(are_first):
-        f.append(t.CHANGED_GRADIENTS, f.load(entry, 8 * t.UNDO))
+        f.append(t.CHANGED_GRADIENTS, undo)
         with b.loop(0, n_pairs, 1) as i:
             leaf, gradient = _pair(f, pairs, i, tensors)
             f.assign(gradient, leaf, layout.grad)

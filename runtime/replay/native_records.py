@@ -125,13 +125,14 @@ def _change(held, change):
 
 
 def _backward_entry(held, entry):
-    if entry.undo is None or any(number >= 0 for number in entry.operands[entry.attributes[0] :]):
+    if not entry.goes_outside or any(number >= 0 for number in entry.operands[entry.attributes[0] :]):
         return ()
     codes = np.array(entry.operands[: entry.attributes[0]], np.int64)
     pairs = np.array(list(zip(entry.step.detail.wanted, entry.numbers)), np.int64)
     held += [codes, pairs]
+    undo = 0 if entry.undo is None else id(entry.undo)
     row = [id(BACKWARD), id(entry.attributes[1]), id(entry.grad_enabled), len(codes), codes.ctypes.data]
-    return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), id(entry.undo)]
+    return [*row, 0, 0, 0, pairs.ctypes.data, len(pairs), undo]
 
 
 def words_of_value(held, number, meta):

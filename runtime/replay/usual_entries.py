@@ -22,7 +22,7 @@ class Entry:
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
-        "undo", "change", "walk", "turned",
+        "undo", "change", "walk", "turned", "goes_outside",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root, update=None):
@@ -35,6 +35,7 @@ class Entry:
         self.change = None  # of an assignment (usual_inplace.py)
         self.turned = {}  # number of what comes in -> that of the argument that it is, which is a leaf now
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
+        self.goes_outside = False  # of a backward, whether the call has made none of its leaves
         self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
 
     def made(self):
@@ -85,6 +86,8 @@ def entries_of(frame):
             entry = _entry(frame, step, fresh)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
+        if entry.op is BACKWARD:
+            entry.goes_outside = all(frame.step_of(vid).op is INPUT for vid in step.detail.wanted)
         if entry.op is BACKWARD and not moved.isdisjoint(step.detail.wanted):
             raise NotReplayed(
                 "a leaf made in the call was changed in place before its gradient was asked for", step.line
