@@ -149,7 +149,8 @@ def compile_for(ir, name):
 
 
 def ptx(ir, architecture):
-    """The PTX text of kernels for one of PTX_ARCHITECTURES."""
+    """The PTX text of kernels for one of PTX_ARCHITECTURES. (LLVM ends the process where it does not know a name.)"""
+    assert architecture in PTX_ARCHITECTURES, architecture
     with compiling:
         binding = _llvm()
         binding.initialize_all_targets()
