@@ -51,7 +51,7 @@ def in_place(name):
 
 
 def with_out(name):
-    taking = f"{name}=" in pytorch_names()[""]
+    taking = f"{name}=" in pytorch_names("")
     return mark(taking and has("", name), taking)
 
 
@@ -63,7 +63,7 @@ def operations():
     """Names that are functions on tensors: methods that PyTorch has as functions too, and functions with `out`."""
     functions = names_in("")
     plain = {name for name in names_in("Tensor") & functions if not name.endswith("_")}
-    taking = {name[:-1] for name in pytorch_names()[""] if name.endswith("=") and not name.endswith("_=")}
+    taking = {name[:-1] for name in pytorch_names("") if name.endswith("=") and not name.endswith("_=")}
     return sorted(plain | taking)
 
 

@@ -92,7 +92,7 @@ def inplace_entries():
 
 
 def entries_in(path):
-    return reference.entries_by_path()[path]
+    return reference.entries_at(path)
 
 
 def inplace_example(name, entry):
@@ -113,5 +113,5 @@ if __name__ == "__main__":
     for path in sorted(FOLDER.glob("*.txt")):
         weft.manual_seed(0)
         path.write_text(refresh(path.read_text(encoding="utf-8")), encoding="utf-8")
-    reference.entries_by_path.cache_clear()
+    reference.forget()
     (FOLDER / "inplace.txt").write_text(inplace_text(), encoding="utf-8")

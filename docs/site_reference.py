@@ -42,7 +42,7 @@ def file_name(path):
 
 def page(path):
     home, groups = public.resolve(path), {}
-    for entry in reference.entries_by_path()[path]:
+    for entry in reference.entries_at(path):
         groups.setdefault(entry.group, []).extend(entry.names)
     lines = [f"# {TITLES.get(path, 'weft.' + path)}", ""]
     intro = inspect.getdoc(home) if path and path != "Tensor" else ""

@@ -59,22 +59,28 @@ _INSTEAD = {
 
 
 @cache
-def pytorch_names():
-    """{module or class, without "torch.": its names}; "modules" are its modules. A name that takes `out` ends in =."""
+def _lists():
+    """{module or class, without "torch.": its names as one string}: few are asked for."""
     lines = (Path(__file__).parent / "pytorch_names.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.partition(" ")[::2] for line in lines]
-    return {path.removeprefix("torch").removeprefix("."): tuple(names.split()) for path, names in pairs}
+    return {path.removeprefix("torch").removeprefix("."): names for path, names in pairs}
+
+
+def pytorch_names(path):
+    """PyTorch's names in a module or class, given without "torch."; "modules" are its modules. A name that takes `out`
+    ends in =."""
+    return _lists().get(path, "").split()
 
 
 @cache
 def names_in(path):
     """PyTorch's names in one of its modules or classes, given without "torch."."""
-    return frozenset(name.rstrip("=") for name in pytorch_names().get(path, ()))
+    return frozenset(name.rstrip("=") for name in pytorch_names(path))
 
 
 def taking_out(path):
     """The functions of one of PyTorch's modules that take the keyword `out`."""
-    return [name[:-1] for name in pytorch_names().get(path, ()) if name.endswith("=")]
+    return [name[:-1] for name in pytorch_names(path) if name.endswith("=")]
 
 
 def attribute_of(module, names=None):

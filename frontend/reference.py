@@ -90,7 +90,7 @@ def read(text):
         while lines and lines[0][:2] in ("= ", "=="):
             line, shared = lines.pop(0), {}
             if line[1] == "=":
-                path, group = line[3:].removeprefix("weft").removeprefix("."), ""
+                path, group = _path(line[3:]), ""
             else:
                 group = line[2:]
         while lines and lines[0].partition(": ")[0] in FACTS:
@@ -102,13 +102,34 @@ def read(text):
 
 
 @cache
-def entries_by_path():
-    """{path: entries} of all files."""
+def _texts():
+    """{path: what the files say of it, as it stands there}."""
     found = {}
     for file in sorted(FOLDER.glob("*.txt")):
-        for entry in read(file.read_text(encoding="utf-8")):
-            found.setdefault(entry.path, []).append(entry)
+        for text in file.read_text(encoding="utf-8").removeprefix("== ").split("\n\n== "):
+            found.setdefault(_path(text.partition("\n")[0]), []).append(f"== {text}")
     return found
+
+
+def _path(name):
+    return name.removeprefix("weft").removeprefix(".")
+
+
+@cache
+def entries_at(path):
+    """The entries of a path, of all files."""
+    return [entry for text in _texts().get(path, ()) for entry in read(text)]
+
+
+def entries_by_path():
+    """{path: entries} of all files."""
+    return {path: entries_at(path) for path in _texts()}
+
+
+def forget():
+    """Let go of what was read: it is read again when it is asked for."""
+    _texts.cache_clear()
+    entries_at.cache_clear()
 
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
@@ -123,10 +144,11 @@ def attach_to_loaded():
     """Complete the docstrings of the modules that are imported with weft, and of classes in them: in the order of the
     paths, by which the first says what a name that several have is for."""
     _attached.append(True)
-    for path in entries_by_path():
+    for path in _texts():
         home = _loaded(path)
         if home is not None:
             attach(path, home)
+    forget()
 
 
 def _loaded(path):
@@ -146,7 +168,7 @@ def document(path, module):
     if not _attached:  # it is one of those that come with weft
         return
     attach(path, sys.modules[module])
-    for inner in entries_by_path() if path else ():
+    for inner in _texts() if path else ():
         home = _loaded(inner) if inner.startswith(f"{path}.") else None
         if home is not None:
             attach(inner, home)
@@ -156,7 +178,7 @@ def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
     places = [vars(place) for place in (home.__mro__ if isinstance(home, type) else (home,))]
     for place in (path, *_ELSEWHERE.get(path, ())):
-        for entry in entries_by_path().get(place, ()):
+        for entry in entries_at(place):
             for name in entry.names:
                 # What stands there, without its being looked up as on an instance.
                 value = next((names[name] for names in places if name in names), None)

@@ -67,7 +67,7 @@ def test_pages_of_the_reference_have_every_name_once():
     pages = module_of("site_reference")
     text = pages.page("linalg")
     directives = re.findall(r"^:::\{py:\w+\} weft\.linalg\.(\w+)", text, re.MULTILINE)
-    assert sorted(directives) == sorted(n for entry in reference.entries_by_path()["linalg"] for n in entry.names)
+    assert sorted(directives) == sorted(n for entry in reference.entries_at("linalg") for n in entry.names)
     assert set(directives) == set(public.public_names("linalg"))
     assert ":::{py:function} weft.linalg.inv(" in text and "```pycon\n>>> weft.linalg.inv(" in text
 
