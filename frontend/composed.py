@@ -7,7 +7,7 @@ import numpy as np
 
 from .casting import widened
 from .compiler.dtypes import dtype_of, promote
-from .compiler.ops import arithmetic, comparison, indexing, scattering, spelling, view
+from .compiler.ops import arithmetic, comparison, derived, indexing, scattering, spelling, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
@@ -26,16 +26,20 @@ def addcmul(input, tensor1, tensor2, *older, value=1):
     """input + value * tensor1 * tensor2."""
     if older:
         tensor1, tensor2, value = factor_first("addcmul", tensor1, tensor2, *older)
-    product = tensor1 * tensor2
-    return input + (product if value == 1 else product * value)
+    return _with_scaled(derived.addcmul, input, tensor1, tensor2, value)
 
 
 def addcdiv(input, tensor1, tensor2, *older, value=1):
     """input + value * tensor1 / tensor2."""
     if older:
         tensor1, tensor2, value = factor_first("addcdiv", tensor1, tensor2, *older)
-    quotient = tensor1 / tensor2
-    return input + (quotient if value == 1 else quotient * value)
+    return _with_scaled(derived.addcdiv, input, tensor1, tensor2, value)
+
+
+def _with_scaled(op, input, tensor1, tensor2, value):
+    """A number may stand for a tensor, as everywhere."""
+    operands = [operand(x) for x in (input, tensor1, tensor2)]
+    return op(*operands) if value == 1 else op(*operands, operand(value))
 
 
 def frac(input):

@@ -12,6 +12,7 @@ from .compiler.ops import (
     arithmetic,
     comparison,
     contraction,
+    derived,
     indexing,
     neural,
     spelling,
@@ -180,6 +181,8 @@ clip = clamp
 
 
 def lerp(input, end, weight):
+    if isinstance(input, Tensor) and isinstance(end, Tensor) and isinstance(weight, (Tensor, float, int)):
+        return derived.lerp(input, end, weight)
     return input + weight * (end - input)
 
 

@@ -22,7 +22,8 @@ x.float() * 1
 x[0] | x[:, 1] | x[0, 1] | x[0:1] | x[:, ::2] | x[..., None] | x[1:, 0] | x[ns.tensor([0, 1])] | x[x > 0]
 x[[0, 1]] | x[0, 1:]
 ns.cat([x, y]) | ns.stack([x, y], 1) | x.split(1)[0] | x.split([1, 1])[1] | x.chunk(2)[1] | x.unbind()[0]
-x.narrow(1, 0, 2) | x.flip(0) | x.roll(1, 0)
+x.narrow(1, 0, 2) | x.flip(0) | x.roll(1, 0) | ns.lerp(x, y, 0.5) | ns.addcmul(x, y, y, value=0.5)
+ns.addcdiv(x, y, y)
 x @ w | x @ v | v @ v | x.mm(w) | v.dot(v) | ns.outer(v, v) | ns.bmm(b, b.transpose(1, 2)) | ns.addmm(bias, x, w)
 x.gather(1, ns.tensor([[0], [1]])) | x.index_select(0, ns.tensor([1])) | x.scatter_add(1, ns.tensor([[0] * 3] * 2), y)
 x.masked_fill(x > 0, 0.0) | x.tril() | x.triu()
@@ -67,7 +68,6 @@ OURS = {
     "b @ w": "UnsafeViewBackward0",
     "b @ b.mT": "UnsafeViewBackward0",
     "x.sum(dim=(0, 1))": "SumBackward0",
-    "ns.lerp(x, y, 0.5)": "AddBackward0",
     "x.repeat(2, 1)": "ViewBackward0",
     "F.l1_loss(x, y)": "MeanBackward0",
     "F.linear(x, w.T, bias)": "AddmmBackward0",

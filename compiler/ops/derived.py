@@ -1,11 +1,11 @@
-"""Composites of neural networks whose derivative is that of their steps, in the order in which backward takes these."""
+"""Composites whose derivative is that of their steps, in the order in which backward takes these."""
 
 from . import samples
-from .arithmetic import add, clamp_max, mul, rsqrt, sub
+from .arithmetic import add, clamp_max, div, mul, rsqrt, sub
 from .comparison import ge, gt, le, where
-from .kinds import composite, require_floating
+from .kinds import alias, composite, require_floating
 from .samples import Sample
-from .statistics import mean, var
+from .statistics import mean, norm, var
 from .table import Meta
 from .transcendental import expm1
 from .view import reshape
@@ -63,4 +63,61 @@ batch_norm = composite(
         Sample((samples.numbers(0, (6, 3)), samples.numbers(1, (3,)), samples.numbers(2, (3,))), {"eps": 1e-5}),
         Sample((samples.numbers(3, (4, 2, 5)),), {"eps": 1e-3}),
     ],
+)
+
+
+# --- arithmetic of three ----------------------------------------------------------------------------------------------
+def _of_three(*numbers):
+    return lambda: [
+        Sample((*(samples.numbers(k, s, 0.5, 2.0) for k, s in enumerate(((2, 3), (3,), (2, 1)))), *numbers))
+    ]
+
+
+def _added(combine):
+    """input + combine(x, y), times a number if there is one."""
+
+    def decompose(input, x, y, *value):
+        found = combine(x, y)
+        return add(input, mul(found, value[0]) if value else found)
+
+    return decompose
+
+
+addcmul = alias(
+    "addcmul", _added(mul), on_complex=True, samples=_of_three(0.5), oracle=lambda t, *given: _torch(t.addcmul, given)
+)
+addcdiv = alias(
+    "addcdiv", _added(div), on_complex=True, samples=_of_three(0.5), oracle=lambda t, *given: _torch(t.addcdiv, given)
+)
+lerp = alias(
+    "lerp",
+    lambda input, end, weight: add(input, mul(weight, sub(end, input))),
+    on_complex=True,
+    samples=_of_three(),
+    oracle="lerp",
+)
+
+
+def _torch(function, given):
+    return function(*given[:3], value=given[3])
+
+
+# --- distances --------------------------------------------------------------------------------------------------------
+def _distances(x, y):
+    one_by_one = sub(
+        reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1])), reshape(y, shape=(*y.shape[:-2], 1, *y.shape[-2:]))
+    )
+    return norm(one_by_one, axes=(len(one_by_one.shape) - 1,), keepdim=False)
+
+
+# The lengths of the differences of all pairs of rows.
+cdist = alias(
+    "cdist",
+    _distances,
+    samples=lambda: [
+        Sample((samples.numbers(0, (4, 3)), samples.numbers(1, (5, 3)))),
+        Sample((samples.numbers(2, (2, 4, 3)), samples.numbers(3, (5, 3)))),
+    ],
+    # PyTorch's own has no second derivative.
+    oracle=lambda torch, x, y: torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), dim=-1),
 )
