@@ -29,8 +29,3 @@ class Size(tuple):
 
 
 _new, _item = tuple.__new__, tuple.__getitem__
-
-
-def size_of(shape):
-    """The shape as a Size, as fast as Python can make one: reading `x.shape` is part of most operations."""
-    return _new(Size, shape)

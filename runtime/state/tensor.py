@@ -17,10 +17,10 @@ import numpy as np
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
 from .modes import inferring, state
-from .size import size_of
+from .size import Size
 from .storage import SHARERS_CHECKED, InferenceStorage, Storage
 
-_new, _ndarray = object.__new__, np.ndarray
+_new, _new_tuple, _ndarray = object.__new__, tuple.__new__, np.ndarray
 
 
 class LentMemory:
@@ -123,7 +123,8 @@ class Tensor(metaclass=TensorType):
     @property
     def shape(self):
         data, meta = self._data, self._meta
-        return size_of(data.shape if data is not None else meta.shape)
+        # As fast as Python can make a Size: reading `x.shape` is part of most operations.
+        return _new_tuple(Size, data.shape if data is not None else meta.shape)
 
     @property
     def dtype(self):
@@ -133,7 +134,7 @@ class Tensor(metaclass=TensorType):
     @property
     def ndim(self):
         data, meta = self._data, self._meta
-        return len(data.shape if data is not None else meta.shape)
+        return data.ndim if data is not None else len(meta.shape)
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame
