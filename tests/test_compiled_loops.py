@@ -1,6 +1,7 @@
 """Loops in Python whose number of steps changes: lengths share programs, with the bits of eager mode."""
 
 import math
+import random
 
 import pytest
 
@@ -219,3 +220,222 @@ def test_lengths_share_a_program(make):
         assert bits(f(*given)) == bits(run(*given)), n
     several, alone = programs_of(f)
     assert several == 1 and alone <= 2, (several, alone, f._sizes.loops.refusals, f.explain())
+
+
+# --- what is left as it was -------------------------------------------------------------------------------------------
+def with_tensors_made_in_steps():
+    def run(x, n_steps):
+        for _ in range(n_steps):
+            x = weft.tanh(x @ weft.eye(3) + 1)
+        return x
+
+    return run, lambda n: (weft.randn(2, 3), n)
+
+
+def with_layers_of_their_own():
+    """Steps that are alike, each with a weight of its own."""
+    weights = parameters(*[(3, 3)] * 120)
+
+    def run(x, n_layers):
+        for w in weights[:n_layers]:
+            x = weft.tanh(x @ w)
+        return with_gradients(x.sum(), weights[:3])
+
+    return run, lambda n: (weft.randn(2, 3), n)
+
+
+def with_two_steps_before():
+    def run(x, n_steps):
+        before, now = x, x * 0.5
+        for _ in range(n_steps):
+            before, now = now, weft.sin(now + before)
+        return now
+
+    return run, lambda n: (weft.randn(5), n)
+
+
+def with_other_steps_in_turn():
+    def run(x):
+        h = weft.zeros(3)
+        for t in range(x.shape[0]):
+            h = weft.tanh(h + x[t]) if t % 2 else weft.relu(h - x[t])
+        return h
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+def with_rows_two_by_two():
+    def run(x):
+        h = weft.zeros(3)
+        for t in range(0, x.shape[0] - 1, 2):
+            h = weft.tanh(h * x[t] + x[t + 1])
+        return h
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+def with_rows_from_both_ends():
+    def run(x):
+        h, n = weft.zeros(3), x.shape[0]
+        for t in range(n):
+            h = weft.tanh(h * x[t] + x[n - 1 - t])
+        return h
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+def with_values_read():
+    def run(x):
+        h = weft.zeros(3)
+        for t in range(x.shape[0]):
+            h = weft.tanh(h + x[t])
+            if h.sum().item() > 1.0:
+                h = h * 0.5
+        return h
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+def with_changes_in_place():
+    def run(x, out):
+        h = weft.zeros(3)
+        for t in range(x.shape[0]):
+            h = weft.tanh(h + x[t])
+            out += h
+        return h, out * 1
+
+    return run, lambda n: (weft.randn(n, 3), weft.zeros(3))
+
+
+def with_several_types():
+    def run(x):
+        h, count = weft.zeros(3), weft.zeros(3, dtype=weft.int64)
+        for t in range(x.shape[0]):
+            h = weft.tanh(h + x[t])
+            count = count + (h > 0).long()
+        return h, count
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+def with_zeros_that_have_signs():
+    def run(x):
+        x = (x * -0.0).requires_grad_()
+        h = weft.zeros(3) * -1.0
+        for t in range(x.shape[0]):
+            h = h * x[t] - 0.0 * h
+        return (h, *weft.autograd.grad((h * -0.0).sum(), [x]))
+
+    return run, lambda n: (weft.randn(n, 3),)
+
+
+OTHERS = (
+    with_tensors_made_in_steps, with_layers_of_their_own, with_two_steps_before, with_other_steps_in_turn,
+    with_rows_two_by_two, with_rows_from_both_ends, with_values_read, with_changes_in_place, with_several_types,
+    with_zeros_that_have_signs,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("make", OTHERS, ids=lambda make: make.__name__)
+def test_other_loops_have_the_bits_of_eager_mode(make):
+    run, arguments = make()
+    f = weft.compile(run)
+    for n in (6, 8, 9, 11, 8, 14):
+        given = arguments(n)
+        found = bits(f(*[x.clone() if isinstance(x, weft.Tensor) else x for x in given]))
+        assert found == bits(run(*given)), n
+
+
+def test_explain_says_what_cannot_be_a_loop():
+    run, arguments = with_layers_of_their_own()
+    f = weft.compile(run)
+    for n in (6, 8, 9):
+        f(*arguments(n))
+    text = f.explain()
+    assert "loops compiled for every number of steps anew: what is repeated is not of equal form" in text
+
+
+def test_explain_says_what_serves_many_numbers_of_steps():
+    run, arguments = leapfrog()
+    f = weft.compile(run)
+    for n in (6, 8, 9):
+        f(*arguments(n))
+    assert "serves many numbers of steps, here" in f.explain()
+
+
+def test_training_on_lengths_as_they_come():
+    def train(compiled):
+        weft.manual_seed(3)
+        cell, last = nn.LSTMCell(4, 6), nn.Linear(6, 2)
+        trained = [*cell.parameters(), *last.parameters()]
+        optimizer = weft.optim.Adam(trained, lr=0.01)
+
+        def step(x, y):
+            h = c = weft.zeros(3, 6)
+            for part in x.unbind(0):
+                h, c = cell(part, (h, c))
+            loss = F.mse_loss(last(h), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = weft.compile(step) if compiled else step
+        losses = [run(weft.randn(n, 3, 4), weft.randn(3, 2)).item() for n in LENGTHS]
+        return losses, bits(trained), run
+
+    (losses, trained, f), (eager, expected, _) = train(True), train(False)
+    assert losses == eager and trained == expected
+    several, alone = programs_of(f)
+    # The optimizer makes its state in the first call.
+    assert several == 1 and alone <= 3, f.explain()
+
+
+def test_nothing_is_kept_for_every_length():
+    run, arguments = leapfrog()
+    f = weft.compile(run)
+    for n in range(5, 105):
+        f(*arguments(n))
+    loops = f._sizes.loops
+    (form,) = loops.forms.values()
+    assert len(f.recordings) <= 64 and len(form.families) == 1 and form.sample is None
+    assert sum(map(len, form.families[0].programs.values())) == 1
+
+
+# --- loops made at random ---------------------------------------------------------------------------------------------
+def made_at_random(seed):
+    """A loop over some states, rows and weights, with its gradients."""
+    draw = random.Random(seed)
+    ops = [weft.tanh, weft.sin, lambda a: a * 0.5, lambda a: 1 - a, weft.sigmoid]
+    pairs = [weft.add, weft.sub, weft.mul, weft.maximum, lambda a, b: a @ b.T @ a]
+    plan = [
+        (draw.choice(ops), draw.choice(pairs), [draw.randrange(9) for _ in range(2)]) for _ in range(draw.randint(2, 6))
+    ]
+    order = draw.choice([1, -1])
+    weights = parameters((3, 4), (3, 4))
+    n_states, kept = draw.randint(1, 3), draw.randrange(3)
+
+    def run(x):
+        states = [weights[0] * (k + 1) for k in range(n_states)]
+        outputs = []
+        for row in list(x)[::order]:
+            known = [*states, row, weights[1]]
+            for op, pair, (a, b) in plan:
+                known.append(op(pair(known[a % len(known)], known[b % len(known)])))
+            states = known[-n_states:]
+            outputs.append(known[-1 - kept % len(plan)])
+        out = weft.stack(outputs, draw_axis)
+        return (out, *weft.autograd.grad(out.sin().sum() + sum(s.sum() for s in states), [*weights], allow_unused=True))
+
+    draw_axis = draw.randrange(3)
+    return run, lambda n: (weft.randn(n, 3, 4),)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_loops_made_at_random(seed):
+    run, arguments = made_at_random(seed)
+    f = weft.compile(run)
+    for n in (7, 9, 12, 8):
+        given = arguments(n)
+        eager, found = run(*given), f(*given)
+        assert bits([t for t in found if t is not None]) == bits([t for t in eager if t is not None]), n
