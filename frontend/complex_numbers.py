@@ -23,6 +23,8 @@ def polar(abs, angle):
     for name, x in (("abs", abs), ("angle", angle)):
         if not isinstance(x, Tensor):
             raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
+        if not x.dtype.is_floating_point:
+            raise OpError(f"polar: Expected both inputs to be floating, but got {x.dtype.name} for '{name}'")
     return ops.complex_(abs * transcendental.cos(angle), abs * transcendental.sin(angle))
 
 

@@ -33,6 +33,8 @@ def addcdiv(input, tensor1, tensor2, *older, value=1):
     """input + value * tensor1 / tensor2."""
     if older:
         tensor1, tensor2, value = factor_first("addcdiv", tensor1, tensor2, *older)
+    if all(isinstance(x, Tensor) and x.dtype.category < 2 for x in (tensor1, tensor2)):
+        raise RuntimeError("Integer division with addcdiv is no longer supported; convert with .float(), or use //")
     return _with_scaled(derived.addcdiv, input, tensor1, tensor2, value)
 
 

@@ -1,6 +1,7 @@
 """Functions that make tensors."""
 
 import functools
+from math import inf
 
 import numpy as np
 
@@ -450,14 +451,22 @@ def normal(mean, std=1.0, size=None, *, dtype=None, generator=None, requires_gra
     if size is None:
         size, dtype = (mean, mean.dtype) if isinstance(mean, Tensor) else (std, std.dtype)
         size = size.shape
+    if isinstance(std, Tensor):
+        std = comparison.within(std, low=0.0, high=inf, message="normal expects all elements of std >= 0.0")
+    elif not std >= 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return _finish(randn(size=size, dtype=dtype, generator=generator) * std + mean, requires_grad)
 
 
 def bernoulli(input, p=None, *, generator=None):
     """1 with the probability given by each element of input, or by the number p, and 0 otherwise."""
     continuous = input.dtype if input.dtype.is_differentiable else state.default_dtype
+    if p is None:
+        p = comparison.within(input, low=0.0, high=1.0, message="bernoulli: expects all elements to be in [0, 1]")
+    elif not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli expects p to be in [0, 1], but got p={p}")
     draw = random.uniform(input.shape, continuous, generator)
-    return comparison.cast(comparison.lt(draw, input if p is None else plain(p)), dtype=input.dtype)
+    return comparison.cast(comparison.lt(draw, p if isinstance(p, Tensor) else plain(p)), dtype=input.dtype)
 
 
 PUBLIC = str.split("""

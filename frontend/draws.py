@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.ops.comparison import within
 from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
@@ -54,6 +55,8 @@ def bernoulli_(self, p=0.5, *, generator=None):
     """Fill with 1 with the probability p (a number, or a tensor of one for each), else 0."""
     if not isinstance(p, Tensor):
         _require("bernoulli_", 0 <= p <= 1, f"p to be in [0, 1], but got p={p}")
+    else:
+        p = within(p, low=0.0, high=1.0, message="bernoulli_ expects all elements of p to be in [0, 1]")
     draw = random.uniform(self.shape, dtypes.float64, generator)
     return written("bernoulli", self, to_dtype(draw < p, self.dtype))
 

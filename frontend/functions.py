@@ -6,7 +6,7 @@ from numbers import Number
 import numpy as np
 
 from .casting import lowered
-from .compiler.dtypes import bool_, uint8
+from .compiler.dtypes import bool_, result_type, uint8
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -36,10 +36,20 @@ def add(input, other, *older, alpha=1, out=None):
         other, alpha = factor_first("add", other, *older)
     input, other = operand(input), operand(other)
     if alpha != 1:
-        other = other * alpha
+        other = _scaled("add", input, other, alpha)
     input = tensor_of_one(input, other)
     result = arithmetic.add(input, other)
     return result if out is None else write_apart("add", out, result, input, other)
+
+
+def _scaled(name, input, other, alpha):
+    """other times alpha. RuntimeError where the product would have a higher type than the sum without it."""
+    if not isinstance(alpha, Tensor):
+        dtype = result_type((input, other), state.default_dtype)
+        kind = 3 if isinstance(alpha, complex) else 2 if isinstance(alpha, float) else 1
+        if kind > max(dtype.category, 1):
+            raise RuntimeError(f"{name}: for {dtype.name} tensors, argument alpha must not be {alpha!r}")
+    return other * alpha
 
 
 def sub(input, other, *older, alpha=1, out=None):
@@ -48,7 +58,7 @@ def sub(input, other, *older, alpha=1, out=None):
         other, alpha = factor_first("sub", other, *older)
     input, other = operand(input), operand(other)
     if alpha != 1:
-        other = other * alpha
+        other = _scaled("sub", input, other, alpha)
     input = tensor_of_one(input, other)
     result = arithmetic.sub(input, other)
     return result if out is None else write_apart("sub", out, result, input, other)
@@ -181,7 +191,16 @@ clip = clamp
 
 
 def lerp(input, end, weight):
-    if isinstance(input, Tensor) and isinstance(end, Tensor) and isinstance(weight, (Tensor, float, int)):
+    """input + weight * (end - input), for tensors of one floating or complex type and a number or tensor of weights."""
+    for name, x in (("input", input), ("end", end), ("weight", weight)):
+        if not isinstance(x, Tensor):
+            if name != "weight":
+                tensor_of("lerp", x, name)
+        elif x.dtype is not input.dtype and (name != "weight" or x.ndim):
+            raise OpError(f"lerp: expected dtype {input.dtype.name} for `{name}` but got dtype {x.dtype.name}")
+    if not input.dtype.is_differentiable:
+        raise NotImplementedError(f"lerp: not implemented for {input.dtype.name}; convert with .float() first")
+    if isinstance(weight, (Tensor, float, int)):
         return derived.lerp(input, end, weight)
     return input + weight * (end - input)
 
@@ -255,6 +274,9 @@ def outer(input, vec2):
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     input, mat1, mat2 = lowered(input, mat1, mat2)
+    if not input.dtype is mat1.dtype is mat2.dtype:
+        names = ", ".join(x.dtype.name for x in (input, mat1, mat2))
+        raise OpError(f"addmm: self, mat1 and mat2 must have the same dtype, but got {names}")
     if beta == alpha == 1:
         return spelling.addmm(input, mat1, mat2)
     product = mm(mat1, mat2)
@@ -324,6 +346,10 @@ def check_slices(name, input, axis, source):
 
 def index_add(input, dim, index, source, *, alpha=1):
     axis = normalize_axis("index_add", dim, input.ndim)
+    if source.dtype is not input.dtype:
+        raise OpError(
+            f"index_add: self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
+        )
     check_slices("index_add", input, axis, source)
     source = source if alpha == 1 else source * alpha
     if input.ndim == 0:

@@ -288,6 +288,9 @@ def _check_sum(name, input, shape):
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2), matrix by matrix."""
     input, batch1, batch2 = lowered(input, batch1, batch2)
+    if not input.dtype is batch1.dtype is batch2.dtype:
+        names = ", ".join(x.dtype.name for x in (input, batch1, batch2))
+        raise OpError(f"baddbmm: Input dtypes must be the same, got {names}")
     product = bmm(batch1, batch2)
     _check_sum("baddbmm", input, product.shape)
     return _scaled_sum(input, product, beta, alpha)

@@ -6,7 +6,7 @@
 import builtins
 
 from .casting import in_wide
-from .compiler.dtypes import int64
+from .compiler.dtypes import bool_, int64
 from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, statistics
 from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
@@ -188,6 +188,8 @@ def _position(name, op):
             keepdim = _kept(name, keepdim, keepdims)
         if input.__class__ is not Tensor:
             tensor_of(name, input)
+        if input.dtype is bool_:
+            raise RuntimeError(f"{name}(): does not support bool input; convert it with .int() first")
         if dim is None:
             result = op(flatten(input), axis=0)
             return reshape(result, (1,) * input.ndim) if keepdim else result

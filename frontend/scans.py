@@ -57,6 +57,8 @@ def _areas(name, y, x, dx, dim):
     if x is not None and dx is not None:
         raise TypeError(f"{name}() takes either x or dx, not both")
     axis = normalize_axis(name, dim, y.ndim)
+    if isinstance(x, Tensor) and x.ndim == 1 and x.shape[0] != y.shape[axis]:
+        raise RuntimeError(f"{name}: There must be one `x` value for each sample point, got {x.shape} for {y.shape}")
     rest = max(y.shape[axis] - 1, 0)
     pairs = narrow(y, axis, y.shape[axis] - rest, rest) + narrow(y, axis, 0, rest)
     if x is None:

@@ -99,6 +99,8 @@ def expand(input, *shape, size=None):
         tensor_of("expand", input)
     shape = sizes(shape, size)
     lead = len(shape) - input.ndim
+    if -1 in shape[: max(lead, 0)]:
+        raise RuntimeError(f"expand: The size -1 isn't allowed in a leading, non-existing dimension of {shape}")
     target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
     return view.expand(input, shape=target)
 

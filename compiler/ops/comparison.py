@@ -7,7 +7,7 @@ from ..dtypes import element_of
 from ..kernels.loop import Conversion
 from ..storage import chosen, convert
 from . import samples
-from .kinds import comparison, elementwise, logical, selection
+from .kinds import comparison, elementwise, floating, logical, selection
 from .samples import Sample
 from .table import Meta, Op, Spelling, register
 
@@ -161,6 +161,31 @@ where = elementwise(
     on_complex=True,
     traits=frozenset(["fits"]),
     oracle="where",
+)
+
+
+def _evaluate_within(x, low, high, message):
+    if not ((x >= low) & (x <= high)).all():
+        raise RuntimeError(message)
+    return x.copy()
+
+
+def _lower_within(b, x, fail, low, high, message):
+    outside = b.or_(b.cmp("lt", x, b.const(low, x.type)), b.cmp("gt", x, b.const(high, x.type)))
+    fail(b.or_(outside, b.cmp("uno", x, x)))
+    return x
+
+
+# The numbers, checked to be in [low, high]; else a RuntimeError with the message.
+within = elementwise(
+    "within",
+    1,
+    floating,
+    evaluate=_evaluate_within,
+    vjp=(lambda g, out, x, low, high, message: g,),
+    lower=_lower_within,
+    samples=lambda: [Sample((samples.numbers(0, (3, 4), 0.0, 1.0),), {"low": 0.0, "high": 1.0, "message": "outside"})],
+    traits=frozenset(["checks"]),
 )
 
 

@@ -117,6 +117,8 @@ def elu(input, alpha=1.0, inplace=False):
 
 def celu(input, alpha=1.0, inplace=False):
     """x where positive, alpha (exp(x / alpha) - 1) elsewhere (Barron, arXiv 1704.07483)."""
+    if alpha == 0:
+        raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
     return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0) / alpha) * alpha)
 
 

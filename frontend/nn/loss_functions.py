@@ -6,7 +6,7 @@ import warnings
 from ..casting import widened
 from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
 from ..compiler.ops.arithmetic import abs_, clamp_min, div, mul, sub
-from ..compiler.ops.comparison import cast, eq, ne, where
+from ..compiler.ops.comparison import cast, eq, ne, where, within
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
 from ..operands import tensor_of
@@ -141,15 +141,21 @@ def _require_same_shape(name, x, target):
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
 
-    The gradient is 0 where a logarithm is cut. Outside [0, 1] the result is NaN.
+    The gradient is 0 where a logarithm is cut. RuntimeError for numbers outside [0, 1].
     """
     input, target, weight = widened(input, target, weight)
     reduction = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _require_same_shape("binary_cross_entropy", input, target)
+    input, target = _probabilities("input", input), _probabilities("target", target)
     log_x = _cut_log(transcendental.log, input, eq(input, 0.0), 1.0)
     log_rest = _cut_log(transcendental.log1p, -input, eq(input, 1.0), 0.0)
     losses = -(target * log_x + (1.0 - target) * log_rest)
     return _reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _probabilities(name, x):
+    message = f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
+    return within(x, low=0.0, high=1.0, message=message)
 
 
 def _cut_log(log, x, at_zero, harmless):
@@ -221,6 +227,11 @@ def _flat(x):
 def _nll_rows(rows, classes, weight, ignore_index, kind):
     if weight is None:
         return neural.nll_loss(rows, classes, reduction=kind, ignore_index=ignore_index)
+    if weight.shape != rows.shape[1:]:
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {rows.shape[1]} classes or no classes but got weight "
+            f"tensor of shape: {list(weight.shape)}"
+        )
     # Ignored rows have no loss, so only the sum of the weights must leave them out.
     losses = neural.nll_loss(rows, classes, reduction="none", ignore_index=ignore_index)
     weights = _row_weights(classes, weight, ignore_index)
