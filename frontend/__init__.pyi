@@ -1762,7 +1762,7 @@ def le(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'Whether input <= other. Element by element.'
     ...
 def lerp(input: Tensor, end: Any, weight: Tensor) -> Tensor:
-    'input + weight * (end - input): a point on the line from input to end.'
+    'input + weight * (end - input), for tensors of one floating or complex type and a number or tensor of weights.'
     ...
 def less(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'Whether input < other. Element by element.'
