@@ -18,6 +18,7 @@ from .compiler.ops import (
     spelling,
     view,
 )
+from .compiler.ops.kinds import number_meta
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import readable, rounded
@@ -45,7 +46,8 @@ def add(input, other, *older, alpha=1, out=None):
 def _scaled(name, input, other, alpha):
     """other times alpha. RuntimeError where the product would have a higher type than the sum without it."""
     if not isinstance(alpha, Tensor):
-        dtype = result_type((input, other), state.default_dtype)
+        metas = [x if isinstance(x, Tensor) else number_meta(x) for x in (input, other)]
+        dtype = result_type(metas, state.default_dtype)
         kind = 3 if isinstance(alpha, complex) else 2 if isinstance(alpha, float) else 1
         if kind > max(dtype.category, 1):
             raise RuntimeError(f"{name}: for {dtype.name} tensors, argument alpha must not be {alpha!r}")

@@ -63,6 +63,9 @@ ns.ones(2, 3).swapaxes(axis0=0, axis1=1)
 ns.swapdims(ns.ones(2, 3), dim0=0, dim1=1)
 ns.split(tensor=ns.arange(4), split_size_or_sections=3)[1]
 ns.ones(2).resize_(size=(1,))
+ns.add(ns.ones(2), 2, alpha=3)
+ns.ones(2).sub(1.5, alpha=2)
+ns.tensor([1, 2]).add(ns.tensor([3]), alpha=2)
 ns.func.functional_call(ns.nn.ReLU(), {"more": ns.ones(1)}, ns.ones(2))
 """
 
