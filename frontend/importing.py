@@ -74,6 +74,8 @@ class as_torch:
             self.importer = TorchImporter()
             sys.meta_path.insert(0, self.importer)
             sys.modules["torch"] = weft
+            # Libraries ask the module for its name, and some write torch.torch, which is torch.
+            weft.__name__, weft.torch = "torch", weft
 
     def __enter__(self):
         return sys.modules[_ROOT]
@@ -83,6 +85,9 @@ class as_torch:
             sys.meta_path.remove(self.importer)
             for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
                 del sys.modules[name]
+            weft = sys.modules[_ROOT]
+            weft.__name__ = _ROOT
+            del weft.torch
 
 
 sys.meta_path.append(PathImporter())

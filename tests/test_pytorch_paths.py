@@ -296,3 +296,19 @@ def test_no_module_is_a_script_module_but_those_that_say_so():
 
     assert not isinstance(weft.jit.script(nn.Linear(2, 2)), weft.jit.ScriptModule)
     assert isinstance(Scripted(), nn.Module) and Scripted()(weft.ones(1)).item() == 2
+
+
+def test_libraries_find_torch_by_name_where_weft_takes_its_place(tmp_path):
+    program = """
+        import weft
+        with weft.as_torch():
+            import torch
+            from torch.distributions.constraints import __all__ as names
+            from torch import linalg
+            assert torch.__name__ == "torch" and torch.torch.Tensor is weft.Tensor and "simplex" in names
+            assert torch.compile(lambda x: linalg.norm(x))(torch.ones(4)).item() == 2
+        assert weft.__name__ == "weft" and not hasattr(weft, "torch")
+        assert weft.special.erf(weft.zeros(1)).item() == 0
+    """
+    (tmp_path / "program.py").write_text("\n".join(line[8:] for line in program.splitlines()), encoding="utf-8")
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)

@@ -240,9 +240,6 @@ def _in_turn(functions, x):
     return x
 
 
-document("utils.checkpoint", __name__)
-
-
 def get_device_states(*args):
     """The devices besides the CPU that the arguments are on, and the states of their generators: none, and none."""
     return [], []
@@ -252,3 +249,6 @@ def set_device_states(devices, states, *, device_type=None):
     """Give such generators their states back. There are none; ValueError for states of others."""
     if len(devices) or len(states):
         raise ValueError(f"set_device_states: got states of {len(states)} devices; weft computes on the CPU alone")
+
+
+document("utils.checkpoint", __name__)
