@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from .absent import attribute_of
+from .runtime.code.threads import get_num_threads
 from .runtime.state.random import manual_seed
 
 
@@ -147,3 +148,11 @@ mps_backend = _module(
 )
 other_backend = _module("backends", is_available=_answer(False), enabled=False, flags=lambda **options: _on_device())
 backends = _module("backends", cudnn=cudnn, cuda=cuda_backend, mps=mps_backend)
+
+
+def _threads():
+    """How many threads weft may use, as text."""
+    return f"weft: {get_num_threads()} threads"
+
+
+build = _module("__config__", show=_answer("weft: NumPy and LLVM on the CPU"), parallel_info=_threads)

@@ -32,6 +32,7 @@ _TABLE = [
     ("devices:cpu", "cpu"),
     ("devices:accelerator", "accelerator"),
     ("devices:backends", "backends"),
+    ("devices:build", "__config__"),
     ("devices:cudnn", "backends.cudnn"),
     ("devices:cuda_backend", "backends.cuda"),
     ("devices:mps_backend", "backends.mps"),

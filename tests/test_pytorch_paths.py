@@ -284,6 +284,7 @@ def test_private_names_that_libraries_import():
     assert isinstance(result, _IncompatibleKeys) and result.unexpected_keys == ["more"]
     assert _sum_rightmost(weft.ones(2, 3, 4), 2).tolist() == [12, 12] and MAP_LOCATION
     assert isinstance(weft.distributions.ExpTransform().inv, _InverseTransform) and not weft.cuda._initialized
+    assert "CPU" in weft.__config__.show() and str(weft.get_num_threads()) in weft.__config__.parallel_info()
     set_device_states(*get_device_states(weft.ones(1)))
     with pytest.raises(ValueError, match="weft computes on the CPU"):
         set_device_states([0], [weft.ones(1)])
