@@ -277,7 +277,7 @@ def test_private_names_that_libraries_import():
     from weft.distributions.transforms import _InverseTransform
     from weft.distributions.utils import _sum_rightmost
     from weft.nn.modules.module import _IncompatibleKeys
-    from weft.serialization import MAP_LOCATION
+    from weft.serialization import MAP_LOCATION, add_safe_globals
     from weft.utils.checkpoint import get_device_states, set_device_states
 
     result = weft.nn.Linear(2, 2).load_state_dict({"more": weft.ones(1)}, strict=False)
@@ -285,6 +285,7 @@ def test_private_names_that_libraries_import():
     assert _sum_rightmost(weft.ones(2, 3, 4), 2).tolist() == [12, 12] and MAP_LOCATION
     assert isinstance(weft.distributions.ExpTransform().inv, _InverseTransform) and not weft.cuda._initialized
     assert "CPU" in weft.__config__.show() and str(weft.get_num_threads()) in weft.__config__.parallel_info()
+    assert add_safe_globals([dict]) is None
     set_device_states(*get_device_states(weft.ones(1)))
     with pytest.raises(ValueError, match="weft computes on the CPU"):
         set_device_states([0], [weft.ones(1)])
