@@ -30,7 +30,6 @@ import os
 import tempfile
 import zipfile
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from . import safetensors
 from .compiler import dtypes
 from .nn.parameter import Parameter
 from .placement import check_keywords
-from .runtime.state.device import device, require_cpu
+from .runtime.state.device import require_cpu
 from .runtime.state.tensor import Tensor, tensor_of
 from .torch_files import Refusal, read_pickle
 
@@ -80,10 +79,6 @@ def _writing(obj, f):
     writer = _Writer()
     tree = writer.encode(obj, "obj")
     return lambda file: _write_archive(file, tree, writer.arrays)
-
-
-# What `map_location` may be, for annotations.
-MAP_LOCATION = Callable | dict | device | str | None
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None):
