@@ -24,6 +24,7 @@ from .dtypes import bool_
 from .extent import divides, estimated, identical
 from .precedence import Precedence
 from .reads import analyse
+from .sink import sink
 
 # More ops than this spill registers and compile slowly; no gain was seen beyond.
 _MAX_OPS = 80
@@ -84,6 +85,7 @@ def fuse(graph):
     # Once more: some of what stood in the way may have moved.
     refused = _join_along(state, [edge for edge, _ in refused])
     _join_siblings(state)
+    _move(state, sink(state.reads, state.group_of, _MAX_OPS))
     refusals = [
         Refusal(base, value, reason)
         for (base, value), reason in sorted(refused, key=lambda r: (r[0][1].number, r[0][0].number))
@@ -91,6 +93,17 @@ def fuse(graph):
     ]
     groups = sorted({g.number: g for g in state.group_of.values()}.values(), key=lambda g: g.number)
     return Fusion(graph, state.reads, groups, refusals)
+
+
+def _move(state, moved):
+    """Values into other groups, each between its operands and its users there."""
+    for number, target in moved.items():
+        home = state.group_of[number]
+        (value,) = [v for v in home.values if v.number == number]
+        home.values.remove(value)
+        target.values = sorted([*target.values, value], key=lambda v: v.number)
+        target.level[number] = home.level.pop(number)
+        state.group_of[number] = target
 
 
 def _edges_by_size(state):
