@@ -16,6 +16,7 @@ from math import inf, prod
 
 from .extent import estimated, identical, is_open
 from .graph import INPUT, SCALAR
+from .ops.view import reshape, slice_
 from .reads import can_fail
 from .rewrite import Rewriter, follow
 from .simplify import remove_dead
@@ -45,10 +46,10 @@ def cut_first(graph):
 
 def _is_part(value):
     """Whether it is a slice, or one without dimensions of 1, or with more of them."""
-    if value.op.name == "reshape":
+    if value.op is reshape:
         before, after = value.operands[0].shape, value.shape
         return not any(map(is_open, before + after)) and [d for d in before if d > 1] == [d for d in after if d > 1]
-    return value.op.name == "slice"
+    return value.op is slice_
 
 
 def _of_part(graph, view, x, cut):
@@ -82,7 +83,7 @@ def _cut(graph):
         in_memory = set(value.op.kernel.in_memory(value)) if value.op.kernel.is_node else ()
         for k, operand in enumerate(value.operands):
             if _is_part(value):
-                read, further = min(here, _size(value)) if here < inf else inf, max(reached, value.op.name == "slice")
+                read, further = min(here, _size(value)) if here < inf else inf, max(reached, value.op is slice_)
             elif is_cut:
                 read, further = here, reached + 1
             else:
