@@ -78,9 +78,9 @@ class Fusion:
         return "\n".join([*lines, ""])
 
 
-def fuse(graph):
-    """The Fusion of a settled graph."""
-    state = _State(analyse(graph))
+def fuse(graph, sums_apart=False):
+    """The Fusion of a settled graph. `sums_apart`: no kernel has sums over rows and over columns."""
+    state = _State(analyse(graph), sums_apart)
     refused = _join_along(state, _edges_by_size(state))
     # Once more: some of what stood in the way may have moved.
     refused = _join_along(state, [edge for edge, _ in refused])
@@ -147,10 +147,10 @@ def _join_along(state, edges):
 class _State:
     """The partition while it grows, and in which order its groups can run."""
 
-    __slots__ = ("reads", "group_of", "precedence")
+    __slots__ = ("reads", "group_of", "precedence", "sums_apart")
 
-    def __init__(self, reads):
-        self.reads = reads
+    def __init__(self, reads, sums_apart):
+        self.reads, self.sums_apart = reads, sums_apart
         nodes = [v for v in reads.graph.values if reads.is_node[v.number]]
         self.group_of = {v.number: _alone(reads, v) for v in nodes}
         read = {v.number: [base.number for base, _ in producers(reads, v)] for v in nodes}
@@ -216,7 +216,13 @@ def _joined(state, x, y):
         reason = next(filter(None, (_edge_obstacle(merged, *edge) for edge in edges)), None)
     if reason is None:
         reason = _cut_obstacle(merged)
+    if reason is None and state.sums_apart and {"row", "column"} <= _levels_of_sums(merged):
+        reason = "one sums rows, the other columns"
     return (None, reason) if reason else (merged, None)
+
+
+def _levels_of_sums(group):
+    return {group.level[v.number] for v in group.values if v.op.kind == "reduction"}
 
 
 def _edges(state, x, y):

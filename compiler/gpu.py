@@ -67,11 +67,12 @@ class GpuProgram:
 def compile_for_gpu(graph, *, target=GPU, name="weft"):
     """The GpuProgram of a recorded graph; `name`: what names of kernels begin with. Raises NotForGpu."""
     graph.verify_results()
-    trace, order = _scheduled(graph)
+    trace, order = _scheduled(graph, target)
     steps = _lower_all(order, target)
     for step in steps:
         _require_loops(step, trace)
-    steps = _in_blocks(steps, order.fusion.graph, target)
+    memory, _ = _planned(order, steps, target)
+    steps = _in_blocks(steps, order.fusion.graph, target, lambda step: _gains_warps(step.lowered, memory, target))
     memory, _ = _planned(order, steps, target)
     checks = any(step.lowered.checks for step in steps)
     program = _Program(target, name, checks)
@@ -105,6 +106,20 @@ def _refused(step, reason, trace):
     return NotForGpu(" + ".join(dict.fromkeys(v.op.name for v in values)), reason, numbers[0] if numbers else None)
 
 
+def _best_cut(lowered, memory, target):
+    """The cut that has work for most warps, or None. Threads of a CPU do not share a kernel that checks, since each
+    would have to say whether it has failed; here there is one byte for all."""
+    unchecked = replace(lowered, kernel=replace(lowered.kernel, checks=False))
+    return max(unchecked.cuts(target, memory, {}), key=lambda cut: cut.units, default=None)
+
+
+def _gains_warps(lowered, memory, target):
+    """Whether sums in blocks have work for more warps than the rows or columns of the kernel as it is."""
+    cut = _best_cut(lowered, memory, target)
+    pieces = [piece.kernel.body[-1] for piece in lowered.in_blocks({}, 0, target) if piece.kernel.has_blocks]
+    return bool(pieces) and (cut is None or cut.units < max(loop.extent for loop in pieces))
+
+
 class _Program:
     """The kernels and launches while they are collected."""
 
@@ -115,7 +130,7 @@ class _Program:
 
     def add(self, step, memory):
         lowered = step.lowered
-        kernel = self.with_cut(lowered, memory)
+        kernel = replace(lowered.kernel, cut=_best_cut(lowered, memory, self.target))
         units = kernel.cut.units if kernel.cut else 1
         if units == 0 or (step.written and all(prod(v.shape) == 0 for v in step.written)):
             return
@@ -140,13 +155,6 @@ class _Program:
         ops = tuple(v.op.name for v in step.group.values) if step.group else ("copy",)
         threads = self.target.warp * self.target.block_warps
         self.launches.append(Launch(name, blocks, threads, tuple(operands), ops))
-
-    def with_cut(self, lowered, memory):
-        """The kernel with the cut that has work for most warps. Threads of a CPU do not share a kernel that checks,
-        since each would have to say whether it has failed; here there is one byte for all."""
-        unchecked = replace(lowered, kernel=replace(lowered.kernel, checks=False))
-        cuts = unchecked.cuts(self.target, memory, {})
-        return replace(lowered.kernel, cut=max(cuts, key=lambda cut: cut.units)) if cuts else lowered.kernel
 
     def kernel(self, kernel, units, per_warp, scratch, is_guarded):
         key = str(kernel), per_warp, tuple(scratch.items()), is_guarded

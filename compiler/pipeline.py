@@ -118,7 +118,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     target = replace(target, large_ns=0) if for_team else target
     show("graph", graph)
     graph.verify_results()
-    trace, order = _scheduled(graph, show)
+    trace, order = _scheduled(graph, target, show)
     whole = _lower_all(order, target)
     plan_steps = _for_one if for_itself else _shared if for_team else _for_many
     steps, memory, work, team = plan_steps(order, whole, target)
@@ -130,7 +130,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     return Compiled(text, plan)
 
 
-def _scheduled(graph, show=lambda stage, thing: None):
+def _scheduled(graph, target, show=lambda stage, thing: None):
     """(the trace to the settled graph, its Schedule)."""
     primitive, first = decompose(graph)
     show("decomposed", primitive)
@@ -143,7 +143,7 @@ def _scheduled(graph, show=lambda stage, thing: None):
     parted, cutting = cut_first(simple)
     settled, fourth = settle(parted)
     show("simplified", settled)
-    fusion = fuse(settled)
+    fusion = fuse(settled, target.sums_apart)
     show("fusion", fusion)
     return reduce(follow, (joining, second, third, cutting, fourth), first), schedule(fusion)
 
@@ -192,11 +192,11 @@ def _lower_all(order, target):
     return steps
 
 
-def _in_blocks(steps, graph, target):
-    """The steps with those kernels in pieces whose sums threads share."""
+def _in_blocks(steps, graph, target, is_wanted=lambda step: True):
+    """The steps with those kernels in pieces whose sums threads share, of those steps for which that is wanted."""
     result, known, taken = [], {}, 0
     for step in steps:
-        pieces = step.lowered.in_blocks(known, taken, target)
+        pieces = step.lowered.in_blocks(known, taken, target) if is_wanted(step) else [step.lowered]
         if len(pieces) == 1:
             result.append(step)
             continue
@@ -286,7 +286,7 @@ class _Lowering:
         return RolledCall(value, self.bases(value), self.one_step(value.attributes["body"].graph))
 
     def one_step(self, graph):
-        order = _scheduled(graph)[1]
+        order = _scheduled(graph, self.target)[1]
         steps = _lower_all(order, self.target)
         memory, work = _planned(order, steps, self.target)
         return StepBody(tuple(s.lowered for s in steps), memory, sum(w.cost for w in work))

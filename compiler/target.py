@@ -54,6 +54,8 @@ class Target:
     # Threads do not share fewer columns, and share more rows than this rather than columns.
     few_columns: int = 64
     many_rows: int = 512
+    # Whether kernels that sum rows and those that sum columns are never one: many more warps can do either than both.
+    sums_apart: bool = False
     # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a block.
     warp: int = 0
     most_warps: int = 0
@@ -123,6 +125,7 @@ GPU = Target(
     # A kernel waits for the one before it, which takes microseconds.
     wait_ns=3000,
     few_columns=33,
+    sums_apart=True,
     warp=32,
     # Those of 128 multiprocessors with 64 each; a warp does several units where there are more.
     most_warps=8192,

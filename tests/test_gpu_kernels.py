@@ -78,6 +78,21 @@ def test_chains_of_rows_and_their_backward(model, shape):
     check_on_grid(*model(*shape, backward=True))
 
 
+def test_rows_and_columns_are_summed_by_warps_of_their_own():
+    """The gradient of layer norm: a warp for each of its 300 rows, and one for 32 of its 700 columns."""
+    program = check_on_grid(*models.layer_norm(300, 700, backward=True))
+    assert sorted(launch.blocks for launch in program.launches) == [6, 6, 75]
+
+
+def test_blocks_of_sums_are_for_many_warps_where_rows_or_columns_are_few():
+    graph = Graph("sums")
+    x = graph.input((4, 100_000), float32)
+    graph.outputs = [TABLE["sum"](x, axes=(1,), keepdim=False)]
+    program = check_on_grid(graph, [np.random.default_rng(0).standard_normal((4, 100_000)).astype(np.float32)])
+    # 49 blocks of 2048 elements, then the sums of each row.
+    assert [launch.blocks for launch in program.launches] == [13, 1]
+
+
 @pytest.mark.parametrize("shape", [(7,), (100, 3), (3, 1000), (4096, 2), (300, 65), (1, 100_000), (20, 3, 70)], ids=str)
 def test_sums_over_rows_columns_and_everything(shape):
     random = np.random.default_rng(0)
