@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from gpu_grid import Grid
-from graph_interpreter import assert_same, interpret, place_like
+from graph_interpreter import CheckFailed, assert_same, interpret, place_like
 
 from weft.compiler import autodiff, dtypes
 from weft.compiler.autodiff import has_rule
@@ -50,11 +50,20 @@ def graph_of(name, floating, arrange=lambda x: x):
 
 
 def check_on_grid(graph, arrays, scalars=()):
-    """Every output and every input that is changed has the bits of eager mode. Returns the GpuProgram."""
+    """Every output and every input that is changed has the bits of eager mode; where a check fails there, it fails
+    here, and nothing is changed. Returns the GpuProgram."""
     program = compile_for_gpu(graph)
     placed = [place_like(v, x) for v, x in zip(graph.inputs(), arrays)]
-    wanted, committed = interpret(graph, [x.copy() for x in placed], scalars)
-    outputs = Grid(program)(placed, [np.empty(v.shape, v.dtype.numpy) for v in graph.outputs], packed(graph, scalars))
+    grid, results = Grid(program), [np.empty(v.shape, v.dtype.numpy) for v in graph.outputs]
+    before = [x.copy() for x in placed]
+    try:
+        wanted, committed = interpret(graph, [x.copy() for x in placed], scalars)
+    except CheckFailed:
+        grid(placed, results, packed(graph, scalars))
+        assert grid.failed and all(map(np.array_equal, placed, before)), graph.name
+        return program
+    outputs = grid(placed, results, packed(graph, scalars))
+    assert not grid.failed
     for k, (x, y) in enumerate(zip(outputs, wanted, strict=True)):
         assert_same(x, y, f"{graph.name}: output {k}")
     places = {v: k for k, v in enumerate(graph.inputs())}

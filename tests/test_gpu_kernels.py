@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gpu_grid import Divergence, Grid
 from gpu_parts import assembled, check_on_grid, graph_of, ptxas
+from random_graphs import RandomGraph
 
 from weft.compiler import dtypes
 from weft.compiler.gpu import NotForGpu, compile_for_gpu, joined
@@ -110,6 +111,23 @@ def test_scans_along_columns():
     x = graph.input((50, 70), float32)
     graph.outputs = [graph.apply(TABLE["cumsum"], (x,), {"axis": 0})]
     check_on_grid(graph, [np.random.default_rng(0).standard_normal((50, 70)).astype(np.float32)])
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_graphs(block):
+    """But for those with products, of which there are few."""
+    refused = 0
+    for seed, n_ops in [*[(s, 14) for s in range(15 * block, 15 * block + 15)], (1000 + block, 35)]:
+        made = RandomGraph(seed, n_ops)
+        try:
+            with np.errstate(all="ignore"):
+                check_on_grid(made.graph, made.arrays, made.numbers)
+        except NotForGpu as error:
+            assert error.op == "bmm", error
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"RandomGraph({seed}, {n_ops}) fails:\n{made.graph}") from error
+    assert refused < 8
 
 
 def test_large_work_is_spread_over_more_units_than_there_are_warps():

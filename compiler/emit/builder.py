@@ -428,10 +428,10 @@ class Builder:
         self.branch(done)
         self.start(done)
 
-    def when_value(self, condition, otherwise, compute):
+    def when_value(self, condition, otherwise, compute, weights=""):
         """compute() if the i1 scalar is set, else `otherwise`: a rare path beside the common one."""
         then, done, before = self.label("rare"), self.label("done"), self.block
-        self.branch_if(condition, then, done)
+        self.lines.append(f"  br {condition}, label %{then}, label %{done}{weights}")
         self.start(then)
         value = compute()
         last = self.block
@@ -445,15 +445,8 @@ class Builder:
         Without the mark the register allocator counts the rare path as half of all work: it then spills the constants
         of the common path to make room for those of the rare one.
         """
-        then, done, before = self.label("rare"), self.label("done"), self.block
-        weights = '!prof !{!"branch_weights", i32 1, i32 1000000}'
-        self.lines.append(f"  br {condition}, label %{then}, label %{done}, {weights}")
-        self.start(then)
-        value = compute()
-        last = self.block
-        self.branch(done)
-        self.start(done)
-        return self.phi(value.type, [(otherwise, before), (value, last)])
+        weights = ', !prof !{!"branch_weights", i32 1, i32 1000000}'
+        return self.when_value(condition, otherwise, compute, weights)
 
     def call(self, result, target, operands):
         """Call a function of this module by name ("f") or through a pointer register."""

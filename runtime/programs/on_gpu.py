@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..code import cuda
+from ..state.device import device as its_device
 from .exported import Argument
 
 
@@ -141,11 +142,15 @@ class GpuFunctions:
 def load_ptx(path, *, device=0):
     """What `weft.export_ptx(..., path)` has written, to be called from Python on a GPU: a GpuFunctions.
 
-    device: the number of the GPU. Its driver compiles the PTX text. Raises OSError if a file is missing, RuntimeError
-    if there is no driver of NVIDIA's, no such GPU, or one that is older than what the text was written for.
+    device: the number of the GPU, or a device such as "cuda:1". Its driver compiles the PTX text. Raises OSError if a
+    file is missing, ValueError if the device is none of NVIDIA's, RuntimeError if there is no driver of theirs, no such
+    GPU, or one that is older than what the text was written for.
     """
     import json
 
+    wanted = its_device(device)
+    if wanted.type != "cuda":
+        raise ValueError(f"load_ptx: device must be a number or 'cuda', got {str(wanted)!r}")
     path = Path(path)
     description = json.loads(path.with_name(f"{path.name}.json").read_text(encoding="utf-8"))
     text = path.with_name(f"{path.name}.ptx").read_text(encoding="utf-8")
@@ -153,7 +158,7 @@ def load_ptx(path, *, device=0):
     if description["has_arrays"]:
         with np.load(path.with_name(f"{path.name}.npz")) as arrays:
             content = {name: arrays[name] for name in arrays.files}
-    return loaded(cuda.Device(cuda.driver(), device), text, description, content)
+    return loaded(cuda.Device(cuda.driver(), wanted.index or 0), text, description, content)
 
 
 def loaded(device, text, description, content):
