@@ -2,8 +2,9 @@
 
 `value_and_grad`, `grad`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of arrays,
 compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is
-shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls of a
-function that does nothing but ops go to their program at once after a while (prepared.py).
+shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls for
+derivatives of a function that does nothing but ops go to their program at once after a while (prepared.py); those of
+`for_numpy`, whose results may be tuples, lists and dicts, are replayed.
 
 >>> import numpy as np
 >>> def rosenbrock(x):
@@ -34,6 +35,8 @@ class OnArrays:
     """A function of arrays around a compiled one of tensors. `derive(value, tensors)` gives the results to be handed
     out, from what `function` returned and the tensors that it is differentiated for. of: the function of the user's, if
     `function` is one around it."""
+
+    _is_prepared = True  # whether calls may go to their program at once
 
     def __init__(self, name, function, argnums, derive, of=None):
         if not callable(function):
@@ -68,7 +71,10 @@ class OnArrays:
         if len(kept) != len(values):
             kept = [None] * len(values)
         tensors = [self._filled(kept, k, value, k in places) for k, value in enumerate(values)]
-        results = self._prepared.after(key, compiled, values, tensors)
+        if self._is_prepared:
+            results = self._prepared.after(key, compiled, values, tensors)
+        else:
+            results = compiled(*tensors)
         if state.frame is None:
             self._kept.append(kept)
         return results
@@ -135,6 +141,8 @@ class Grad(OnArrays):
 
 
 class ForNumpy(OnArrays):
+    _is_prepared = False  # its results have whatever form the function gives them
+
     def __call__(self, *args, **kwargs):
         return _as_arrays(self._results(args, kwargs, ()))
 

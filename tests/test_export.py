@@ -4,6 +4,7 @@ import ctypes
 import json
 import shutil
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -168,6 +169,13 @@ def test_scipy_integrates_without_python():
     assert integrate.nquad(two.low_level_callable(), [(0, 1), (0, 2)])[0] == pytest.approx(1.0)
     with pytest.raises(TypeError, match="no function of one float64 array"):
         weft.aot(lambda x: x.sum(), (weft.ones(2),)).value.low_level_callable()
+
+
+def test_who_lacks_scipy_is_told_what_to_install(monkeypatch):
+    bell = weft.aot(lambda x: (-x.square().sum()).exp(), (np.zeros(1),)).value
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ModuleNotFoundError, match="needs SciPy, which is not installed: pip install scipy"):
+        bell.low_level_callable()
 
 
 def test_addresses_for_other_libraries():

@@ -234,3 +234,14 @@ def test_calls_that_are_alike_are_replayed():
         both(x)
     assert "calls are replayed" in both.explain()
     assert repr(both) == "<weft.value_and_grad of rosenbrock>"
+
+
+def test_explain_of_functions_of_arrays():
+    """With `verbose` as of compiled functions; and what is said of for_numpy does not contradict itself."""
+    x = np.ones(3)
+    gradient, soft = weft.grad(lambda x: (x**3).sum()), weft.for_numpy(lambda x: (1 + x.exp()).log())
+    for _ in range(12):
+        gradient(x), soft(x)
+    assert len(gradient.explain(verbose=True)) > len(gradient.explain())
+    assert gradient.explain(x).count("signature (") == 1
+    assert "calls are replayed" in soft.explain() and "not replayed" not in soft.explain()

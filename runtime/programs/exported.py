@@ -109,7 +109,12 @@ class NativeFunction:
         The function must take one float64 array, of as many elements as there are integration variables, and give one
         float64 number. Raises TypeError otherwise. Keep this object while the result is in use.
         """
-        from scipy import LowLevelCallable
+        try:
+            from scipy import LowLevelCallable
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                "low_level_callable needs SciPy, which is not installed: pip install scipy", name=missing.name
+            ) from None
 
         try:
             address = self._library.address(f"{self.name}_scipy")
