@@ -266,7 +266,7 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     edges = [_edges("histogramdd", points[:, k], b, ranges[k], input.dtype) for k, b in enumerate(bins)]
     even = [not isinstance(b, Tensor) for b in bins]
     given = [x for x in (input, *bins, weight) if isinstance(x, Tensor)]
-    parts = [_counted(points, edges, even, weight, density, input.dtype), *map(tensor_of, edges)]
+    parts = [_counted(points, edges, even, weight, density, input.dtype), *map(wrap, edges)]
     hist, *edges = (without_derivative("histogramdd", part, *given) for part in parts)
     return _Histogramdd(hist, tuple(edges))
 
