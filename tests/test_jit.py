@@ -1,10 +1,8 @@
 """From IR text to called code: an object behaves the same under every engine, and none of it needs a toolchain."""
 
-import concurrent.futures
 import ctypes
 import math
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -402,68 +400,3 @@ def test_code_is_never_writable_and_executable(everything):
         maps = [line.replace("-", " ", 1).split()[:3] for line in file]
     access = [a for first, end, a in maps if int(first, 16) <= addresses["kernel"] < int(end, 16)]
     assert access == ["r-xp"] and not memory.closed
-
-
-# --- Ctrl-C while LLVM works ------------------------------------------------------------------------------------------
-def interrupted(turn, work):
-    """turn.apart(work), given up by the handler of a signal that comes while `work` runs in its thread."""
-    inside, main = threading.Event(), threading.get_ident()
-
-    def work_after_the_signal():
-        inside.set()
-        signal.pthread_kill(main, signal.SIGINT)
-        return work()
-
-    with pytest.raises(KeyboardInterrupt), turn:
-        turn.apart(work_after_the_signal)
-    assert inside.is_set()
-
-
-def test_an_interrupt_does_not_wait_for_llvm():
-    """What was left running is waited for by who makes code next, and by forks."""
-    turn, go, ended = jit.Turn(), threading.Event(), []
-
-    def work():
-        go.wait()
-        ended.append(1)
-
-    interrupted(turn, work)
-    assert ended == [] and turn.is_taken()
-    go.set()
-    with turn:
-        assert ended == [1]
-    assert not turn.is_taken()
-
-
-def test_the_lock_is_free_after_a_wait_that_was_interrupted():
-    class Interrupted:
-        def __enter__(self):
-            raise KeyboardInterrupt
-
-        def __exit__(self, *exception):
-            pass
-
-        def __repr__(self):
-            return "<unlocked>"
-
-    turn = jit.Turn()
-    turn._left = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        turn.acquire()
-    assert not turn.is_taken()
-
-
-def test_an_error_of_llvm_in_its_thread_is_raised_by_who_asked():
-    turn = jit.Turn()
-    with turn, pytest.raises(RuntimeError, match="no such"):
-        turn.apart(lambda: int(jit._parse("no such") is None))
-    assert not turn.is_taken()
-
-
-def test_long_texts_are_compiled_apart_to_the_same_code(monkeypatch):
-    expected, n_apart, apart = jit.compile_text(EVERYTHING), [], jit.Turn.apart
-    monkeypatch.setattr(jit, "_LONG_TEXT", 0)
-    monkeypatch.setattr(jit.Turn, "apart", lambda turn, work: n_apart.append(1) or apart(turn, work))
-    assert jit.compile_text(EVERYTHING) == expected and n_apart == [1]
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(jit.compile_text, EVERYTHING).result() == expected and n_apart == [1]

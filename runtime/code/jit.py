@@ -19,7 +19,6 @@ kernels can be tested on a wide machine.
 """
 
 import functools
-import gc
 import importlib
 import itertools
 import os
@@ -42,81 +41,11 @@ EXPORT_TARGETS = {
 PTX_ARCHITECTURES = ("sm_80", "sm_90")
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
-_LONG_TEXT = 1 << 15  # what LLVM takes more than some hundredths of a second for
 _library_numbers = itertools.count()
-
-
-class Turn:
-    """The lock of those who make code: reentrant, because a program asks for kernels. Who takes it waits also for what
-    an interrupted compilation has left running in LLVM, which nothing can stop."""
-
-    def __init__(self):
-        self._lock, self._left = threading.RLock(), None
-
-    def acquire(self):
-        self._lock.acquire()
-        left = self._left
-        if left is None:
-            return
-        try:
-            with left:
-                pass
-        except BaseException:
-            self._lock.release()
-            raise
-        if self._left is left:
-            self._left = None
-
-    def release(self):
-        self._lock.release()
-
-    def __enter__(self):
-        self.acquire()
-
-    def __exit__(self, *exception):
-        self._lock.release()
-
-    def is_taken(self):
-        """Whether code is being made, in whatever thread. (From Python 3.14 on the lock can be asked.)"""
-        return any(not repr(lock).startswith("<unlocked") for lock in (self._lock, self._left) if lock is not None)
-
-    def apart(self, work):
-        """work(), for who has the lock: in another thread, so that a signal handler that raises need not wait for it.
-
-        Handlers run in the main thread, between bytecodes or where it waits for a lock, and not within a call of LLVM.
-        """
-        running, made, failed = threading.RLock(), [], []
-
-        def run():
-            with running:
-                try:
-                    made.append(work())
-                except BaseException as error:
-                    failed.append(error)
-
-        # The thread takes that lock itself: if it never starts, nobody waits for it.
-        self._left = running
-        thread = threading.Thread(target=run, name="weft compiles")
-        # The collector must not run in it: a finalizer of the user's might ask for code, and wait for this thread.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            thread.start()
-            thread.join()
-        finally:
-            if was_enabled:
-                gc.enable()
-        if self._left is running:
-            self._left = None
-        if failed:
-            raise failed[0]
-        return made[0]
-
-
 # Held while code is made, from the imports that takes to the loaded library. A fork waits for it: a child would wait
 # for ever for a thread that it does not have, if that held one of LLVM's locks or was importing a module. One lock
-# for all who make code, so that no two can wait for each other.
-compiling = Turn()
+# for all who make code, so that no two can wait for each other; reentrant, because a program asks for kernels.
+compiling = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # networkx imports logging, which locks itself for a fork. Who registers last locks first: had logging done so after
     # this, a fork would hold its lock and wait for a thread that waits for it.
@@ -132,8 +61,8 @@ class NoCompiler(ModuleNotFoundError):
 
 
 def is_compiling():
-    """Whether code is being made, in whatever thread."""
-    return compiling.is_taken()
+    """Whether code is being made, in whatever thread. (From Python 3.14 on the lock can be asked.)"""
+    return not repr(compiling).startswith("<unlocked")
 
 
 class Target(NamedTuple):
@@ -184,14 +113,7 @@ def compile_text(ir):
     The code is position independent: within an object every reference is relative to the instruction.
     """
     with compiling:
-        machine = _machine()
-
-        def emit():
-            return machine.emit_object(_parse(ir))
-
-        # A thread costs a tenth of a millisecond.
-        is_long = len(ir) > _LONG_TEXT and threading.current_thread() is threading.main_thread()
-        return compiling.apart(emit) if is_long else emit()
+        return _machine().emit_object(_parse(ir))
 
 
 def assembly(ir):
