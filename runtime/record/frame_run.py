@@ -18,8 +18,8 @@ def run(frame, function, args, kwargs=None, tensors=None):
             if tensors is not None:
                 frame.begin(tensors)
             result = function(*args, **(kwargs or {}))
-        except BaseException:
-            close_after_error(frame if state.frame is None else state.frame)
+        except BaseException as error:
+            close_after_error(frame if state.frame is None else state.frame, error)
             raise
         # A UsualFrame may have been replaced by a Frame on the way.
         state.frame.close()
@@ -43,7 +43,14 @@ def close(frame):
             frame.give_up()
 
 
-def close_after_error(frame):
-    """What was computed before an exception counts, as in eager mode; its own errors must not hide the first."""
+_MANY = 200  # steps, whose compilation takes longer than who presses Ctrl-C should wait
+
+
+def close_after_error(frame, error):
+    """What was computed before an exception counts, as in eager mode; its own errors must not hide the first. A call
+    that is interrupted while much is recorded has not happened, as one whose program is interrupted."""
+    if isinstance(error, KeyboardInterrupt) and frame.n_pending() > _MANY:
+        frame.give_up()
+        return
     with suppress(Exception):
         close(frame)

@@ -88,6 +88,10 @@ class Ending:
         if self.outside is not None:
             ended.open(self.numbers, self.outputs)
 
+    def n_pending(self):
+        """None for which there is no program."""
+        return 0
+
     def give_up(self):
         """End a call after an exception that came between two lines. This frame is not used again, nor is one that was
         about to go on with the call."""
@@ -163,7 +167,7 @@ class Ending:
 
     @staticmethod
     def _close_after_error(error):
-        close_after_error(state.frame)
+        close_after_error(state.frame, error)
 
     def _run(self, ended):
         """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
