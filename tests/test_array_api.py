@@ -50,7 +50,8 @@ OVER = ((None, False), (None, True), (-1, False), ((0, 1), True), ((), False))
 CALLS = [
     *[(name, (FLOATS,), {"axis": axis, "keepdims": keep}) for name in REDUCTIONS for axis, keep in OVER],
     *[(name, (INTEGERS,), {}) for name in ("sum", "prod", "unique_all", "unique_counts", "unique_inverse")],
-    *[(name, (INTEGERS > 1,), {"axis": 0}) for name in ("all", "any", "argmax")],
+    *[(name, (INTEGERS > 1,), {"axis": 0}) for name in ("all", "any")],
+    ("argmax", (INTEGERS,), {"axis": 0}),
     ("cumulative_sum", (INTEGERS,), {"axis": 1, "include_initial": True}),
     ("expand_dims", (FLOATS,), {"axis": -1}),
     ("permute_dims", (FLOATS, (1, 0)), {}),

@@ -201,7 +201,7 @@ class Parametrized(nn.Linear):
     @property
     def weight(self):
         if "length" not in self.__dict__:
-            return self.__dict__["weight"]
+            return self._parameters["weight"]
         self.__dict__["reads"] += 1
         return self.direction * self.length * self.reads
 
