@@ -324,7 +324,7 @@ def test_a_change_in_the_middle_of_a_call_refuses_a_second_derivative(reads):
 
     @weft.compile
     def step(x):
-        doubled, view = h * 2.0, None if reads else h.unfold(1, 2, 1)
+        doubled, view = h * 2.0, None if reads else h.flatten()[::5]
         h.mul_(x)
         factor = h.sum().item() if reads else view.sum()
         return (doubled * w * w).sum() * factor
