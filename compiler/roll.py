@@ -19,6 +19,7 @@ from math import prod
 from .graph import INPUT, SCALAR, Graph
 from .ops.rolled import ROLLED, Body, regions
 from .ops.table import TABLE
+from .ops.view import cat, reshape, slice_
 from .periods import repeated
 from .reads import can_fail
 
@@ -49,9 +50,9 @@ def roll(graph):
 def _row_of(value):
     """(array, axis, index) of which row of an array a value is, with or without the axis; None of others."""
     part = value
-    if value.op.name == "reshape" and value.operands[0].op.name == "slice":
+    if value.op is reshape and value.operands[0].op is slice_:
         part = value.operands[0]
-    if part.op.name != "slice":
+    if part.op is not slice_:
         return None
     array, spec = part.operands[0], part.attributes["spec"]
     cut = [k for k, (one, d) in enumerate(zip(spec, array.shape)) if one != (0, 1, d)]
@@ -63,8 +64,10 @@ def _row_of(value):
 
 def _has_new_axis(value, axis):
     """Whether it is its operand with one more dimension there."""
+    if value.op is not reshape:
+        return False
     old = value.operands[0].shape
-    return value.op.name == "reshape" and value.shape == (*old[:axis], 1, *old[axis:])
+    return value.shape == (*old[:axis], 1, *old[axis:])
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +107,7 @@ class _Search:
         found = {}
         for v in self.graph.values:
             for o in v.operands:
-                is_joined = v.op.name == "cat" and _has_new_axis(o, v.attributes["axis"])
+                is_joined = v.op is cat and _has_new_axis(o, v.attributes["axis"])
                 found[o.number] = is_joined and found.get(o.number, True)
         for v in self.graph.results():
             found[v.number] = False
@@ -266,7 +269,7 @@ class _Writer:
         for place, item in enumerate(self.search.items):
             loop = inside.get(place)
             if loop is None:
-                self.new[item.number] = self._joined(item) if item.op.name == "cat" else self._copy(item)
+                self.new[item.number] = self._joined(item) if item.op is cat else self._copy(item)
             elif place == loop.start + loop.period * loop.count - 1:
                 self.made[id(loop)] = self._rolled(loop)
         graph = self.graph

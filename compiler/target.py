@@ -116,7 +116,8 @@ GPU = Target(
     vector_bytes=128,
     sweep_bytes=128,
     n_registers=255,
-    memory_ns=0.3,
+    # One warp waits for what it reads, a few loads at a time.
+    memory_ns=10.0,
     gather_ns=5.0,
     costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},

@@ -24,6 +24,12 @@ _KINDS = {
     "float": "float", "str": "str", "ScalarType": "dtype", "Generator": "Generator", "Layout": "layout",
     "Device": "device", "MemoryFormat": "memory_format",
 }  # fmt: skip
+# What PyTorch takes although it is declared as another kind: numbers of a list may be None there, or a list a tensor.
+_DECLARED_TOO_NARROW = {
+    "nn.functional.adaptive_max_pool2d": ["output_size"],
+    "nn.functional.adaptive_max_pool3d": ["output_size"],
+    "nn.functional.ctc_loss": ["input_lengths", "target_lengths"],
+}
 _ANNOTATED = {"Tensor": "Tensor", "bool": "bool", "str": "str", "float": "float", "int": "ints"}
 
 
@@ -99,7 +105,10 @@ def lines():
                 made = [of_python(full, function)]
             else:  # an operator, or one of two that a flag chooses
                 made = [of_schema(full, s) for prefix in prefixes for s in known.get(prefix + name, ())]
-            yield from dict.fromkeys(filter(None, made))
+            for line in dict.fromkeys(filter(None, made)):
+                for parameter in _DECLARED_TOO_NARROW.get(full, ()):
+                    line = re.sub(rf" {parameter}:\w+", f" {parameter}:any", line)
+                yield line
 
 
 def main():

@@ -10,7 +10,7 @@ from weft.runtime.eager import plan
 from weft.runtime.eager.gate import apply
 from weft.runtime.programs import fused
 from weft.runtime.programs.large import LargeProgram
-from weft.runtime.state.tensor import Tensor, is_same_memory
+from weft.runtime.state.tensor import Tensor, is_same_memory, tensor_of
 
 TIMES = 4  # a plan is made in the second call, its derivative in the second backward; then native code has it
 
@@ -33,7 +33,7 @@ def operands_of(op, sample, requires_grad):
     made = []
     for k, x in enumerate(sample.operands):
         if isinstance(x, np.ndarray):
-            x = Tensor(x.copy())
+            x = tensor_of(x.copy())
             x._requires_grad = requires_grad and x.dtype.is_floating_point and not is_unknown(op, k)
         made.append(x)
     return made
@@ -52,7 +52,7 @@ def gradients(op, sample):
     if not out.requires_grad:
         return None
     rng = np.random.default_rng(0)
-    cotangent = Tensor(rng.standard_normal(out.shape).astype(out.dtype.numpy))
+    cotangent = tensor_of(rng.standard_normal(out.shape).astype(out.dtype.numpy))
     out.backward(cotangent)
     leaves = [x for x in operands if isinstance(x, Tensor)]
     found = [None if x.grad is None else bits(x.grad.array) for x in leaves]

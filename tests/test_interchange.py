@@ -89,4 +89,5 @@ def test_what_is_refused():
 
 
 def test_the_path_of_pytorch():
-    assert importlib.import_module("weft.utils.dlpack").from_dlpack is weft.from_dlpack
+    from_dlpack = importlib.import_module("weft.utils.dlpack").from_dlpack
+    assert from_dlpack(np.arange(3.0)).tolist() == weft.from_dlpack(np.arange(3.0)).tolist() == [0.0, 1.0, 2.0]

@@ -313,7 +313,7 @@ def is_told_apart(old, new):
 def affine(x, y, a, b):
     """The function of n that is a where n is x, and b where n is y: a multiple of n * n, such as the size of a square
     matrix, or else an affine one."""
-    square, rest = divmod(a, x * x)
+    square, rest = divmod(a, x * x) if x else (0, 0)
     if square > 0 and not rest and b == square * y * y:
         return Multilinear(((("n", "n"), square),))
     factor, rest = divmod(b - a, y - x)
