@@ -44,7 +44,12 @@ def _run_command(words):
     if words not in COMMANDS:
         print(f"weft: no command {' '.join(words)!r}; there are {', '.join(' '.join(known) for known in COMMANDS)}")
         return 2
-    print(COMMANDS[words]())
+    try:
+        print(COMMANDS[words](), flush=True)
+    except (
+        BrokenPipeError
+    ):  # whoever reads has seen enough, as in `... | head`; Python would say so once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -1,5 +1,6 @@
 """python -m weft info and cache, and what is said of extras that are not installed."""
 
+import os
 import subprocess
 import sys
 
@@ -61,3 +62,14 @@ def test_drawings_say_what_to_install():
         "try:\n    import weft.visualize\nexcept ModuleNotFoundError as error:\n    print(error)\n"
     )
     assert "weft.visualize needs grandalf" in (said := output_of("-c", program)) and "pip install 'weft[demo]'" in said
+
+
+def test_who_reads_may_stop_reading():
+    """As in `python -m weft cache | head`: no traceback follows."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run([sys.executable, "-m", "weft", "info"], stdout=write, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(write)
+    assert ended.returncode == 0 and ended.stderr == ""
