@@ -56,7 +56,10 @@ class Interrupt:
         return self._step
 
     def _may_come(self, frame):
-        return not self.raises or self.before.get(id(frame), "RESUME").startswith(_CHECKED)
+        if not self.raises:
+            return True
+        # What ends a generator that nobody asks any more has no line. No signal is handled there: it is not resumed.
+        return frame.f_lineno is not None and self.before.get(id(frame), "RESUME").startswith(_CHECKED)
 
 
 class Training:
