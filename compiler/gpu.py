@@ -19,7 +19,7 @@ from .emit.kernel import pointers_of, write_kernel
 from .emit.warp import NoWarpKernel, WarpBuilder, WarpModule
 from .extent import is_open
 from .lowered import Loops
-from .pipeline import _in_blocks, _lower_all, _planned, _scheduled
+from .pipeline import lower_all, planned, scheduled, sums_in_blocks
 from .target import GPU, LINE_BYTES
 from .teamwork import commits
 
@@ -67,13 +67,13 @@ class GpuProgram:
 def compile_for_gpu(graph, *, target=GPU, name="weft"):
     """The GpuProgram of a recorded graph; `name`: what names of kernels begin with. Raises NotForGpu."""
     graph.verify_results()
-    trace, order = _scheduled(graph, target)
-    steps = _lower_all(order, target)
+    trace, order = scheduled(graph, target)
+    steps = lower_all(order, target)
     for step in steps:
         _require_loops(step, trace)
-    memory, _ = _planned(order, steps, target)
-    steps = _in_blocks(steps, order.fusion.graph, target, lambda step: _gains_warps(step.lowered, memory, target))
-    memory, _ = _planned(order, steps, target)
+    memory, _ = planned(order, steps, target)
+    steps = sums_in_blocks(steps, order.fusion.graph, target, lambda step: _gains_warps(step.lowered, memory, target))
+    memory, _ = planned(order, steps, target)
     checks = any(step.lowered.checks for step in steps)
     program = _Program(target, name, checks)
     for step in steps:

@@ -118,8 +118,8 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     target = replace(target, large_ns=0) if for_team else target
     show("graph", graph)
     graph.verify_results()
-    trace, order = _scheduled(graph, target, show)
-    whole = _lower_all(order, target)
+    trace, order = scheduled(graph, target, show)
+    whole = lower_all(order, target)
     plan_steps = _for_one if for_itself else _shared if for_team else _for_many
     steps, memory, work, team = plan_steps(order, whole, target)
     steps = _cut_all(steps, team)
@@ -130,7 +130,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     return Compiled(text, plan)
 
 
-def _scheduled(graph, target, show=lambda stage, thing: None):
+def scheduled(graph, target, show=lambda stage, thing: None):
     """(the trace to the settled graph, its Schedule)."""
     primitive, first = decompose(graph)
     show("decomposed", primitive)
@@ -178,7 +178,7 @@ class _Loops:
         return "\n".join(parts)
 
 
-def _lower_all(order, target):
+def lower_all(order, target):
     graph, reads = order.fusion.graph, order.fusion.reads
     lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, target)
     steps = []
@@ -192,7 +192,7 @@ def _lower_all(order, target):
     return steps
 
 
-def _in_blocks(steps, graph, target, is_wanted=lambda step: True):
+def sums_in_blocks(steps, graph, target, is_wanted=lambda step: True):
     """The steps with those kernels in pieces whose sums threads share, of those steps for which that is wanted."""
     result, known, taken = [], {}, 0
     for step in steps:
@@ -208,7 +208,7 @@ def _in_blocks(steps, graph, target, is_wanted=lambda step: True):
 
 def _for_one(order, steps, target):
     """(the steps, where everything lies, the steps as Works, None) of a program for one thread."""
-    memory, work = _planned(order, steps, target)
+    memory, work = planned(order, steps, target)
     return steps, memory, work, None
 
 
@@ -218,23 +218,23 @@ def _for_many(order, whole, target):
     if scope is None:
         return _shared(order, whole, target)
     # One program serves small calls and large ones. It is made for those that threads share, and tells when they do.
-    estimate_for_large(_planned(order, whole, target)[1], [s.lowered for s in whole], scope, target)
+    estimate_for_large(planned(order, whole, target)[1], [s.lowered for s in whole], scope, target)
     with scope.equal_for_every_n():
         steps, memory, work, team = _shared(order, whole, target)
     return steps, memory, work, team and team.for_extent(scope)
 
 
 def _shared(order, whole, target):
-    steps = _in_blocks(whole, order.fusion.graph, target)
-    memory, work = _planned(order, steps, target)
+    steps = sums_in_blocks(whole, order.fusion.graph, target)
+    memory, work = planned(order, steps, target)
     team = share(work, target)
     if team is not None or len(steps) == len(whole):
         return steps, memory, work, team
-    memory, work = _planned(order, whole, target)
+    memory, work = planned(order, whole, target)
     return whole, memory, work, share(work, target)
 
 
-def _planned(order, steps, target):
+def planned(order, steps, target):
     """(where everything lies, the steps as threads may share them)."""
     memory = plan_memory(order, [(s.group, s.written, s.read, s.lowered.scratch) for s in steps])
     return memory, works(order, steps, memory, target)
@@ -286,9 +286,9 @@ class _Lowering:
         return RolledCall(value, self.bases(value), self.one_step(value.attributes["body"].graph))
 
     def one_step(self, graph):
-        order = _scheduled(graph, self.target)[1]
-        steps = _lower_all(order, self.target)
-        memory, work = _planned(order, steps, self.target)
+        order = scheduled(graph, self.target)[1]
+        steps = lower_all(order, self.target)
+        memory, work = planned(order, steps, self.target)
         return StepBody(tuple(s.lowered for s in steps), memory, sum(w.cost for w in work))
 
     def bases(self, value):

@@ -19,9 +19,8 @@ class StepBody:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepsCall(_Call):
-    """`operands`: in memory in row-major order: the sequences, the row before the first step, the constants. One thread
-    does it: a step waits for the one before."""
+class _LoopOfSteps(_Call):
+    """One thread does it: a step waits for the one before. `operands`: in memory in row-major order."""
 
     value: object
     operands: tuple
@@ -33,7 +32,7 @@ class StepsCall(_Call):
         return [self.body.memory.arena_bytes]
 
     def cost_ns(self, target):
-        return estimated(self.value.shape[0]) * self.body.cost_ns
+        return estimated(self.n_steps) * self.body.cost_ns
 
     def cuts(self, target, memory, owners):
         return []
@@ -43,31 +42,26 @@ class StepsCall(_Call):
 
     def emit(self, program, memory, scratch):
         places = [memory.place[v.number] for v in (*self.operands, self.value)]
-        return call_steps(program, self.value, self.body, places, scratch[0])
+        return self.call(program, self.value, self.body, places, scratch[0])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RolledCall(_Call):
-    """The same of a loop that was written out. `operands`: in memory in row-major order."""
+class StepsCall(_LoopOfSteps):
+    """The steps of ops/steps.py. `operands`: the sequences, the row before the first step, the constants."""
 
-    value: object
-    operands: tuple
-    body: StepBody
-    cut: None = None
+    __slots__ = ()
+    call = staticmethod(call_steps)
 
     @property
-    def scratch(self):
-        return [self.body.memory.arena_bytes]
+    def n_steps(self):
+        return self.value.shape[0]
 
-    def cost_ns(self, target):
-        return estimated(self.value.attributes["count"]) * self.body.cost_ns
 
-    def cuts(self, target, memory, owners):
-        return []
+class RolledCall(_LoopOfSteps):
+    """A loop that was written out (ops/rolled.py)."""
 
-    def touches(self, graph, memory, cut):
-        return [touch(v, memory, v is self.value, CALLER) for v in (*self.operands, self.value)]
+    __slots__ = ()
+    call = staticmethod(call_rolled)
 
-    def emit(self, program, memory, scratch):
-        places = [memory.place[v.number] for v in (*self.operands, self.value)]
-        return call_rolled(program, self.value, self.body, places, scratch[0])
+    @property
+    def n_steps(self):
+        return self.value.attributes["count"]
