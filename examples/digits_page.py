@@ -125,9 +125,9 @@ def _graph_section(digits: Digits, compiled: Training) -> str:
     )
     return _section(
         "Graphs",
-        "Left: what the decorator recorded. Boxes of one colour and number are computed by one kernel (a linear layer "
-        "by the kernel that finishes it; its matrix product is a kernel of its own). Right: the same forward as eager "
-        "autograd's nodes. Below: the backward that is derived from the recording, then the optimizer's update of "
+        "First what the decorator recorded. Boxes of one colour and number are computed by one kernel (a linear layer "
+        "by the kernel that finishes it; its matrix product is a kernel of its own). Beside it the same forward as "
+        "eager autograd's nodes. Then the backward that is derived from the recording, and the optimizer's update of "
         "every parameter. All of it is one native program. Point at a box to read its line of the graph.",
         side_by_side,
         f"<h3>Backward</h3>{visualize.figure(drawn['backward'])}",
