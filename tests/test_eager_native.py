@@ -402,7 +402,6 @@ def test_many_tensors_are_joined_natively(join):
     assert native_calls(lambda: join(leaves)) == IS_NATIVE
 
 
-@pytest.mark.skipif(not IS_NATIVE, reason="only native code has a table of plans")
 def test_plans_that_differ_in_numbers_words_or_types_have_places_of_their_own():
     x = numbers(4, 4)
     slopes = [0.01 * k for k in range(1, 41)]
@@ -415,13 +414,13 @@ def test_plans_that_differ_in_numbers_words_or_types_have_places_of_their_own():
     def all_of_them():
         return [call() for call in calls]
 
-    assert native_calls(all_of_them) >= len(calls)
+    taken = native_calls(all_of_them)
+    assert taken >= len(calls) if IS_NATIVE else taken == 0
     with weft.no_grad():
         for s, found in zip(slopes, all_of_them()):
             assert found.tolist() == weft.where(x > 0, x, x * s).tolist()
 
 
-@pytest.mark.skipif(not IS_NATIVE, reason="only native code has a table of plans")
 def test_a_program_with_thousands_of_plans_stays_native():
     tensors = [weft.ones(1 + k % 50, 1 + k // 50) for k in range(1500)]
 
@@ -429,7 +428,8 @@ def test_a_program_with_thousands_of_plans_stays_native():
         for x in tensors:
             x + x
 
-    assert native_calls(all_of_them) > 1450
+    taken = native_calls(all_of_them)
+    assert taken > 1450 if IS_NATIVE else taken == 0
 
 
 # With how many ops each calls.

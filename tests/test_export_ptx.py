@@ -286,12 +286,15 @@ def has_gpu():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not has_gpu(), reason="there is no GPU with NVIDIA's driver")
 @pytest.mark.parametrize("shape", [(8, 300), (1000, 64), (64, 5000)], ids=str)
 def test_a_gpu_gives_the_bits_of_weft(shape, tmp_path):
     files = weft.export_ptx(attention_weights, (normal(*shape), normal(shape[1])), tmp_path / "chain", gradients=True)
-    functions = weft.load_ptx(tmp_path / "chain")
     assert files.ptx.exists()
+    if not has_gpu():
+        with pytest.raises(RuntimeError, match="NVIDIA's driver|CUDA"):
+            weft.load_ptx(tmp_path / "chain")
+        return
+    functions = weft.load_ptx(tmp_path / "chain")
     scores, bias = normal(*shape, seed=1), normal(shape[1], seed=2)
     value, *gradients = functions.value_and_grad(scores, bias)
     wanted, wanted_gradients = weft.value_and_grad(attention_weights, argnums=(0, 1))(scores, bias)
