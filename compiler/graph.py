@@ -130,10 +130,6 @@ class Graph:
                 users[operand.number].append(v.number)
         return users
 
-    def renumber(self):
-        for k, v in enumerate(self.values):
-            v.number = k
-
     # --- text -----------------------------------------------------------------------------------------------------
     def __str__(self):
         lines = [f"graph {self.name} {{"]

@@ -24,7 +24,6 @@ class Split:
 
     forward: Graph
     backward: Graph
-    n_saved: int
     sources: tuple
     scalars: tuple
     given: dict
@@ -54,7 +53,7 @@ def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None, copied=()
     ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
     ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
     backward, sources, scalars = _backward(joint, gradients, {**ends, **given})
-    return Split(forward, backward, len(saved), sources, scalars, given, tuple(sorted(cut)))
+    return Split(forward, backward, sources, scalars, given, tuple(sorted(cut)))
 
 
 def backward_from(joint, n_forward, n_cotangents, readable, given):

@@ -6,7 +6,6 @@
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
 
-import json
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from itertools import accumulate
@@ -77,25 +76,12 @@ class Plan:
     refusals: tuple
     groups: dict
 
-    def to_json(self):
-        return json.dumps(self.fields())
-
     def fields(self):
         """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         groups = {str(k): v for k, v in self.groups.items()}
         own["symbols"], own["extents"] = list(self.symbols), list(self.extents)
         return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
-
-    @classmethod
-    def from_json(cls, text):
-        given = json.loads(text)
-        kernels = [
-            KernelInfo(**{**k, "ops": tuple(k["ops"]), "domain": tuple(k["domain"])}) for k in given.pop("kernels")
-        ]
-        groups = {int(k): v for k, v in given.pop("groups").items()}
-        given["symbols"], given["extents"] = tuple(given["symbols"]), tuple(given["extents"])
-        return cls(**{**given, "kernels": tuple(kernels), "refusals": tuple(given["refusals"]), "groups": groups})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import prod
 
 from .access import accesses
-from .graph import INPUT
 
 # Costs (ops/table.py) of ops that are computed once and kept, not computed again.
 _DEAR = ("function", "remainder", "gather")
@@ -65,8 +64,3 @@ def _is_inline(value, known, inline):
         return False
     bases = [known[o.number].base for o in value.operands]
     return all(b.op.kind == "source" or inline[b.number] for b in bases)
-
-
-def is_memory(value, reads):
-    """Whether a base is read from memory: inputs and nodes."""
-    return value.op is INPUT or reads.is_node[value.number]

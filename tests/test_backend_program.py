@@ -9,7 +9,7 @@ from graph_interpreter import Program, check_equal
 from weft.compiler import dtypes
 from weft.compiler.graph import Graph
 from weft.compiler.ops import TABLE
-from weft.compiler.pipeline import ARRAY_DATA_OFFSET, Plan, compile_graph
+from weft.compiler.pipeline import ARRAY_DATA_OFFSET, compile_graph
 
 float32, int64 = dtypes.float32, dtypes.int64
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -125,9 +125,8 @@ def test_reading_from_nothing_fails():
     check_equal(graph, [np.ones((0, 3), np.float32), np.array([0, 0])])
 
 
-def test_plan_survives_json():
+def test_a_plan_counts_what_its_program_takes_and_gives():
     plan = compile_graph(mlp_step(8, (5, 7, 4))[0]).plan
-    assert Plan.from_json(plan.to_json()) == plan
     assert plan.n_inputs == 10 and plan.n_outputs == 1 and plan.n_scalars == 1
 
 

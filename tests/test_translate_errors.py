@@ -46,8 +46,6 @@ def translated_text(tmp_path, text):
 
 
 METHOD_HEAD = '@native(form=METHOD, slow="slow")\ndef f(words: Words, x: Object) -> Object:\n    '
-I64_HEAD = "@native()\ndef f(n: I64) -> I64:\n    "
-WORDS_HEAD = "@native()\ndef f(words: Words, n: I64) -> I64:\n    "
 
 # What is said of the line below.
 ERRORS = """

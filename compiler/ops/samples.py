@@ -42,10 +42,6 @@ def binary(low=-2.0, high=2.0, right_low=None, right_high=None, *, number=True):
     return make
 
 
-def integer_unary():
-    return [Sample((integers(k, s),)) for k, s in enumerate(SHAPES)]
-
-
 def bool_unary():
     return [Sample((bools(k, s),)) for k, s in enumerate(SHAPES)]
 

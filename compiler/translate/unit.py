@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..emit.builder import PTR, Module, Reg
-from .kinds import Kind, Struct, kind_of, struct_bytes
+from .kinds import Kind, kind_of, struct_bytes
 
 TABLE = "weft_table"
 
@@ -125,7 +125,3 @@ def _line(node):
 
 def _symbol(name):
     return name.replace(":", ".")
-
-
-def is_struct(x):
-    return isinstance(x, Struct)

@@ -121,7 +121,6 @@ FOOTER = """
 if __name__ == "__main__":
     assert_same(program)
 """
-ASSIGNED = "w, v, s, u, n, array, base, model, other, optimizer, box, inner, a, b"
 LAYERS = ("Tanh()", "ReLU()", "Dropout(0.3)", "LayerNorm(4)", "BatchNorm1d(4)", "Identity()")
 OPTIMIZERS = (
     "SGD([w, v, *model.parameters()], lr=0.05)",
