@@ -116,6 +116,24 @@ def erf_rate(x):
     return 2 / mpmath.sqrt(mpmath.pi) if x < TINY else -mpmath.log(mpmath.erfc(x)) / x
 
 
+def erf_rest(z):
+    x = mpmath.sqrt(z)
+    return (2 / mpmath.sqrt(mpmath.pi) if z < TINY else mpmath.erf(x) / x) - 1
+
+
+def erf_rest_share(z):
+    return 1 / (1 + erf_rest(z))
+
+
+def erfc_root(x):
+    return mpmath.erfc(x) ** (mpf(1) / 4)
+
+
+def erfc_root_share(x):
+    """erf(x) = 1 - erfc_root(x)**4, which is near 1."""
+    return 4 * erfc_root(x) ** 3
+
+
 def erf_share(x):
     """An error d of z = x * erf_rate(x) changes erf(x) = 1 - exp(-z) by a share z * d / (exp(z) - 1)."""
     z = x * erf_rate(x)
@@ -132,7 +150,7 @@ def fits():
     to_half = (-mpf("0.501"), mpf("0.501"))
     cos_series = {element: table[2:] for element, table in trigonometric.COS.items()}
     log_square, log2_square = mpf("0.2001") ** 2, mpf("0.1716") ** 2
-    erf_rates = [({e: error.ERF_RATE[e]}, {e: b}, error.ERF_ONE[e]) for e, b in (("f32", -24.2), ("f64", -55.9))]
+    far, erf_one = mpf(error.ERF_FAR), {element: mpf(end) for element, end in error.ERF_ONE.items()}
     rows = [
         ("exp", exponential.EXP_REST, {"f32": -27.8, "f64": -56.7}, exp_rest, exp_share, -half_log2, half_log2),
         ("exp2", exponential.EXP2_REST, {"f32": -25.4, "f64": -55.5}, exp2_rest, exp2_share, *to_half),
@@ -163,7 +181,9 @@ def fits():
         ("asin", inverse.ASIN_REST, {"f32": -27.2, "f64": -55.6}, *asin, mpf(0), mpf("0.2501")),
         ("sinh", hyperbolic.SINH_REST, {"f32": -26, "f64": -61}, *sinh, mpf(0), half_log2**2),
         ("cosh", hyperbolic.COSH_REST, {"f32": -29.9, "f64": -56.8}, cosh_rest, cosh_share, mpf(0), half_log2**2),
-        *(("erf", table, bound, erf_rate, erf_share, mpf(0), mpf(end)) for table, bound, end in erf_rates),
+        ("erf", {"f32": error.ERF_REST_F32}, {"f32": -27.5}, erf_rest, erf_rest_share, mpf(0), far**2),
+        ("erfc root", {"f32": error.ERFC_ROOT_F32}, {"f32": -24.6}, erfc_root, erfc_root_share, far, erf_one["f32"]),
+        ("erf", {"f64": error.ERF_RATE_F64}, {"f64": -55.9}, erf_rate, erf_share, mpf(0), erf_one["f64"]),
     ]
     return [
         Fit(f"{name} {element}", tables[element], bound, exact, weight, low, high)
