@@ -25,9 +25,11 @@ _LONG = 100e-6
 _LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
 # A trial ends where an eager call takes so much longer, or all of them took so many seconds.
 _CLEARLY, _SECONDS = 8, 0.1
-# A replay that is so little slower is kept. Of eager calls one in so many is timed, for others may come: if two of
-# them take so many times what they took in the trial, there is another one.
-_LITTLE, _LOOK, _SLOWER = 1.05, 16, 2.0
+# A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
+# many times what they took in the trial, there is another one. Timing a call takes 1.5 us, so it is done once in so
+# many seconds of eager calls, which are so many calls at least and at most.
+_LITTLE, _SLOWER = 1.05, 2.0
+_LOOKED_AT_EVERY, _FEWEST, _MOST = 200e-6, 16, 512
 
 
 class Contest:
@@ -35,11 +37,12 @@ class Contest:
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
     calls that take longer replayed, nobody asks."""
 
-    __slots__ = ("is_eager", "for_nodes", "pause", "seconds", "limit", "_n_tried", "_n_left", "_n_slow")
+    __slots__ = ("is_eager", "for_nodes", "pause", "seconds", "limit", "_n_tried", "_n_left", "_n_slow", "_look_after")
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
         self._n_tried = self._n_left = self._n_slow = 0
+        self._look_after = _FEWEST
 
     def way(self, usual):
         """How the next call, which is timed, is made; None: there is nothing to find out. usual: the UsualFrame that it
@@ -84,16 +87,20 @@ class Contest:
         self.is_eager, self.for_nodes, self._n_tried, self._n_slow = is_eager, False, 0, 0
         self.pause = min(_LONGER * self.pause, NEVER)
         self._n_left = self.pause
-        return _LOOK if is_eager else self.pause
+        if not is_eager:
+            return self.pause
+        most = min(_MOST, self.pause // 8)
+        self._look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.typical(EAGER))))
+        return self._look_after
 
     def _look(self, seconds):
         """One of the eager calls after the trial took so long."""
         self._n_slow = self._n_slow + 1 if seconds > _SLOWER * self.typical(EAGER) else 0
-        self._n_left -= _LOOK
+        self._n_left -= self._look_after
         if self._n_left <= 0 or self._n_slow == 2:
             self.is_eager = False
             return 0
-        return _LOOK
+        return self._look_after
 
     def typical(self, way):
         """What calls take: the mean of the lower three quarters, since others have waited for something."""

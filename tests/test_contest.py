@@ -72,6 +72,14 @@ def test_eager_calls_that_take_longer_than_in_the_trial_are_tried_again():
     assert contest.took(EAGER, 9e-6) == 0 and not contest.is_eager
 
 
+def test_eager_calls_are_timed_the_more_seldom_the_shorter_they_are(monkeypatch):
+    monkeypatch.setattr(contest_module, "AFTER", 10_000)
+    pauses = [contest_over(eager, 2 * eager).took(EAGER, eager) for eager in (1e-9, 1e-6, 4e-6, 50e-6)]
+    assert pauses == sorted(pauses, reverse=True) and len(set(pauses)) == 4
+    for n, eager in zip(pauses, (1e-9, 1e-6, 4e-6)):
+        assert n * eager < 0.3e-3
+
+
 def replayed_frame():
     compiled = weft.compile(lambda x: x.exp() * 2)
     for _ in range(5):
