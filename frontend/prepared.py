@@ -19,7 +19,7 @@ import numpy as np
 
 from .pure_code import Impure, reads_of
 from .runtime.programs.own_run import are_watched, own_run
-from .runtime.replay import native
+from .runtime.replay import native, native_layout
 from .runtime.replay.frame_usual import UsualFrame
 from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
@@ -177,7 +177,7 @@ def _picker(places, n_outputs):
 
 def prepared(key, function, look, values, tensors):
     """A PreparedCall. Raises Impure if there can be none."""
-    if native.layout() is None or not native.type_version(Tensor):
+    if native.layout() is None or not native_layout.type_version(Tensor):
         raise Impure("native code is not used")
     reads, reason = reads_of(function), look.reason()
     if reason is not None:

@@ -25,7 +25,7 @@ from .compiler.dtypes import DType
 from .compiler.ops.table import Op
 from .families import FAMILIES
 from .nn import functional
-from .runtime.replay import native
+from .runtime.replay import native_layout
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 from .spelled import FORMS
@@ -97,7 +97,7 @@ class Reads:
         self.tensors = []
         self.items, self.absent = [], []  # (dict, name, value) of what is in a dict; of what is not
         self.attributes, self.cells = [], []  # (object, name, value); (cell, value)
-        self.classes = {Tensor: native.type_version(Tensor)}  # class -> its version
+        self.classes = {Tensor: native_layout.type_version(Tensor)}  # class -> its version
         self._seen, self._containers, self._names = {}, {}, []
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
         self._n_functions = 0
@@ -211,7 +211,7 @@ class Reads:
         """An object of the user's. What operators, calls and loops do with it is read too."""
         kind = type(thing)
         # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
-        version = native.type_version(kind)
+        version = native_layout.type_version(kind)
         if not version:
             raise Impure(f"{kind.__qualname__} may change unseen", code, line)
         self.classes[kind] = version
@@ -284,7 +284,7 @@ class Reads:
                 and all(getattr(holder, name) is value for holder, name, value in self.attributes)
                 and all(cell.cell_contents is value for cell, value in self.cells)
                 and not any(name in holder for holder, name, _ in self.absent)
-                and all(native.type_version(kind) == version for kind, version in self.classes.items())
+                and all(native_layout.type_version(kind) == version for kind, version in self.classes.items())
             )
         except (KeyError, AttributeError, ValueError):  # deleted
             return False

@@ -4,13 +4,14 @@ same."""
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import weft
-from weft.runtime.replay import frame_usual, native
+from weft.runtime.replay import frame_usual, native, native_layout
 
 HERE = Path(__file__).parent
 
@@ -326,13 +327,61 @@ def test_python_does_the_same():
 
 
 def test_the_layout_is_not_guessed(monkeypatch):
-    monkeypatch.setattr(native, "_place", lambda x, value: (_ for _ in ()).throw(native._NotFound))
+    monkeypatch.setattr(native_layout, "place", lambda x, value: (_ for _ in ()).throw(native_layout.NotFound))
     native.layout.cache_clear()
     try:
         assert native.layout() is None
         assert weft.compile(lambda x: x * 2)(weft.ones(2)).tolist() == [2.0, 2.0]
     finally:
         native.layout.cache_clear()
+
+
+def test_modes_that_change_between_calls_and_in_them_are_seen():
+    w, off = weft.ones(3, requires_grad=True), []
+
+    @weft.compile(fullgraph=True)
+    def f(x):
+        y = x * w
+        if off:
+            with weft.no_grad():
+                return y, x * w, x + 1
+        return y, x * w, x + 1
+
+    def required():
+        return [y.requires_grad for y in f(weft.ones(3))]
+
+    for turn in range(24):
+        off[:] = [True] if turn // 3 % 2 else []
+        assert required() == [True, not off, False]
+        with weft.no_grad():
+            assert required() == [False] * 3
+        weft.set_default_dtype(weft.float64)
+        try:
+            assert weft.compile(lambda: weft.ones(2) * 2)().dtype == weft.float64
+            assert required() == [True, not off, False]
+        finally:
+            weft.set_default_dtype(weft.float32)
+
+
+def test_every_thread_has_its_modes():
+    w = weft.ones(3, requires_grad=True)
+    f = compiled_and_usual(lambda x: x * w, weft.ones(3))
+    seen = {enabled: [] for enabled in (True, False)}
+
+    def call(enabled, mine, others):
+        with weft.set_grad_enabled(enabled):
+            for _ in range(20):
+                mine.acquire()
+                seen[enabled].append(f(weft.ones(3)).requires_grad)
+                others.release()
+
+    turns = threading.Semaphore(1), threading.Semaphore(0)
+    threads = [threading.Thread(target=call, args=(k == 0, turns[k], turns[1 - k])) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {True: [True] * 20, False: [False] * 20}
 
 
 def test_native_code_is_installed_once():

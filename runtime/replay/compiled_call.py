@@ -18,7 +18,7 @@ from ..code.packing import Packed
 from ..eager.eager_words import new_tuple, next_item, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import watching
-from . import eager_native
+from . import eager_native, native_layout
 from . import native as objects
 from .frame_usual import NOT_STARTED
 from .usual_arguments import AGAIN, LEAF, LISTED, NAMED, parts_of
@@ -212,4 +212,4 @@ def install(kind, departed):
 def _wrapper(kind, layout):
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
     code = translated.load("compiled", [call], namedtuple("CompiledLayout", places)(**places))
-    return objects._new_wrapper(kind, objects._wrapper_base(), code.address("weft_call_compiled"))
+    return objects._new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))

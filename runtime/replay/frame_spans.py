@@ -25,7 +25,7 @@ from ..state.exposure import has_exposed
 from ..state.marks import methods, pure_when, spanning
 from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
-from . import native, native_text
+from . import native, native_layout, native_text
 
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
@@ -205,7 +205,7 @@ class Guards:
     def _add_type(self, kind):
         if kind not in self.types:
             self.types.add(kind)
-            self.rows.append((native_text.OF_TYPE, kind, None, native.type_version(kind), []))
+            self.rows.append((native_text.OF_TYPE, kind, None, native_layout.type_version(kind), []))
 
     def _cover_functions(self, function, functional):
         """Add the functions of nn.functional that one calls, directly or not, which somebody may replace. Whether all

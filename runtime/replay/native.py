@@ -12,7 +12,6 @@ import ctypes
 import functools
 import os
 import sys
-import weakref
 from collections import defaultdict
 
 import numpy as np
@@ -25,7 +24,7 @@ from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
-from ..state.tensor import Tensor, tensor_of
+from ..state.tensor import Tensor
 from . import (
     native_attributes,
     native_call,
@@ -38,6 +37,7 @@ from . import (
     native_updates,
     native_views,
 )
+from .native_layout import NotFound, find_layout, wrapper_base
 from .native_records import (
     ProgramWords,
     fill_table,
@@ -48,7 +48,6 @@ from .native_records import (
     words_of_value,
     words_of_view,
 )
-from .native_text import Layout
 
 _METH_FASTCALL = 0x80
 
@@ -70,125 +69,13 @@ def layout():
     if not getattr(sys, "_is_gil_enabled", lambda: True)() or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
-        return _find_layout()
-    except (_NotFound, ValueError):
+        return find_layout()
+    except (NotFound, ValueError):
         return None
 
 
 def native_code_is_used():
     return layout() is not None
-
-
-class _NotFound(Exception):
-    pass
-
-
-def _find_layout():
-    items = (object(), object())
-    listed = list(items)
-    slots = {name: object() for name in Tensor.__slots__ if not name.startswith("__")}
-    tensor, storage = tensor_of(None), Storage()
-    for name, value in slots.items():
-        setattr(tensor, name, value)
-    storage.version, storage.sharers, storage.exposed, storage.changes = object(), object(), object(), object()
-    found = _array_layout() | {
-        "type": _place(items, id(tuple)),
-        "size": _place((None,) * 1234, 1234),
-        "tuple_items": _place(items, id(items[0])),
-        "list_items": _place_of_items(listed),
-        "dict_used": _place({k: k for k in range(4321)}, 4321),
-        "weak_references": _place_of_weak_references(),
-        "version": _place(storage, id(storage.version)),
-        "sharers": _place(storage, id(storage.sharers)),
-        "exposed": _place(storage, id(storage.exposed)),
-        "changes": _place(storage, id(storage.changes)),
-        "type_version": _place_of_type_version(),
-    }
-    _wrapper_base()
-    names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
-    found |= {name: _place(tensor, id(slots[f"_{name}"])) for name in names}
-    if state.__dict__ is not state.__dict__:
-        raise _NotFound
-    longer = [None] * 777
-    same_size = _words(longer)[found["size"] // 8] == 777
-    held = [object()] * 99
-    if not same_size or ctypes.c_int32.from_address(id(held[0])).value != len(held):
-        raise _NotFound
-    return Layout(**found)
-
-
-def _array_layout():
-    """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags."""
-    whole = np.zeros((3, 5, 7))
-    array, turned = whole[1:], whole.T
-    data = _place(array, array.ctypes.data)
-    ndim, shape, _, base, dtype, flags = _words(array)[data // 8 + 1 : data // 8 + 7]
-    shape = tuple((ctypes.c_int64 * 3).from_address(shape))
-    contiguous = _words(whole)[data // 8 + 6] & 1, _words(turned)[data // 8 + 6] & 1
-    if (ndim & 0xFFFFFFFF, shape, base, dtype) != (3, (2, 5, 7), id(whole), id(array.dtype)) or contiguous != (1, 0):
-        raise _NotFound
-    names = ("array_data", "array_ndim", "array_shape", "strides", "array_base", "array_dtype", "array_flags")
-    found = {name: data + 8 * k for k, name in enumerate(names)}
-    del found["strides"]
-    return found
-
-
-def _words(x):
-    """An object's memory, to be read while the caller holds the object."""
-    size = max(type(x).__basicsize__, 24)
-    return (ctypes.c_size_t * (size // 8 + isinstance(x, tuple))).from_address(id(x))
-
-
-def _place(x, value):
-    """Offset of the one word of an object that holds a value."""
-    places = [8 * k for k, word in enumerate(_words(x)) if word == value]
-    if len(places) != 1:
-        raise _NotFound
-    return places[0]
-
-
-def _place_of_weak_references():
-    """Offset of what is not null while a weak reference to a tensor exists; before the object since Python 3.12."""
-    offset, tensor = Tensor.__weakrefoffset__, tensor_of(None)
-    word = ctypes.c_size_t.from_address(id(tensor) + offset)
-    before, reference = word.value, weakref.ref(tensor)
-    if not offset or before or not word.value or reference() is not tensor:
-        raise _NotFound
-    return offset
-
-
-_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
-
-
-def type_version(kind):
-    """A number that no class had before, and that becomes 0 when the class or one it inherits from is changed."""
-    return ctypes.c_uint32.from_address(id(kind) + _TYPE_VERSION).value
-
-
-def _place_of_type_version():
-    class Base:
-        first = None
-
-    class Other(Base):
-        pass
-
-    _ = Other.first, Base.first
-    versions = type_version(Base), type_version(Other)
-    Base.second = None
-    changed = type_version(Base), type_version(Other)
-    _ = Other.first, Base.first
-    after = type_version(Base), type_version(Other)
-    if len({*versions, *after}) != 4 or 0 in (*versions, *after) or changed != (0, 0):
-        raise _NotFound
-    return _TYPE_VERSION
-
-
-def _place_of_items(x):
-    """Offset of a list's pointer to its items."""
-    first, second = (ctypes.c_size_t * 2).from_address(_words(x)[3])
-    if (first, second) != (id(x[0]), id(x[1])):
-        raise _NotFound
-    return 24
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------
@@ -213,7 +100,7 @@ _PARTS = (
 
 def _text():
     module = Module()
-    native_text.write_shared(module)
+    native_text.write_shared(module, layout())
     for part in _PARTS:
         part.write(module, layout())
     return str(module)
@@ -272,12 +159,13 @@ def install():
     find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
-    words[t.HOOKS_NAME : t.SHARED_API] = [*map(id, _MODULE_NAMES), id(dict)]
+    words[t.HOOKS_NAME : t.MODES_THREAD] = [*map(id, _MODULE_NAMES), id(dict)]
+    words[t.MODES_THREAD] = 2**64 - 1  # no thread's number
     for name, (owner, function) in own_calls.items():
         # Somebody may have put something else in the way.
         if owner.__dict__["__call__"] is function:
             words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
-            new = _new_wrapper(owner, _wrapper_base(), _library().address(f"weft_{name}"))
+            new = _new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
             owner.__call__ = _wrappers.setdefault(name, new)
     return words
 
@@ -298,20 +186,6 @@ def call_in_python(name, this, *args):
 _new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyDescr_NewWrapper", ctypes.pythonapi)
 )
-
-
-@functools.cache
-def _wrapper_base():
-    """CPython's description of the slot that calls of an object go to, as every wrapper around one points to it."""
-    kind = type(_place)
-    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(kind.__call__))[2:]
-    if owner != id(kind) or name != id("__call__") or ctypes.string_at(_first(base)) != b"__call__":
-        raise _NotFound
-    return base
-
-
-def _first(address):
-    return ctypes.c_void_p.from_address(address).value
 
 
 def deactivate():

@@ -38,11 +38,10 @@ def _call(module, layout):
     f.same(f.word(t.BUSY, I64), b.i64(0))
     f.same(f.word(t.DEPARTED, I64), b.i64(0))
     f.take_modes()
-    f.same(f.mode(t.FRAME_NAME, t.NONE), f.word(t.NONE))
+    f.same(f.mode(t.FRAME_NAME), f.word(t.NONE))
     f.same(f.load(arguments, layout.size, I64), f.word(t.N_ARGUMENTS, I64))
     _require_start(f, arguments)
-    set_frame = [f.word(t.MODES), f.word(t.FRAME_NAME)]
-    f.same(f.python("PyDict_SetItem", [*set_frame, f.word(t.FRAME)], I32), b.const(0, I32))
+    f.require(b.not_(f.set_frame(f.word(t.FRAME))))
     f.store(b.i64(1), f.words, 8 * t.BUSY)
     _start(f, arguments)
     f.count(f.word(t.RECORDING_CALLS), 0)
@@ -52,9 +51,8 @@ def _call(module, layout):
     f.store(NULL, shared, shared_active)
     with b.when(b.cmp("eq", result, NULL)):
         _keep_error(f, t.CLOSE_AFTER_ERROR)
-    frame = f.keep(f.mode(t.FRAME_NAME, t.NONE))
-    failed = f.python("PyDict_SetItem", [*set_frame, f.word(t.NONE)], I32)
-    with b.when(b.cmp("ne", failed, b.const(0, I32))):
+    frame = f.keep(f.mode(t.FRAME_NAME))
+    with b.when(f.set_frame(f.word(t.NONE))):
         for x in (frame, result):
             f.python("Py_DecRef", [x], "void")
         f.return_null()
@@ -217,8 +215,8 @@ def _require_start(f, arguments):
     """The modes are those of the last call, so are the arguments (as many as then), and what is expected from outside
     is as it was."""
     b, layout = f.b, f.layout
-    f.same(f.mode(t.MODE_NAME, t.MODE), f.word(t.MODE_AT_START))
-    f.same(f.mode(t.DTYPE_NAME, t.DTYPE), f.word(t.DTYPE_AT_START))
+    f.same(f.mode(t.MODE_NAME), f.word(t.MODE_AT_START))
+    f.same(f.mode(t.DTYPE_NAME), f.word(t.DTYPE_AT_START))
     items = b.offset(arguments, layout.tuple_items, 1)
     records, n = f.word(t.ARGUMENTS), f.word(t.N_ARGUMENTS, I64)
     with b.loop(0, n, 1) as i:

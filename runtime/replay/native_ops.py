@@ -151,7 +151,7 @@ def _accumulate(f, pairs, n_pairs, tensors, position):
 def _add_to(f, arguments, target, x):
     """Whether target += x is the change expected here, as an object; it has been made, without gradients."""
     b = f.b
-    operands, enabled = f.tuple_of(f.keep(target), f.keep(x)), f.mode(t.MODE_NAME, t.MODE)
+    operands, enabled = f.tuple_of(f.keep(target), f.keep(x)), f.mode(t.MODE_NAME)
     for k, argument in enumerate((f.word(t.ADD), target, operands, f.word(t.NO_ATTRIBUTES))):
         f.store(argument, arguments, 8 * k)
     set_mode = [f.word(t.MODES), f.word(t.MODE_NAME)]

@@ -84,7 +84,7 @@ def _take_span(module, layout):
     _, span, args = b.arguments
     n, tensors = f.load(args, layout.size, I64), f.tensor_items()
     f.same(n, f.load(span, 8 * t.N_CODES, I64))
-    f.same(f.mode(t.MODE_NAME, t.MODE), f.load(span, 8 * t.SPAN_MODE))
+    f.same(f.mode(t.MODE_NAME), f.load(span, 8 * t.SPAN_MODE))
     f.require_operands(b.offset(args, layout.tuple_items, 1), f.load(span, 8 * t.CODES), n, tensors)
     f.require_true("weft_match_guards", span)
     appended, roots = f.load(span, 8 * t.APPENDED), f.load(span, 8 * t.ROOTS)

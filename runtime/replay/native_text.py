@@ -14,43 +14,9 @@ written with is here; native_replay.py writes them.
 """
 
 import sys
-from typing import NamedTuple
 
 from ...compiler.emit.builder import I32, I64, PTR, Builder, Reg
 from ..programs.places import STRIDED
-
-
-class Layout(NamedTuple):
-    """Where CPython and NumPy keep things, in bytes from an object's start."""
-
-    type: int
-    size: int
-    tuple_items: int
-    list_items: int
-    dict_used: int
-    array_data: int
-    array_ndim: int
-    array_shape: int
-    array_base: int
-    array_dtype: int
-    array_flags: int
-    weak_references: int
-    data: int
-    frame: int
-    vid: int
-    requires_grad: int
-    grad: int
-    node: int
-    accumulator: int
-    storage: int
-    base: int
-    meta: int
-    version: int
-    sharers: int
-    exposed: int
-    changes: int
-    type_version: int
-
 
 FUNCTIONS = (
     "PyObject_GetAttr", "PyDict_GetItem", "PyObject_RichCompareBool", "PyObject_VectorcallDict", "PyList_Append",
@@ -59,7 +25,7 @@ FUNCTIONS = (
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
     "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear",
-    "PyWeakref_NewRef", "PyWeakref_GetObject",
+    "PyWeakref_NewRef", "PyWeakref_GetObject", "PyThreadState_GetID",
 )  # fmt: skip
 # Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
 # anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
@@ -71,7 +37,8 @@ SHARED = "weft_shared"
 CALLABLE_NAMES = ("call_op", "call_module")
 ACTIVE, CALLABLES = 0, 1
 HOOKS_NAME, PRE_HOOKS_NAME, FORWARD_NAME, TYPE_OF_HOOKS = range(4, 8)
-SHARED_API = 8
+MODES_THREAD, THREAD_MODES, KNOWN_DICT, KNOWN_VERSION, KNOWN_FRAME, KNOWN_MODE, KNOWN_DTYPE = range(8, 15)
+SHARED_API = 15
 N_SHARED = SHARED_API + len(FUNCTIONS)
 
 # The words of a call: of one UsualFrame.
@@ -167,6 +134,8 @@ MADE_WORDS = 5  # of a value that a segment has made: its number, also as an obj
 IS_ENDED, TABLE_WORD, DTYPE_OF, NDIM, SHAPE, POOL, CHOSEN = range(4, 11)
 LIVE_WORDS = 11
 NULL = Reg("null", PTR)
+# Of each mode: the word with its name, the one with its default, what is shared of it.
+KNOWN_MODES = ((FRAME_NAME, NONE, KNOWN_FRAME), (MODE_NAME, MODE, KNOWN_MODE), (DTYPE_NAME, DTYPE, KNOWN_DTYPE))
 
 
 class Function:
@@ -263,21 +232,69 @@ class Function:
         self.same(self.word(WORKING, I64), self.b.i64(0))
         return self.b.offset(self.word(ENTRIES), self.word(K, I64), 8 * ENTRY_WORDS)
 
+    def shared(self, k, type=PTR):
+        return self.load(Reg(f"@{SHARED}", PTR), 8 * k, type)
+
+    def share(self, value, k):
+        self.store(value, Reg(f"@{SHARED}", PTR), 8 * k)
+
     def take_modes(self):
         """Find the dict of the thread's modes; no reference is kept, the thread is the one we are in."""
-        modes = self.python("PyObject_GetAttr", [self.word(STATE), self.word(DICT_NAME)])
-        self.require(self.b.cmp("ne", modes, NULL))
-        self.python("Py_DecRef", [modes], "void")
-        self.store(modes, self.words, 8 * MODES)
+        b = self.b
+        thread = self.python("PyThreadState_GetID", [self.python("PyThreadState_Get", [])], I64)
+        with b.when(b.cmp("ne", thread, self.shared(MODES_THREAD, I64))):
+            modes = self.python("PyObject_GetAttr", [self.word(STATE), self.word(DICT_NAME)])
+            self.require(b.cmp("ne", modes, NULL))
+            self.python("Py_DecRef", [modes], "void")
+            self.share(modes, THREAD_MODES)
+            self.share(thread, MODES_THREAD)
+        self.store(self.shared(THREAD_MODES), self.words, 8 * MODES)
 
-    def mode(self, name, default):
+    def mode(self, name):
         """The thread's gradient mode, default dtype or frame; the default if it was never set."""
-        # Names are found without an error; PyDict_GetItem keeps the current one apart, which takes longer.
-        found = self.python("PyDict_GetItemWithError", [self.word(MODES), self.word(name)])
-        return self.b.select(self.b.cmp("eq", found, NULL), self.word(default), found)
+        self.know_modes()
+        return self.shared(next(known for word, _, known in KNOWN_MODES if word == name))
+
+    def know_modes(self):
+        """What is shared of modes is true of those of the call."""
+        b, modes = self.b, self.word(MODES)
+        is_known = b.cmp("eq", modes, self.shared(KNOWN_DICT))
+        is_same = b.cmp("eq", self._version_of(modes), self.shared(KNOWN_VERSION, I64))
+        with b.when(b.not_(b.and_(is_known, is_same))):
+            b.call(PTR, "weft_look_at_modes", [self.words])
+
+    def _version_of(self, items):
+        """A number that no dict had before its last change; where there is none, one that is never known."""
+        if not self.layout.dict_version:
+            return self.b.i64(-1)
+        return self.load(items, self.layout.dict_version, I64)
+
+    def look_at_modes(self):
+        modes = self.word(MODES)
+        for name, default, known in KNOWN_MODES:
+            # Names are found without an error; PyDict_GetItem keeps the current one apart, which takes longer.
+            found = self.python("PyDict_GetItemWithError", [modes, self.word(name)])
+            self.share(self.b.select(self.b.cmp("eq", found, NULL), self.word(default), found), known)
+        self.share(modes, KNOWN_DICT)
+        self._know_version()
+
+    def _know_version(self):
+        if self.layout.dict_version:
+            self.share(self._version_of(self.word(MODES)), KNOWN_VERSION)
+
+    def set_frame(self, frame):
+        """The thread is in this call, or in none. Whatever it was in before lives on. Returns whether that failed."""
+        b = self.b
+        self.know_modes()
+        failed = self.python("PyDict_SetItem", [self.word(MODES), self.word(FRAME_NAME), frame], I32)
+        failed = b.cmp("ne", failed, b.const(0, I32))
+        with b.when(b.not_(failed)):
+            self.share(frame, KNOWN_FRAME)
+            self._know_version()
+        return failed
 
     def require_mode(self, entry):
-        self.same(self.mode(MODE_NAME, MODE), self.load(entry, 8 * GRAD_ENABLED))
+        self.same(self.mode(MODE_NAME), self.load(entry, 8 * GRAD_ENABLED))
 
     def require_leaf(self, tensor, flag):
         self.same(self.load(tensor, self.layout.requires_grad), flag)
@@ -419,10 +436,7 @@ class Callable(Function):
         self.require(self.b.cmp("ne", self.words, NULL))
         self.same(self.python("PyThreadState_Get", []), self.word(THREAD))
         # Something may be computed outside the call while it is in flight.
-        self.same(self.mode(FRAME_NAME, NONE), self.word(FRAME))
-
-    def shared(self, k):
-        return self.load(Reg(f"@{SHARED}", PTR), 8 * k)
+        self.same(self.mode(FRAME_NAME), self.word(FRAME))
 
     def python(self, name, operands, result=PTR):
         # From the words of the module, because there may be no others.
@@ -458,8 +472,11 @@ class Callable(Function):
         b.finish(self.python("PyObject_VectorcallDict", [function, stack, b.add(n, b.i64(1)), kwargs]))
 
 
-def write_shared(module):
-    """The words of the module, and a function that says where they are."""
+def write_shared(module, layout):
+    """The words of the module, a function that says where they are, and one that looks at the modes of a call."""
     module.globals[SHARED] = f"@{SHARED} = internal global [{N_SHARED} x i64] zeroinitializer, align 8"
     b = Builder(module, "weft_shared_words", [], result="ptr")
     b.finish(Reg(f"@{SHARED}", PTR))
+    f = Helper(module, "look_at_modes", layout, [])
+    f.look_at_modes()
+    f.finish(f.words)
