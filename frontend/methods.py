@@ -21,6 +21,7 @@ from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.eager.rebase import set_apart
 from .runtime.state import random
+from .runtime.state.marks import AS_IT_STANDS, IN_PYTHON, TURNED, operators
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import (
     Tensor,
@@ -69,10 +70,12 @@ def _attach_operators():
     for python_name, name in _OPERATORS.items():
         setattr(Tensor, f"__{python_name}__", _operator(TABLE[name], False))
         setattr(Tensor, f"__r{python_name}__", _operator(TABLE[name], python_name not in _COMMUTATIVE))
+        operators[python_name] = TABLE[name], TURNED if python_name in _COMMUTATIVE else AS_IT_STANDS
     # As PyTorch computes it, so that values and graphs are the same: two roundings where 2 / x would have one.
     Tensor.__rtruediv__ = Tensor.__rdiv__ = lambda self, other: arithmetic.mul(
         arithmetic.reciprocal(self), f.operand(other)
     )
+    operators["truediv"] = arithmetic.div, IN_PYTHON
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
     Tensor.__hash__ = object.__hash__

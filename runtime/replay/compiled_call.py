@@ -212,4 +212,4 @@ def install(kind, departed):
 def _wrapper(kind, layout):
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
     code = translated.load("compiled", [call], namedtuple("CompiledLayout", places)(**places))
-    return objects._new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))
+    return objects.new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))

@@ -165,7 +165,7 @@ def install():
         # Somebody may have put something else in the way.
         if owner.__dict__["__call__"] is function:
             words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
-            new = _new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
+            new = new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
             owner.__call__ = _wrappers.setdefault(name, new)
     return words
 
@@ -183,7 +183,7 @@ def call_in_python(name, this, *args):
     return own_calls[name][1](this, *args)
 
 
-_new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyDescr_NewWrapper", ctypes.pythonapi)
 )
 

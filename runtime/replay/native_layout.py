@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import sys
 import threading
 import weakref
 from typing import NamedTuple
@@ -179,12 +180,16 @@ def _place_of_items(x):
     return 24
 
 
-@functools.cache
 def wrapper_base():
     """CPython's description of the slot that calls of an object go to, as every wrapper around one points to it."""
-    kind = type(place)
-    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(kind.__call__))[2:]
-    if owner != id(kind) or name != id("__call__") or ctypes.string_at(_first(base)) != b"__call__":
+    return base_of(type(place), "__call__")
+
+
+@functools.cache
+def base_of(kind, method):
+    """The same of any slot that has a method's name, from a class written in C that has it."""
+    owner, name, _, base = (ctypes.c_size_t * 6).from_address(id(vars(kind)[method]))[2:]
+    if owner != id(kind) or name != id(sys.intern(method)) or ctypes.string_at(_first(base)) != method.encode():
         raise NotFound
     return base
 

@@ -13,6 +13,10 @@ from .tensor import Tensor
 pure_when = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 spanning = set()  # what `spanned` has made
 calls = {"call_op": (Op, Op.__call__)}  # what can be called natively -> its class, and what calling it does in Python
+# What stands between operands, as in __add__ -> its op, and what becomes of a Python number before a tensor: it and the
+# tensor are the op's operands as they stand, or turned round; or Python computes something else.
+operators = {}
+IN_PYTHON, AS_IT_STANDS, TURNED = range(3)
 methods = {}  # class of tensors -> its attributes as weft made them
 
 
