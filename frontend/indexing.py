@@ -17,6 +17,7 @@ from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
 
 _FULL = slice(None)
+_WHOLE = (None, None, None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
 _INT_OR_NONE = (int, type(None))
 _SURELY_FITS = 2**31
@@ -37,19 +38,30 @@ def _normalized(key, shape):
     return [part for k in entries for part in (_positions(k) if _is_mask(k) and k.ndim else [k])]
 
 
-def _plain(parts, ndim):
-    """The same for ints, slices, None and at most one Ellipsis, which most keys are: without the questions that tensors
-    need, which took 8 of the 12 us of `x[1:-1]`. None if there is anything else, or too much."""
-    used, at = 0, len(parts)
-    for k, part in enumerate(parts):
+def _plain(parts):
+    """A key of ints, slices of them, None and Ellipsis, as most are, as something that can be looked up: slices become
+    tuples. None if there is anything else, such as a bool, which is equal to a number."""
+    known, found = _INT_OR_NONE, []
+    for part in parts:
         kind = part.__class__
-        if kind is int or kind is slice:
-            used += 1
-        elif part is Ellipsis and at == len(parts):
-            at = k
-        elif part is not None:
+        if kind is slice:
+            start, stop, step = part.start, part.stop, part.step
+            if start.__class__ not in known or stop.__class__ not in known or step.__class__ not in known:
+                return None
+            part = (start, stop, step)
+        elif kind is not int and part is not None and part is not Ellipsis:
             return None
-    return None if used > ndim else [*parts[:at], *[_FULL] * (ndim - used), *parts[at + 1 :]]
+        found.append(part)
+    return tuple(found)
+
+
+def _for_each_dim(plain, ndim):
+    """What `_plain` gives, without Ellipsis and with an entry for each dimension; None if there are too many."""
+    used = len(plain) - plain.count(None) - plain.count(Ellipsis)
+    if used > ndim or plain.count(Ellipsis) > 1:
+        return None
+    at = plain.index(Ellipsis) if Ellipsis in plain else len(plain)
+    return [*plain[:at], *[_WHOLE] * (ndim - used), *plain[at + 1 :]]
 
 
 def _is_nested(key):
@@ -171,9 +183,18 @@ def getitem(x, key):
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
     if key.__class__ is slice and shape:
         return view.slice_(x, spec=_spec_of(shape, 0, key)[0])
-    plain = _plain(key if key.__class__ is tuple else (key,), len(shape))
-    if plain is not None:
-        return _part(x, shape, plain)
+    if key.__class__ is tuple:
+        one = _element(x, shape, key)
+        if one is not None:
+            return one
+        plain = _plain(key)
+    else:
+        plain = _plain((key,))
+    steps = None if plain is None else _steps_to(shape, plain)
+    if steps is not None:
+        for op, attributes in steps:
+            x = op(x, **attributes)
+        return x
     found = _at_positions(key, shape)
     if found is not None:
         index, axis, merged, _ = found
@@ -204,24 +225,43 @@ def getitem(x, key):
     return _cut(result, 0, None) if result is x else result
 
 
-def _part(x, shape, key):
-    """The part of a tensor of this shape that ints, slices and None, one for each dimension, pick."""
-    result, axis = x, 0
-    for k, entry in enumerate(key):
-        if entry.__class__ is slice:
-            if entry is not _FULL and entry != _FULL:
-                spec, shape = _spec_of(shape, axis, entry)
-                result = view.slice_(result, spec=spec)
-            axis += 1
-        elif entry is None:
-            result = view.unsqueeze(result, axis=axis)
+def _element(x, shape, key):
+    """x[i, j, ...] of ints in range, which loops read at more places than are worth remembering; else None."""
+    if not 0 < len(key) <= len(shape):
+        return None
+    for k, size in zip(key, shape):
+        if k.__class__ is not int or not -size <= k < size:
+            return None
+    for k, size in zip(key, shape):
+        x = view.select(x, axis=0, index=k if k >= 0 else k + size)
+    return x
+
+
+@lru_cache(4096)
+def _steps_to(shape, plain):
+    """The ops, with their attributes, that lead to what such a key picks from a tensor of this shape, one dimension
+    after the other; None if it has too many entries. Found once, it is a third of the time of `x[1:-1, 0]`."""
+    entries = _for_each_dim(plain, len(shape))
+    if entries is None:
+        return None
+    steps, axis, dim = [], 0, 0
+    for entry in entries:
+        if entry is None:
+            steps.append((view.unsqueeze, {"axis": axis}))
             shape = (*shape[:axis], 1, *shape[axis:])
             axis += 1
-        else:
-            result = view.select(result, axis=axis, index=_in_range(entry, shape[axis], k - key[:k].count(None)))
+            continue
+        if entry.__class__ is int:
+            steps.append((view.select, {"axis": axis, "index": _in_range(entry, shape[axis], dim)}))
             shape = (*shape[:axis], *shape[axis + 1 :])
+        else:
+            if entry != _WHOLE:
+                spec, shape = _known_spec(shape, axis, *entry)
+                steps.append((view.slice_, {"spec": spec}))
+            axis += 1
+        dim += 1
     # Always a tensor of its own: x[:] is not x.
-    return _cut(result, 0, None) if result is x else result
+    return steps or [(view.slice_, {"spec": tuple([(0, 1, d) for d in shape])})]
 
 
 def _spec_of(shape, axis, key):
@@ -287,10 +327,11 @@ def setitem(x, key, value):
         return
     sizes = shape_of(x)
     if key.__class__ is int and sizes:
-        spec, shape, lengths = _row(sizes, key)
+        spec, shape, lengths = _place(sizes, (key,))
     else:
-        entries = _plain(key if key.__class__ is tuple else (key,), len(sizes))
-        if entries is None:
+        plain = _plain(key if key.__class__ is tuple else (key,))
+        place = None if plain is None else _place(sizes, plain)
+        if place is None:
             found = _at_positions(key, sizes)
             if found is not None:
                 index, axis, merged, shape = found
@@ -302,8 +343,8 @@ def setitem(x, key, value):
             if any(isinstance(k, Tensor) for k in entries):
                 _set_positions(x, key, value)
                 return
-        spec, shape = _basic(sizes, entries)
-        lengths = tuple([length for _, _, length in spec])
+            place = _basic(sizes, entries)
+        spec, shape, lengths = place
     value, frame = _fitted(value, shape), state.frame
     if shape != lengths:
         if value._base is not None and (frame is not None or value.requires_grad) and _shows(value, x):
@@ -382,8 +423,15 @@ def _require_fits(value, dtype):
         )
 
 
+@lru_cache(4096)
+def _place(sizes, plain):
+    """What `_basic` gives for a key that can be looked up; None if it has too many entries."""
+    entries = _for_each_dim(plain, len(sizes))
+    return None if entries is None else _basic(sizes, [slice(*k) if k.__class__ is tuple else k for k in entries])
+
+
 def _basic(sizes, entries):
-    """Slices, integers and None: (spec for slice_scatter, shape of the place) in a tensor of such sizes."""
+    """Slices, integers and None: (spec for slice_scatter, shape of the place, its lengths) in a tensor of a shape."""
     spec, shape = [], []
     for k in entries:
         if k is None:
@@ -394,14 +442,7 @@ def _basic(sizes, entries):
             shape.append(part[2])
         else:
             spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
-    return tuple(spec), tuple(shape)
-
-
-@lru_cache(4096)
-def _row(sizes, k):
-    """What `_basic` gives for one integer, which loops write to, and the lengths of that part."""
-    spec, shape = _basic(sizes, (k, *[_FULL] * (len(sizes) - 1)))
-    return spec, shape, (1, *sizes[1:])
+    return tuple(spec), tuple(shape), tuple([length for _, _, length in spec])
 
 
 def _fitted(value, shape):

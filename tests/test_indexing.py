@@ -235,3 +235,59 @@ def test_numbers_written_in_a_compiled_call_are_no_tensors_from_outside():
     for k in range(8):
         assert compiled(x, 0.1 * k).tolist() == f(x, 0.1 * k).tolist()
     assert not compiled.recordings[0].usual.fresh
+
+
+EQUAL_KEYS = [
+    (0, 1),
+    (False, True),
+    (np.int64(0), 1),
+    (0, True),
+    (slice(1, None), 0),
+    (slice(True, None), 0),
+    (slice(1, 3), None, 1),
+    (slice(np.int64(1), 3), None, 1),
+    (..., 1),
+    (0, ..., 1),
+    (None, 1),
+    (True, 1),
+    (1, slice(None)),
+    (True, slice(None)),
+    (-1, -1),
+    (slice(None), slice(None)),
+    (),
+    (None, ...),
+    (slice(-2, None, 2), slice(0, 0)),
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("order", [1, -1])
+def test_keys_that_are_equal_and_mean_something_else_are_told_apart(order):
+    import torch
+
+    array = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    for key in EQUAL_KEYS[::order]:
+        ours, theirs = weft.tensor(array.copy()), torch.tensor(array.copy())
+        assert ours[key].shape == tuple(theirs[key].shape), key
+        assert ours[key].tolist() == theirs[key].tolist(), key
+        ours[key], theirs[key] = -1, -1
+        assert ours.tolist() == theirs.tolist(), key
+
+
+@pytest.mark.parametrize(
+    "key, words",
+    [
+        ((1, 2, 0), "too many"),
+        ((slice(None), 1, None, 0), "too many"),
+        ((0, 4), "4 is out of bounds for dimension 1"),
+        ((slice(None), None, -5), "-5 is out of bounds for dimension 1"),
+        ((slice(None), 7, ...), "dimension 1 with size 4"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused_every_time(key, words):
+    x = weft.zeros(3, 4)
+    for _ in range(2):
+        with pytest.raises(IndexError, match=words):
+            x[key]
+        with pytest.raises(IndexError, match=words):
+            x[key] = 1
