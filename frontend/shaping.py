@@ -11,7 +11,6 @@ from .compiler.ops import comparison, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given, whole_number
 from .operands import tensor_of
-from .runtime.state.marks import spanned
 from .runtime.state.tensor import Tensor, shape_of
 
 _INT = {int}
@@ -345,19 +344,31 @@ def flip(input, *numbers, dims=None):
     return spelling.flip(input, spec=spec)
 
 
-@spanned
 def roll(input, shifts, dims=None):
     """Elements moved by `shifts` places along `dims` (all as one if None); those that fall off re-enter."""
+    shifts = tuple(shifts) if isinstance(shifts, (list, tuple)) else (shifts,)
     if dims is None or isinstance(dims, tuple) and not dims:
-        if isinstance(shifts, (list, tuple)):
-            if len(shifts) != 1:
-                raise RuntimeError(f"roll: `shifts` {tuple(shifts)} and dims {dims} must align")
-            shifts = shifts[0]
-        return reshape(roll(flatten(input), shifts, 0), input.shape)
-    shifts, dims = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (shifts, dims))
+        if len(shifts) != 1:
+            raise RuntimeError(f"roll: `shifts` {shifts} and dims {dims} must align")
+        shape = shape_of(input)
+        if len(shape) != 1:
+            return view.reshape(_rolled(view.reshape(input, shape=(prod(shape),)), shifts, (0,)), shape=shape)
+        dims = 0
+    return _rolled(input, shifts, tuple(dims) if isinstance(dims, (list, tuple)) else (dims,))
+
+
+def _rolled(input, shifts, dims):
+    is_plain = {*map(type, shifts), *map(type, dims)} == _INT
+    cuts, axes = (_cuts if is_plain else _cuts.__wrapped__)(shape_of(input), shifts, dims)
+    return spelling.roll(input, cuts=cuts, axes=axes) if cuts else view.clone(input)
+
+
+@functools.lru_cache(1024)
+def _cuts(shape, shifts, dims):
+    """Where `roll` cuts a tensor of this shape, and along which axes."""
     if len(shifts) != len(dims):
-        raise RuntimeError(f"roll: shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
-    shape, cuts, axes = shape_of(input), [], []
+        raise RuntimeError(f"roll: shifts and dimensions must align. shifts: {[*shifts]}, dims: {[*dims]}")
+    cuts, axes = [], []
     for shift, dim in zip(shifts, dims):
         axis = normalize_axis("roll", dim, len(shape))
         size = shape[axis]
@@ -365,7 +376,7 @@ def roll(input, shifts, dims=None):
         if 0 < cut < size:
             cuts.append(cut)
             axes.append(axis)
-    return spelling.roll(input, cuts=tuple(cuts), axes=tuple(axes)) if cuts else view.clone(input)
+    return tuple(cuts), tuple(axes)
 
 
 def tile(input, *counts, dims=None):
