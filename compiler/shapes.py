@@ -44,8 +44,8 @@ def broadcast_shapes(name, shapes):
 
 def normalize_axis(name, axis, ndim):
     """A dimension counted from 0; negative ones count from the end. IndexError outside, as in PyTorch."""
-    if axis.__class__ is int and 0 <= axis < ndim:
-        return axis
+    if axis.__class__ is int and -ndim <= axis < ndim:
+        return axis if axis >= 0 else axis + ndim
     axis, span = whole_number(name, "dim", axis), max(ndim, 1)
     if not -span <= axis < span:
         raise IndexError(
@@ -66,6 +66,8 @@ def normalize_axes(name, axes, ndim):
     if axes is None:
         return tuple(range(ndim))
     if axes.__class__ is int:
+        if -ndim <= axes < ndim:
+            return (axes if axes >= 0 else axes + ndim,)
         return (normalize_axis(name, axes, ndim),) if ndim else normalize_axes(name, (axes,), 0)
     if isinstance(axes, (dict, str)) or not hasattr(axes, "__len__"):
         axes = (axes,)

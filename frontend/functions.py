@@ -109,6 +109,10 @@ def square(input):
 
 def pow(input, exponent):
     """input ** exponent. Small whole powers of a number are products, as in PyTorch."""
+    if input.__class__ is Tensor and (exponent.__class__ is int or exponent.__class__ is float):
+        # What most powers are.
+        dtype = input.dtype
+        return neural.power(input, exponent=rounded(exponent, dtype) if dtype.is_half else exponent)
     input, exponent = operand(input), operand(exponent)
     if isinstance(exponent, Number):
         if isinstance(exponent, bool):
@@ -209,7 +213,8 @@ def lerp(input, end, weight):
 
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other, *, out=None):
-    input, other = tensor_of("matmul", input), tensor_of("matmul", other)
+    if input.__class__ is not Tensor or other.__class__ is not Tensor:
+        tensor_of("matmul", input), tensor_of("matmul", other)
     if state.autocast is not None:
         input, other = lowered(input, other)
     result = contraction.matmul(input, other)

@@ -83,9 +83,9 @@ def _attach_operators():
     Tensor.__pos__ = lambda self: self
     Tensor.__abs__ = lambda self: arithmetic.abs_(self)
     Tensor.__invert__ = lambda self: arithmetic.bitwise_not(self)
-    Tensor.__pow__ = lambda self, other: f.pow(self, other)
+    Tensor.__pow__ = f.pow
     Tensor.__rpow__ = lambda self, other: f.pow(other, self)
-    Tensor.__matmul__ = lambda self, other: f.matmul(self, other)
+    Tensor.__matmul__ = f.matmul
     Tensor.__rmatmul__ = lambda self, other: f.matmul(f.operand(other), self)
     Tensor.__getitem__ = getitem
     Tensor.__setitem__ = setitem

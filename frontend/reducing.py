@@ -39,7 +39,9 @@ def _reduce(op, name):
         dim = dim if axis is None else axis
         if keepdim.__class__ is not bool or keepdims is not False:
             keepdim = _kept(name, keepdim, keepdims)
-        result = op(input, axes=_axes(name, tensor_of(name, input), dim), keepdim=keepdim)
+        if input.__class__ is not Tensor:
+            tensor_of(name, input)
+        result = op(input, axes=normalize_axes(name, dim, len(shape_of(input))), keepdim=keepdim)
         # A sum of integers is int64 unless told otherwise.
         return result if dtype is None else to_dtype(result, dtype)
 
