@@ -291,7 +291,8 @@ def _run_node(node, *given):
 
 
 def _run(node, cotangents, sums, retain_graph, create_graph):
-    if getattr(node, "released", False):
+    # A Function's node asks its ctx for what it has not, where a user may have put this name too.
+    if not node.is_python and getattr(node, "released", False):
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "
             f"already been freed), at {node.name()}. Saved intermediate values of the graph are freed when you call "

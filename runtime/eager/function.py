@@ -21,14 +21,11 @@ from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_hist
 class FunctionContext:
     """What forward hands to backward."""
 
-    def __init__(self):
-        self._given, self._saved, self._node = (), None, None
-        self._for_forward, self._in_jvp = (), False
-        self._dirty = ()
-        self._non_differentiable = ()
-        self._materialize_non_diff_grads = True
-        self.needs_input_grad = ()
-        self.materialize_grads = True
+    # What most calls leave as it is is the class's: a context is made for every one of them.
+    _given = _for_forward = _dirty = _non_differentiable = needs_input_grad = ()
+    _saved = _node = None
+    _in_jvp = False
+    materialize_grads = _materialize_non_diff_grads = True
 
     def save_for_backward(self, *tensors):
         self._given = tensors
@@ -75,7 +72,7 @@ class FunctionContext:
 
     def _save(self, node, outputs):
         """Keep what forward has saved, now that it is known which of it are the node's own outputs."""
-        numbers = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
+        numbers = node.outputs
         self._node = weakref.ref(node)
         self._saved = [None if x is None else _kept(x, numbers.get(id(x))) for x in self._given]
         self._given = ()
@@ -117,16 +114,25 @@ class FunctionNode(BaseNode):
 
     def __init__(self, function, context, inputs, outputs, edges):
         super().__init__(edges)
-        self.input_metas = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in inputs]
         self.function = function
         self.context = context
         self.n_outputs = len(outputs)
-        self.output_metas = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in outputs]
-        self.metas = [None if _lacks(x, context) else meta for x, meta in zip(outputs, self.output_metas)]
-        self.outputs = {id(x): k for k, x in enumerate(outputs) if isinstance(x, Tensor)}
-        # The outputs that show the memory of an input.
-        views = [isinstance(x, Tensor) and x._base is not None for x in outputs]
-        self.views = {k for k, x in enumerate(outputs) if views[k] and not any(x is y for y in context._dirty)}
+        # Only what has an edge gets a gradient.
+        self.input_metas = [None if e is None else (x.shape, x.dtype) for x, e in zip(inputs, edges)]
+        # `views` are the outputs that show the memory of an input.
+        self.output_metas, self.outputs, self.views = [], {}, ()
+        for k, x in enumerate(outputs):
+            if not isinstance(x, Tensor):
+                self.output_metas.append(None)
+                continue
+            self.output_metas.append((x.shape, x.dtype))
+            self.outputs[id(x)] = k
+            if x._base is not None and not _is_in(x, context._dirty):
+                self.views += (k,)
+        self.metas = self.output_metas
+        if not context._materialize_non_diff_grads:
+            lacking = context._non_differentiable
+            self.metas = [None if _is_in(x, lacking) else meta for x, meta in zip(outputs, self.metas)]
 
     def __getattr__(self, name):
         # In PyTorch the node is the ctx that forward was given.
@@ -141,19 +147,23 @@ class FunctionNode(BaseNode):
         return self.run_all([cotangent])
 
     def run_all(self, cotangents, **_):
-        if self.context.materialize_grads:
-            missing = [c is None and meta is not None for c, meta in zip(cotangents, self.metas)]
-            cotangents = [tensor_of(_zeros(*self.metas[k])) if missing[k] else c for k, c in enumerate(cotangents)]
-        results = _rule(self.function)(self.context, *cotangents)
-        results = list(results) if isinstance(results, tuple) else [results]
-        if len(results) > len(self.edges) and all(r is None for r in results[len(self.edges) :]):
-            del results[len(self.edges) :]
-        if len(results) != len(self.edges):
+        context, edges = self.context, self.edges
+        if context.materialize_grads:
+            cotangents = [self._zeros(k) if c is None else c for k, c in enumerate(cotangents)]
+        results = _rule(self.function)(context, *cotangents)
+        results = results if isinstance(results, tuple) else (results,)
+        if len(results) > len(edges) and all(r is None for r in results[len(edges) :]):
+            results = results[: len(edges)]
+        if len(results) != len(edges):
             raise RuntimeError(
-                f"function {self.name()} returned an incorrect number of gradients (expected {len(self.edges)}, "
+                f"function {self.name()} returned an incorrect number of gradients (expected {len(edges)}, "
                 f"got {len(results)})"
             )
-        return [self._checked(k, g) if e is not None else None for k, (e, g) in enumerate(zip(self.edges, results))]
+        return [None if e is None else self._checked(k, results[k]) for k, e in enumerate(edges)]
+
+    def _zeros(self, k):
+        """The gradient of an output that nothing depends on; None if it stays missing."""
+        return None if self.metas[k] is None else tensor_of(np.zeros(self.metas[k][0], self.metas[k][1].numpy))
 
     def _checked(self, index, gradient):
         """The gradient in the shape and type of the input it belongs to."""
@@ -162,10 +172,13 @@ class FunctionNode(BaseNode):
         if not isinstance(gradient, Tensor):
             raise TypeError(f"{self.name()}: expected Variable or None (got {type(gradient).__name__})")
         shape, dtype = self.input_metas[index]
-        lead = len(gradient.shape) - len(shape)
-        if lead < 0 or any(a not in (1, b) for a, b in zip(shape, gradient.shape[lead:])):
+        given = gradient.shape
+        if given == shape and gradient.dtype is dtype:
+            return gradient
+        lead = len(given) - len(shape)
+        if lead < 0 or any(a not in (1, b) for a, b in zip(shape, given[lead:])):
             raise RuntimeError(
-                f"Function {self.name()} returned an invalid gradient at index {index} - got {gradient.shape} but "
+                f"Function {self.name()} returned an invalid gradient at index {index} - got {given} but "
                 f"expected shape compatible with {shape}"
             )
         return conform(gradient, shape, dtype)
@@ -200,24 +213,21 @@ def _access(saved, k):
     return (lambda: saved[k]), (lambda value: saved.__setitem__(k, value))
 
 
-def _lacks(x, context):
-    """Whether the missing gradient of an output stays None, and becomes no zeros."""
-    return not context._materialize_non_diff_grads and any(x is y for y in context._non_differentiable)
+def _is_in(x, tensors):
+    return id(x) in map(id, tensors)
 
 
 def _rule(function):
     """The function's backward, by either of its names."""
-    own = [name for name in ("backward", "vjp") if getattr(function, name) is not getattr(Function, name)]
-    if len(own) > 1:
-        raise RuntimeError(
-            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
-            "one of them."
-        )
-    return getattr(function, own[0] if own else "backward")
-
-
-def _zeros(shape, dtype):
-    return np.zeros(shape, dtype.numpy)
+    backward, vjp = function.backward, function.vjp
+    if vjp is Function.vjp:
+        return backward
+    if backward is Function.backward:
+        return vjp
+    raise RuntimeError(
+        "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one "
+        "of them."
+    )
 
 
 class _NodeClass:
@@ -261,7 +271,7 @@ class Function:
         """Run forward without recording its ops; one node stands for all of them."""
         context = FunctionContext()
         args = _with_defaults(cls, args, kwargs)
-        needed = tuple(isinstance(x, Tensor) and x.requires_grad for x in args)
+        needed = tuple([isinstance(x, Tensor) and x.requires_grad for x in args])
         context.needs_input_grad = needed
         recorded, level = state.grad_enabled, state.forward
         state.grad_enabled, state.forward = False, None
@@ -270,10 +280,11 @@ class Function:
         finally:
             state.grad_enabled, state.forward = recorded, level
         outputs = result if isinstance(result, tuple) else (result,)
-        _check_dirty(context, args, outputs)
+        if context._dirty:
+            _check_dirty(context, args, outputs)
         if level is not None:
             outputs = tuple([_fresh(x, args, context._dirty) for x in outputs])
-        if recorded and any(needed):
+        if recorded and True in needed:
             outputs = _connected(cls, context, args, outputs)
         if level is not None:
             level.give_function(cls, context, args, outputs)
@@ -292,9 +303,18 @@ def _with_defaults(cls, args, kwargs):
         if kwargs:
             raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments: a gradient belongs to a position")
         return args
+    if not kwargs and _takes_just(cls.forward, len(args)):
+        return args
     bound = signature(cls.forward).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.args
+
+
+def _takes_just(forward, n_args):
+    """Whether a function has as many parameters, all positional, and says nothing else of its signature."""
+    if forward.__class__ is not FunctionType or forward.__dict__:
+        return False
+    return forward.__code__.co_argcount == n_args and not forward.__code__.co_kwonlyargcount
 
 
 def _forward(cls, context, args):
@@ -310,8 +330,11 @@ def _forward(cls, context, args):
 
 def _is_plain_method(cls, name):
     """Whether a class, or one it is derived from, defines a method that is not static."""
-    owner = next(c for c in cls.__mro__ if name in vars(c))
-    return isinstance(vars(owner)[name], FunctionType)
+    for owner in cls.__mro__:
+        method = owner.__dict__.get(name)
+        if method is not None:
+            return isinstance(method, FunctionType)
+    return False
 
 
 def _check_dirty(context, args, outputs):
@@ -348,14 +371,14 @@ def _connected(cls, context, args, outputs):
         state.frame.note(
             "a custom autograd.Function that changes its inputs, or returns what it has not computed itself"
         )
-    outputs = tuple(_fresh(x, args, context._dirty) for x in outputs)
-    edges = tuple(edge_of(x) if isinstance(x, Tensor) and x.requires_grad else None for x in args)
+    outputs = tuple([_fresh(x, args, context._dirty) for x in outputs])
+    edges = tuple([edge_of(x) if isinstance(x, Tensor) else None for x in args])
     node = FunctionNode(cls, context, args, outputs, edges)
     for k, x in enumerate(outputs):
         if not isinstance(x, Tensor):
             continue
-        differentiable = x.dtype.is_differentiable and not any(x is y for y in context._non_differentiable)
-        if any(x is y for y in context._dirty):
+        differentiable = x.dtype.is_differentiable and not _is_in(x, context._non_differentiable)
+        if _is_in(x, context._dirty):
             _dirtied(x, (node, k) if differentiable else None)
         elif differentiable:
             if x._frame is not None:
@@ -372,10 +395,11 @@ def _connected_in_call(frame, cls, context, args, outputs):
     """The outputs, as values of the call that have a history; None if they have to leave it."""
     if context._dirty or watching or frame.working:
         return None
-    outputs = tuple([_apply(detach, (x,), {}) if any(x is a for a in args) else x for x in outputs])
+    outputs = tuple([_apply(detach, (x,), {}) if _is_in(x, args) else x for x in outputs])
     given = [(k, x) for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.dtype.is_differentiable]
-    given = [(k, x) for k, x in given if not any(x is y for y in context._non_differentiable)]
-    needed = [isinstance(x, Tensor) and x.requires_grad for x in args]
+    if context._non_differentiable:
+        given = [(k, x) for k, x in given if not _is_in(x, context._non_differentiable)]
+    needed = [isinstance(x, Tensor) and x._requires_grad for x in args]
     inputs = [x for x, needs in zip(args, needed) if needs]
     node = FunctionNode(cls, context, args, outputs, tuple([needs or None for needs in needed]))
     if not frame.connect_again(node, given, inputs, cls.__name__):
@@ -401,7 +425,7 @@ def _dirtied(x, edge):
 
 def _fresh(x, args, dirty):
     """An output that is one of the inputs becomes a view of it, unless forward has changed it."""
-    if not isinstance(x, Tensor) or not any(x is a for a in args) or any(x is a for a in dirty):
+    if not isinstance(x, Tensor) or not _is_in(x, args) or _is_in(x, dirty):
         return x
     array = x.array
     out = tensor_of(array)
