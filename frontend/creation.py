@@ -1,6 +1,5 @@
 """Functions that make tensors."""
 
-import functools
 from math import inf
 
 import numpy as np
@@ -10,7 +9,8 @@ from .compiler.dtypes import dtype_of
 from .compiler.ops import arithmetic, comparison, source
 from .compiler.ops.table import OpError
 from .compiler.shapes import shape_given
-from .compiler.storage import check_fits, convert, readable
+from .compiler.storage import check_fits, convert
+from .data_given import array_of, type_of_numbers
 from .placement import check_placement
 from .runtime.state import random
 from .runtime.state.device import require_cpu
@@ -19,14 +19,6 @@ from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply, tensor_of
 
 _WHOLE = {int}
-_FLOATS, _LISTS = {float}, {list, tuple}
-_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
-
-
-def _type_of_numbers(kind):
-    """The type of Python's numbers of a kind."""
-    default = state.default_dtype
-    return _KINDS[kind] or (default if kind is float else default.to_complex())
 
 
 def plain(number):
@@ -52,94 +44,6 @@ def _finish(tensor, requires_grad):
     return tensor
 
 
-def _as_array(data, dtype):
-    """A new array of the data, with PyTorch's default types for Python numbers."""
-    dtype = None if dtype is None else dtype_of(dtype)
-    if isinstance(data, Tensor):
-        data = data.detach().array
-    elif isinstance(data, (list, tuple)):
-        if dtype is None and _are_floats(data):
-            return convert(_numbers(data), state.default_dtype)
-        data = _plain(data)
-    if isinstance(data, np.ndarray) or np.isscalar(data) and isinstance(data, np.generic):
-        array = np.array(data)
-        if array.dtype not in dtypes._BY_NUMPY:
-            array = _narrowed(array)
-        array = convert(array, dtype) if dtype else array
-    else:
-        array = _numbers(data)
-        wanted = dtype or _common_type(data, array)
-        array = _fitted(array, wanted) if wanted else array
-    dtypes.from_numpy(array.dtype)
-    return np.ascontiguousarray(array) if array.ndim else array
-
-
-def _are_floats(data):
-    """Whether nested lists have Python floats in them and nothing else, as most do."""
-    kinds = set(map(type, data))
-    return kinds == _FLOATS or kinds and kinds <= _LISTS and all(map(_are_floats, data))
-
-
-def _numbers(data):
-    try:
-        array = np.array(data)
-        if array.dtype.kind in "biufc":
-            return array
-    except ValueError:
-        pass  # lists of different lengths
-    if isinstance(data, str):
-        raise TypeError(f"tensor: invalid data type 'str': {_clip(data)}")
-    raise OpError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
-
-
-def _common_type(data, array):
-    """The type of nested lists: that of NumPy's numbers in them, with the default type for Python floats."""
-    if array.dtype.kind not in "fc" and array.size:
-        return None
-    found = _types_in(data)
-    return functools.reduce(dtypes.promote, found) if found else state.default_dtype
-
-
-def _types_in(data):
-    if isinstance(data, (list, tuple)):
-        kinds = set(map(type, data))
-        if kinds <= _KINDS.keys():
-            return set(map(_type_of_numbers, kinds))
-        return set().union(*map(_types_in, data))
-    if type(data) in _KINDS:
-        return {_type_of_numbers(type(data))}
-    return {dtypes.from_numpy(_narrowed(np.asarray(data)).dtype)}
-
-
-def _narrowed(array):
-    """Types weft does not have, where a wider one holds every value exactly."""
-    kind = {"u2": np.int64, "u4": np.int64}
-    wider = kind.get(array.dtype.str[1:])
-    return array if wider is None else array.astype(wider)
-
-
-def _fitted(array, dtype):
-    """Python's numbers as elements of a type, which must hold them; unsigned ones wrap around."""
-    if array.dtype.kind == "c" and not dtype.is_complex and dtype.category:
-        raise TypeError(f"tensor: must be real numbers for {dtype.name}, not complex")
-    if dtype.category == 1 and array.dtype.kind in "iuf" and array.size:
-        check_fits(array.min(), array.max(), dtype)
-    return convert(array, dtype)
-
-
-def _clip(data):
-    text = repr(data)
-    return text if len(text) < 80 else text[:77] + "..."
-
-
-def _plain(data):
-    """Nested lists with tensors in them, as nested lists of numbers."""
-    return [
-        _plain(x) if isinstance(x, (list, tuple)) else (readable(x.detach().array) if isinstance(x, Tensor) else x)
-        for x in data
-    ]
-
-
 def tensor(data, *, dtype=None, requires_grad=False, **placement):
     """A leaf tensor holding a copy of `data`: a number, nested lists, an array, a tensor.
 
@@ -148,7 +52,10 @@ def tensor(data, *, dtype=None, requires_grad=False, **placement):
     """
     if placement:
         check_placement("tensor", placement)
-    return _finish(tensor_of(_as_array(data, dtype)), requires_grad)
+    made = tensor_of(array_of(data, dtype))
+    if requires_grad:
+        made.requires_grad = True
+    return made
 
 
 def _from_user(*data):
@@ -252,7 +159,7 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
         dtype = fill_value.dtype
     fill_value = plain(fill_value)
     if dtype is None:
-        dtype = _type_of_numbers(type(fill_value))
+        dtype = type_of_numbers(type(fill_value))
     return _filled(_shape((size,)), fill_value, dtype, requires_grad)
 
 

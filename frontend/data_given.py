@@ -1,0 +1,164 @@
+"""Arrays of what `weft.tensor` is given: numbers, nested lists, arrays, tensors."""
+
+import functools
+
+import numpy as np
+
+from .compiler import dtypes
+from .compiler.dtypes import dtype_of
+from .compiler.ops.table import OpError
+from .compiler.storage import check_fits, convert, readable
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
+
+_LISTS = {list, tuple}
+_KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
+_LARGEST = float(np.finfo(np.float32).max)
+_FEW = 32  # numbers in a list that are looked through
+
+
+def type_of_numbers(kind):
+    """The type of Python's numbers of a kind."""
+    default = state.default_dtype
+    return _KINDS[kind] or (default if kind is float else default.to_complex())
+
+
+def array_of(data, dtype):
+    """A new array of the data, with PyTorch's default types for Python numbers."""
+    dtype = None if dtype is None else dtype_of(dtype)
+    array = _of_one_kind(data, dtype)
+    if array is not None:
+        return array
+    if isinstance(data, Tensor):
+        data = data.detach().array
+    elif isinstance(data, (list, tuple)):
+        data = _plain(data)
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.array(data)
+        if array.dtype not in dtypes._BY_NUMPY:
+            array = _narrowed(array)
+        array = convert(array, dtype) if dtype else array
+    else:
+        array = _numbers(data)
+        wanted = dtype or _common_type(data, array)
+        array = _fitted(array, wanted) if wanted else array
+    dtypes.from_numpy(array.dtype)
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _of_one_kind(data, dtype):
+    """The array of Python's numbers that are all of one kind, as most are; None of others, and of those that somebody
+    has to be told of."""
+    kind = data.__class__
+    if kind in _LISTS:
+        kind = _kind_in(data)
+    try:
+        if kind is float:
+            return _of_floats(data, dtype or state.default_dtype)
+        if kind is int or kind is bool:
+            return _of_whole(data, _KINDS[kind], dtype)
+    except ValueError:
+        pass  # lists of different lengths
+    return None
+
+
+def _kind_in(data):
+    """The one class of what is in nested lists; None if there are several, or nothing."""
+    kinds = {*map(type, data)}
+    if not kinds <= _LISTS:
+        return kinds.pop() if len(kinds) == 1 else None
+    kinds = {*map(_kind_in, data)}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _of_floats(data, dtype):
+    if dtype.category < 2:
+        return None
+    # NumPy warns of what is too large for float32. Looking for that is quicker than telling NumPy to be silent.
+    if dtype is dtypes.float32 and (_holds(data) if data.__class__ is float else _hold(data)):
+        return np.array(data, dtype.numpy)
+    return convert(np.array(data), dtype)
+
+
+def _holds(number):
+    return -_LARGEST <= number <= _LARGEST
+
+
+def _hold(numbers):
+    """Whether nested lists are short and have no numbers in them that are too large. Where a NaN stands first nobody
+    knows."""
+    if not 0 < len(numbers) <= _FEW:
+        return False
+    if numbers[0].__class__ is float:
+        return _holds(max(numbers)) and _holds(min(numbers))
+    return all(map(_hold, numbers))
+
+
+def _of_whole(data, own, dtype):
+    array = np.array(data)
+    if array.dtype != own.numpy:
+        return None  # an int above 64 bits
+    if dtype is None or dtype is own:
+        return array
+    return convert(array, dtype) if dtype.category >= 2 else None
+
+
+def _numbers(data):
+    try:
+        array = np.array(data)
+        if array.dtype.kind in "biufc":
+            return array
+    except ValueError:
+        pass  # lists of different lengths
+    if isinstance(data, str):
+        raise TypeError(f"tensor: invalid data type 'str': {_clip(data)}")
+    raise OpError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+
+
+def _common_type(data, array):
+    """The type of nested lists: that of NumPy's numbers in them, with the default type for Python floats."""
+    if array.dtype.kind not in "fc" and array.size:
+        return None
+    found = _types_in(data)
+    return functools.reduce(dtypes.promote, found) if found else state.default_dtype
+
+
+def _types_in(data):
+    if isinstance(data, (list, tuple)):
+        kinds = set(map(type, data))
+        if kinds <= _KINDS.keys():
+            return set(map(type_of_numbers, kinds))
+        return set().union(*map(_types_in, data))
+    kind = None if isinstance(data, np.generic) else next((kind for kind in _KINDS if isinstance(data, kind)), None)
+    if kind is not None:
+        return {type_of_numbers(kind)}
+    return {dtypes.from_numpy(_narrowed(np.asarray(data)).dtype)}
+
+
+def _narrowed(array):
+    """Types weft does not have, where a wider one holds every value exactly."""
+    kind = {"u2": np.int64, "u4": np.int64}
+    wider = kind.get(array.dtype.str[1:])
+    return array if wider is None else array.astype(wider)
+
+
+def _fitted(array, dtype):
+    """Python's numbers as elements of a type, which must hold them; unsigned ones wrap around."""
+    if array.dtype.kind == "c" and not dtype.is_complex and dtype.category:
+        raise TypeError(f"tensor: must be real numbers for {dtype.name}, not complex")
+    if dtype.category == 1 and array.dtype.kind in "iuf" and array.size:
+        check_fits(array.min(), array.max(), dtype)
+    return convert(array, dtype)
+
+
+def _clip(data):
+    text = repr(data)
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+def _plain(data):
+    """Nested lists with tensors in them, as nested lists of numbers."""
+    return [
+        _plain(x) if isinstance(x, (list, tuple)) else (readable(x.detach().array) if isinstance(x, Tensor) else x)
+        for x in data
+    ]

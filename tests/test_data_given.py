@@ -1,0 +1,81 @@
+"""What `weft.tensor` is given: numbers and nested lists, of every kind and of several, in every type."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import weft
+
+NAN, INF = float("nan"), float("inf")
+LARGEST = float(np.finfo(np.float32).max)
+NUMBERS = [0.1, -0.0, 1e-40, 1e-320, LARGEST, LARGEST * (1 + 2**-25), LARGEST * (1 + 2**-23), 1e300, -1e300, NAN, INF]
+TYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "int64", "int32", "uint8", "bool", None)
+GIVEN = [
+    *(3, True, 0.5, 2, 1 + 2j, [], [[], []], (1, 2), [1, 2, 3], [True, False], [1, 2.5], [True, 2], [0.5, 1j]),
+    *([(1, 2), [3, 4]], [[0.5, 1.0], (2.0, 3.0)], [[1], [2.5]], [[[0.25]], [[0.5]]], [[True], [3]], [0, 255]),
+]
+
+
+def made(library, data, dtype):
+    x = library.tensor(data, dtype=None if dtype is None else getattr(library, dtype))
+    return str(x.dtype).split(".")[1], tuple(x.shape), repr(x.tolist())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", TYPES)
+def test_numbers_and_lists_have_the_type_and_the_elements_of_pytorch(dtype):
+    given = [data for data in GIVEN if not has_complex(data) or dtype in (None, "complex64")]
+    for data in given:
+        assert made(weft, data, dtype) == made(torch, data, dtype), data
+
+
+def has_complex(data):
+    return any(map(has_complex, data)) if isinstance(data, (list, tuple)) else isinstance(data, complex)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("state", ["warn", "raise", "ignore"])
+def test_floats_that_a_type_does_not_hold_are_rounded_without_a_word(state):
+    rows = [list(row) for row in itertools.permutations(NUMBERS, 2)]
+    given = [*NUMBERS, *rows, rows, [[row] for row in rows], [NUMBERS[:4] * 20, NUMBERS[4:8] * 20]]
+    for data in given:
+        with warnings.catch_warnings(), np.errstate(all=state):
+            warnings.simplefilter("error")
+            x = weft.tensor(data).numpy()
+        assert x.tobytes() == torch.tensor(data).numpy().tobytes(), data
+
+
+@pytest.mark.parametrize("data", [[[1.0, 2.0], [3.0]], [[1, 2], [3]], [[1.0], 2.0], [1, [2]], [[[1]], [2]]])
+def test_lists_of_different_lengths_are_refused(data):
+    with pytest.raises(RuntimeError, match="expected numbers in equally long nested lists"):
+        weft.tensor(data)
+
+
+def test_the_default_type_is_that_of_floats_alone():
+    weft.set_default_dtype(weft.float64)
+    try:
+        found = [weft.tensor(data).dtype for data in (1e300, [1e300], [[1, 2]], True, [1, 2.5])]
+    finally:
+        weft.set_default_dtype(weft.float32)
+    assert found == [weft.float64, weft.float64, weft.int64, weft.bool, weft.float64]
+
+
+def test_subclasses_of_numbers_and_numbers_of_numpy_in_lists_are_numbers():
+    class Kilograms(float):
+        pass
+
+    x = weft.tensor([Kilograms(0.1), Kilograms(2.0)])
+    assert x.dtype is weft.tensor(Kilograms(0.1)).dtype is weft.float32 and x[0] == weft.tensor(Kilograms(0.1))
+    assert weft.tensor([np.float64(0.1), np.float64(0.2)]).dtype is weft.float64
+    assert weft.tensor([np.float32(0.1), np.float32(0.2)]).tolist() == [np.float32(0.1), np.float32(0.2)]
+    assert weft.tensor([weft.tensor(1.5), 2.0]).tolist() == [1.5, 2.0]
+
+
+def test_what_is_made_does_not_change_with_the_list():
+    rows = [[0.5, 1.0]]
+    x = weft.tensor(rows, requires_grad=True)
+    rows[0][0] = 9.0
+    assert x.tolist() == [[0.5, 1.0]] and x.requires_grad and x.is_leaf
