@@ -6,9 +6,15 @@ from operator import index
 from .extent import whole
 from .ops.table import OpError
 
+_INT = {int}
+
 
 def shape_given(sizes):
     """The shape that a user gives as sizes, or as one sequence of them. TypeError for what is no whole number."""
+    if len(sizes) == 1 and isinstance(sizes[0], tuple):
+        sizes = sizes[0]
+    if {*map(type, sizes)} == _INT:  # nearly always
+        return tuple(sizes)
     if len(sizes) == 1 and isinstance(sizes[0], (bool, dict)):
         raise TypeError(f"argument 'size' must be ints, or one tuple of ints, got {sizes[0]!r}")
     if len(sizes) == 1 and not hasattr(sizes[0], "__index__") and hasattr(sizes[0], "__iter__"):

@@ -40,7 +40,8 @@ def written(name, target, new):
 def overwrite(target, new, node="CopyBackwards"):
     """The target, after its elements became those of `new`, expanded and converted. If it had a history, that goes on
     behind a node of this name, with gradients of zero, as in PyTorch."""
-    new = as_tensor(new)
+    if not isinstance(new, Tensor):
+        new = as_tensor(new)
     if shape_of(new) != shape_of(target):
         new = expand(new, target.shape)
     if new.dtype is not target.dtype:

@@ -342,6 +342,34 @@ def test_pytorch_state_continues_here():
     assert_equal(ours, theirs, 1e-14)
 
 
+def test_loaded_options_are_the_optimizers_own():
+    """Numbers, lists, tuples with lists in them, tensors: what is changed in one place stays as it was in the other."""
+    options = {
+        "lr": 0.5,
+        "marks": [1, 2],
+        "pair": ([3], 4),
+        "limit": weft.tensor(2.0),
+        "note": None,
+        "betas": (0.9, 0.8),
+    }
+    first, second = (optim.SGD([{"params": [one(1.0, 1.0)], **copy.deepcopy(options)}]) for _ in range(2))
+    saved = first.state_dict()
+    second.load_state_dict(saved)
+    second.load_state_dict({**saved, "param_groups": [{**saved["param_groups"][0], "params": ["by name"]}]})
+    ours, theirs = saved["param_groups"][0], second.param_groups[0]
+    theirs["lr"] = 0.1
+    theirs["marks"].append(3)
+    theirs["pair"][0].append(5)
+    theirs["limit"].mul_(3.0)
+    assert (ours["lr"], ours["marks"], ours["pair"], ours["limit"].item()) == (0.5, [1, 2], ([3], 4), 2.0)
+    assert (theirs["marks"], theirs["pair"], theirs["limit"].item()) == ([1, 2, 3], ([3, 5], 4), 6.0)
+    plain, other = optim.Adam([one(1.0, 1.0)], lr=0.5), optim.Adam([one(1.0, 1.0)])
+    saved = plain.state_dict()
+    other.load_state_dict(saved)
+    other.param_groups[0]["lr"] = 0.25
+    assert saved["param_groups"][0]["lr"] == plain.param_groups[0]["lr"] == 0.5
+
+
 def test_loading_errors():
     one_group = optim.SGD([one(1.0, 1.0)])
     two_groups = optim.SGD([{"params": [one(1.0, 1.0)]}, {"params": [one(1.0, 1.0)]}])

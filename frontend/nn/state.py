@@ -8,7 +8,7 @@ from collections import OrderedDict, namedtuple
 
 from ..creation import tensor_of_others
 from ..runtime.state.modes import no_grad
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, shape_of
 from .hooks import HookHandle
 from .parameter import is_lazy
 
@@ -31,14 +31,17 @@ EXTRA = "_extra_state"
 
 def collect(module, destination, prefix, keep_vars):
     """Fill `destination` with the state of a module and its children, each module's parameters before its buffers."""
-    for hook in _hooks(module, "_state_dict_pre_hooks"):
-        hook(module, prefix, keep_vars)
+    own = vars(module)
+    if "_state_dict_pre_hooks" in own:
+        for hook in _hooks(module, "_state_dict_pre_hooks"):
+            hook(module, prefix, keep_vars)
     module._save_to_state_dict(destination, prefix, keep_vars)
     for name, child in module._modules.items():
         if child is not None:
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-    for hook in _hooks(module, "_state_dict_hooks"):
-        hook(module, destination, prefix, {})
+    if "_state_dict_hooks" in own:
+        for hook in _hooks(module, "_state_dict_hooks"):
+            hook(module, destination, prefix, {})
     return destination
 
 
@@ -61,12 +64,12 @@ def _hooks(module, table):
 
 def _own(module, prefix=""):
     """(path, tensor) of one module."""
-    for name, param in module._parameters.items():
-        if param is not None:
-            yield prefix + name, param
-    for name, buffer in module._buffers.items():
-        if buffer is not None and name not in module._non_persistent:
-            yield prefix + name, buffer
+    found = [(prefix + name, param) for name, param in module._parameters.items() if param is not None]
+    buffers = module._buffers
+    if buffers:
+        passing = module._non_persistent
+        found += [(prefix + name, b) for name, b in buffers.items() if b is not None and name not in passing]
+    return found
 
 
 class _Loading:
@@ -79,22 +82,25 @@ class _Loading:
 
     def visit(self, module, prefix=""):
         """Look up the state of a module and those below it."""
-        lists = self.missing, self.unexpected, self.problems
-        for hook in _hooks(module, "_load_state_dict_pre_hooks"):
-            hook(self.state_dict, prefix, {}, self.strict, *lists)
-        self.known.update(path for path, _ in _own(module, prefix))
+        lists, own = (self.missing, self.unexpected, self.problems), vars(module)
+        if "_load_state_dict_pre_hooks" in own:
+            for hook in _hooks(module, "_load_state_dict_pre_hooks"):
+                hook(self.state_dict, prefix, {}, self.strict, *lists)
         if module._loads_by_itself():
             # A class of the user's: it takes what it wants, at once.
+            self.known.update(path for path, _ in _own(module, prefix))
             module._load_from_state_dict(self.state_dict, prefix, {}, self.strict, *lists)
         else:
             self.visit_own(module, prefix)
-        for name, child in module._modules.items():
+        for name, child in own["_modules"].items():
             if child is not None:
                 self.visit(child, f"{prefix}{name}.")
-        self.afterwards += [(module, hook) for hook in _hooks(module, "_load_state_dict_post_hooks")]
+        if "_load_state_dict_post_hooks" in own:
+            self.afterwards += [(module, hook) for hook in _hooks(module, "_load_state_dict_post_hooks")]
 
     def visit_own(self, module, prefix):
         for path, tensor in _own(module, prefix):
+            self.known.add(path)
             if path not in self.state_dict:
                 self.missing.append(path)
                 continue
@@ -103,7 +109,7 @@ class _Loading:
             if problem:
                 self.problems.append(problem)
             else:
-                self.pairs.append((module, path.rpartition(".")[2], tensor, value))
+                self.pairs.append((module, path, tensor, value))
         if module._has_extra_state():
             self.known.add(prefix + EXTRA)
             if prefix + EXTRA in self.state_dict:
@@ -119,10 +125,10 @@ class _Loading:
             raise RuntimeError(f"Error(s) in loading state_dict for {name}:\n\t" + "\n\t".join(problems))
 
     def copy(self):
-        for module, name, tensor, value in self.pairs:
+        for module, path, tensor, value in self.pairs:
             if self.assign:
                 made = value if isinstance(value, type(tensor)) else type(tensor)(value, tensor.requires_grad)
-                setattr(module, name, made)
+                setattr(module, path.rpartition(".")[2], made)
                 continue
             if is_lazy(tensor) and not is_lazy(value):
                 tensor.materialize(value.shape)
@@ -184,7 +190,7 @@ def _misfit(key, tensor, value):
             f'While copying the parameter named "{key}", expected weft.Tensor from checkpoint '
             f"but received {type(value)}"
         )
-    if not is_lazy(tensor) and value.shape != tensor.shape:
+    if not is_lazy(tensor) and shape_of(value) != shape_of(tensor):
         return (
             f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
             f"the shape in current model is {tensor.shape}."

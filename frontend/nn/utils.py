@@ -16,7 +16,7 @@ from ..public import of_module
 from ..reducing import norm
 from ..runtime.eager.update import update
 from ..runtime.state.modes import no_grad, state, watching
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, shape_of
 from ..shaping import cat
 from .weight_norms import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 
@@ -135,13 +135,13 @@ def vector_to_parameters(vec, parameters):
     if not isinstance(vec, Tensor):
         raise TypeError(f"vector_to_parameters: vec is a {type(vec).__name__}; it must be a Tensor: weft.tensor(...)")
     params = tensors_of("vector_to_parameters", "parameters", parameters)
-    needed = sum(math.prod(p.shape) for p in params)
+    counts = [math.prod(shape_of(p)) for p in params]
+    needed = sum(counts)
     if vec.shape != (needed,):
         raise OpError(f"vector_to_parameters: vec has shape {vec.shape}, the parameters need ({needed},)")
     start = 0
-    for param in params:
-        count = math.prod(param.shape)
-        param.copy_(vec[start : start + count].reshape(param.shape))
+    for param, count in zip(params, counts):
+        param.copy_(vec[start : start + count].reshape(shape_of(param)))
         start += count
 
 

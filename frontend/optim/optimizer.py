@@ -28,6 +28,8 @@ from ..runtime.state.tensor import Tensor
 from .hooks import Hooks, hooks_of
 from .steady import update_groups
 
+_UNCHANGING = {int, float, bool, str, type(None)}
+
 
 class Optimizer(Hooks):
     """Base of all optimizers.
@@ -143,7 +145,7 @@ class Optimizer(Hooks):
         for hook in hooks_of(self, "load_pre"):
             changed = hook(self, dict(state_dict))
             state_dict = state_dict if changed is None else changed
-        saved = copy.deepcopy(state_dict["param_groups"])
+        saved = _copied(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(self.param_groups, saved)):
@@ -232,15 +234,41 @@ def _check_leaf(param):
         raise ValueError("can't optimize a non-leaf Tensor")
 
 
+def _copied(groups):
+    """The groups of a state, with options of their own. Of options that nobody can change a copy of the dict is one."""
+    if all(g.__class__ is dict and _are_unchanging(g["params"]) and _is_unchanging(g) for g in groups):
+        return [dict(g) for g in groups]
+    return copy.deepcopy(groups)
+
+
+def _is_unchanging(group):
+    tuples = [option for option in group.values() if option.__class__ is tuple]
+    others = {type(option) for name, option in group.items() if name != "params"} - {tuple}
+    return others <= _UNCHANGING and all(map(_are_unchanging, tuples))
+
+
+def _are_unchanging(values):
+    return {*map(type, values)} <= _UNCHANGING
+
+
 def _own_copy(value, param):
     """A copy of a value in a state; arrays of NumPy's and tensors of other libraries become weft's."""
+    if value.__class__ in _UNCHANGING:
+        return value
     value = tensor_of_others(value)
     if isinstance(value, list):
         return [_own_copy(x, param) for x in value]
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
-    floating = value.dtype.is_floating_point and param.dtype.is_floating_point and value.shape == param.shape
-    return (value.to(param.dtype) if floating else value).detach().clone()
+    if _is_converted(value, param):
+        value = value.to(param.dtype)
+    return value.detach().clone()
+
+
+def _is_converted(value, param):
+    """Whether a state gets its parameter's type: both are of floats, and there is one for each of the parameter's."""
+    mine, wanted = value.dtype, param.dtype
+    return mine is not wanted and mine.is_floating_point and wanted.is_floating_point and value.shape == param.shape
 
 
 class _Required:
