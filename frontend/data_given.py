@@ -8,6 +8,7 @@ from .compiler import dtypes
 from .compiler.dtypes import dtype_of
 from .compiler.ops.table import OpError
 from .compiler.storage import check_fits, convert, readable
+from .runtime.state.aligned import owned_copy
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 
@@ -34,7 +35,7 @@ def array_of(data, dtype):
     elif isinstance(data, (list, tuple)):
         data = _plain(data)
     if isinstance(data, (np.ndarray, np.generic)):
-        array = np.array(data)
+        array = owned_copy(data)
         if array.dtype not in dtypes._BY_NUMPY:
             array = _narrowed(array)
         array = convert(array, dtype) if dtype else array

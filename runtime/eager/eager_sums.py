@@ -7,6 +7,7 @@ A sum is written over its first operand where nobody else holds that one, else i
 from ...compiler.translate.kinds import I64, Bool, List, Object
 from ...compiler.translate.language import address_of, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
+from ..state.aligned import Memory
 from ..state.storage import Storage
 from ..state.tensor import Tensor
 from .eager_call import is_contiguous
@@ -68,7 +69,13 @@ def is_free(x: Object) -> Bool:
     if not is_own(x) or cast(TensorObject, x)._storage is not None:
         return False
     data = cast(TensorObject, x)._data
-    return cast(CountedObject, data).count == 1 and cast(ArrayObject, data).flags & OWNS_ITS_MEMORY != 0
+    if cast(CountedObject, data).count != 1:
+        return False
+    array = cast(ArrayObject, data)
+    base = array.base
+    if base is None:
+        return array.flags & OWNS_ITS_MEMORY != 0
+    return type(base) is Memory
 
 
 @native()

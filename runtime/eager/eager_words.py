@@ -54,6 +54,7 @@ ArrayObject = ObjectKind(
         "ndim": ("array_ndim", I32),
         "shape": ("array_shape", Address),
         "strides": ("array_strides", Address),
+        "base": ("array_base", Maybe(Object)),
         "dtype": ("array_dtype", Object),
         "flags": ("array_flags", I32),
     },

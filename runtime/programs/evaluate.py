@@ -15,6 +15,7 @@ from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
 from ...compiler.storage import convert, fitting, number
 from ..code import kernels
+from ..state.aligned import new_array
 
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
@@ -117,7 +118,7 @@ def _source(op, numbers, attributes):
     shape, dtype = attributes["shape"], attributes["dtype"]
     if 0 in shape or not kernels.has_source_kernel(op, [type(x) for x in numbers], dtype):
         return np.asarray(op.evaluate(*numbers, **attributes))
-    return kernels.run_source(op, numbers, dtype, np.empty(shape, dtype.numpy))
+    return kernels.run_source(op, numbers, dtype, new_array(shape, dtype.numpy))
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):
@@ -130,14 +131,14 @@ def _elementwise(op, operands, attributes, operand_types, meta):
         full = [np.ascontiguousarray(arrays[0])]
     else:
         full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
-    out = np.empty(meta.shape, meta.dtype.numpy)
+    out = new_array(meta.shape, meta.dtype.numpy)
     return kernels.run_elementwise(op, operand_types, attributes, full, out) if out.size else out
 
 
 def _contraction(x, y, meta):
     if not meta.dtype.is_floating_point:
         return contiguous(quietly(np.matmul, x, y))
-    out = np.empty(meta.shape, meta.dtype.numpy)
+    out = new_array(meta.shape, meta.dtype.numpy)
     if out.size:
         flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
         kernels.run_gemm(*flat)
@@ -145,7 +146,7 @@ def _contraction(x, y, meta):
 
 
 def _routine(op, operands, attributes, operand_types, meta):
-    out = np.empty(meta.shape, meta.dtype.numpy)
+    out = new_array(meta.shape, meta.dtype.numpy)
     if out.size:
         arrays = [np.ascontiguousarray(as_type(x, d)) for x, d in zip(operands, operand_types)]
         run = kernels.run_grid_product if op.kernel.__class__ is GridProduct else kernels.run_routine

@@ -13,6 +13,7 @@ import ctypes
 import numpy as np
 
 from ..code.kernels import OF_CPYTHON, address_of
+from ..state.aligned import new_array
 from ..state.references import first_unheld
 
 # Giving the lock back and taking it again costs a fraction of a microsecond, if nobody else wants it.
@@ -68,7 +69,7 @@ def new_result(shape, dtype):
     kept = results_of(shape, dtype)
     array = first_unheld(kept)
     if array is None:
-        array = np.empty(shape, dtype)
+        array = new_array(shape, dtype)
         if len(kept) < _KEPT_OF_A_KIND and _has_room(array.nbytes, kept):
             kept.append(array)
     return array

@@ -18,6 +18,7 @@ from ...compiler import dtypes
 from ...compiler.conventions import INTERRUPTED
 from ..code import jit, kernels, threads
 from ..code.cache import default_cache, pack, unpack
+from ..state.aligned import new_array
 from ..state.references import first_unheld
 from . import progress
 from .description import Stretch
@@ -214,7 +215,7 @@ class Program:
     def _output(pool, shape, dtype):
         array = first_unheld(pool)
         if array is None:
-            array = np.empty(shape, dtype)
+            array = new_array(shape, dtype)
             if len(pool) < _REUSED_COUNT:
                 pool.append(array)
         return array

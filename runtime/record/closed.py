@@ -10,11 +10,11 @@ import weakref
 from ..eager.node import BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
 from ..programs.program import load_backward
+from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
-from .frame_changes import owner_of
 
 
 def close_graph(frame, needed):

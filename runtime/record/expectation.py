@@ -10,6 +10,7 @@ from operator import attrgetter, is_
 from weakref import ref
 
 from ..programs.recording import INPUT
+from ..state.aligned import owner_of
 from ..state.exposure import is_exposed
 
 _data, _autograd = attrgetter("_data"), attrgetter("_requires_grad", "_node", "_frame")
@@ -40,8 +41,7 @@ class Expectation:
         self.known = dict(zip(self.numbers, self.arrays))
         self.owners = {}
         for vid, array in self.known.items():
-            base = array.base
-            self.owners.setdefault(id(array) if base is None else id(base), []).append(vid)
+            self.owners.setdefault(owner_of(array), []).append(vid)
         self.jumps = self._jumps(frame)
         self.compared = {}
 
@@ -163,8 +163,7 @@ def forget(frame):
             continue
         del frame.bound[id(tensor)]
         array = frame.arrays.pop(vid)
-        base = array.base
-        owner = id(array) if base is None else id(base)
+        owner = owner_of(array)
         frame.owners[owner] = [v for v in frame.owners[owner] if v != vid]
     frame.changing = changing
 

@@ -11,6 +11,7 @@ from ..eager.gate import apply_eagerly
 from ..eager.node import edge_of
 from ..programs.description import Stretch
 from ..programs.recording import OTHER_DEFAULT, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
+from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed
 from ..state.modes import state
@@ -425,7 +426,7 @@ class Frame(Connects, Watched):
 
     def holds(self, tensor):
         """Whether the call reads or writes a tensor's memory, or is to compute it."""
-        return tensor._data is None or frame_changes.owner_of(tensor._data) in self.owners
+        return tensor._data is None or owner_of(tensor._data) in self.owners
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def begin(self, arguments):

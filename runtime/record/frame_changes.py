@@ -22,6 +22,7 @@ from ..programs.recording import (
     ValueMeta,
     number_code,
 )
+from ..state.aligned import owner_of
 from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import state
 from ..state.references import is_base_held
@@ -213,12 +214,6 @@ def alias_reason(frame, target, vid, shown=()):
 def is_borrowed(array):
     """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
     return not array.flags.writeable or type(array.base) is np.ndarray and is_base_held(array)
-
-
-def owner_of(array):
-    """id of the array that owns the memory."""
-    base = array.base
-    return id(array) if base is None else id(base)
 
 
 def assign(frame, target, new, meta, is_silent=False):

@@ -9,6 +9,7 @@ import numpy as np
 from ..eager.gate import apply_eagerly, is_view_op
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import INPUT, Step, TooManyPaths, ValueMeta, user_line
+from ..state.aligned import owner_of
 from ..state.exposure import MOST_BYTES, TOO_LARGE, are_same, copied, is_exposed
 from ..state.modes import frame_hidden
 from ..state.tensor import Tensor
@@ -29,8 +30,7 @@ def enter(frame, tensor):
             frame.step = target
             frame.tensors += met
             frame.changing = False
-    base = array.base
-    owner = id(array) if base is None else id(base)
+    owner = owner_of(array)
     if frame.homes and owner in frame.owners and _shares_home(frame, owner, array):
         frame.note("a tensor shares memory with one changed earlier in the call")
         frame.flush()

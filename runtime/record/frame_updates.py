@@ -18,11 +18,12 @@ from ..programs.recording import (
     ValueMeta,
     user_line,
 )
+from ..state.aligned import owner_of
 from ..state.attributes import refusal
 from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.references import held
-from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, owner_of
+from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed
 from .frame_views import living
 
 # What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
@@ -257,8 +258,7 @@ def _update_reason(frame, step, rows):
             if x._frame is not frame and not views and not frame.held_copies and not is_borrowed(x._data):
                 # alias_reason, for the usual case of memory of its own.
                 storage, data = x._storage, x._data
-                base = data.base
-                alone = len(owners[id(data) if base is None else id(base)]) == 1
+                alone = len(owners[owner_of(data)]) == 1
                 if alone and (storage is None or storage.sharers is None):
                     continue
             reason = alias_reason(frame, x, x._vid if x._frame is frame else frame.bound[id(x)])

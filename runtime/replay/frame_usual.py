@@ -19,6 +19,7 @@ from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from ..record import frame_inputs, frame_through
 from ..record.frame_run import run
+from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
@@ -27,7 +28,7 @@ from ..state.tensor import Tensor, pending_tensor
 from . import native, native_text
 from .frame_spans import Spans
 from .usual_arguments import picker as argument_picker
-from .usual_books import UsualBooks, at_work, owner_of
+from .usual_books import UsualBooks, at_work
 from .usual_calls import EndedCall, is_result
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly

@@ -21,6 +21,7 @@ from ...compiler.ops.arithmetic import add
 from ..code import kernels
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
+from ..state.aligned import Memory
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
@@ -130,7 +131,7 @@ def _constants():
     fixed = {
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
-        t.ARRAY: np.ndarray, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
+        t.ARRAY: np.ndarray, t.MEMORY: Memory, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
         t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage, t.FRESH_KIND: Tensor,
         t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),

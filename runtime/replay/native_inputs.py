@@ -38,9 +38,10 @@ def require_argument(f, record, x, n):
 
 
 def _owner(f, array):
-    """The array that owns the memory."""
-    base = f.load(array, f.layout.array_base)
-    return f.b.select(f.b.cmp("eq", base, NULL), array, base)
+    """What owns the memory, as state/aligned.py: owner_of has it."""
+    b, base = f.b, f.load(array, f.layout.array_base)
+    base = b.select(b.cmp("eq", base, NULL), array, base)
+    return b.select(b.cmp("eq", f.load(base, f.layout.type), f.word(t.MEMORY)), array, base)
 
 
 def enter_fresh(f, entry, items, tensors):

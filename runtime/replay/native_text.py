@@ -79,7 +79,8 @@ FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 MAKE_END, OPEN_END = 111, 112
 # What gradients are added with to those that are there: an op and a dict without attributes; who adds the rest of them.
 ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
-API = 116
+MEMORY = 116  # the class of what an array is a view of that owns its memory (state/aligned.py)
+API = 117
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

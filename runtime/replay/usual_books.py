@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from ..programs.description import Stretch
 from ..programs.recording import INPUT
 from ..record.onlooker import Watched
+from ..state.aligned import owner_of
 from . import native
 
 
@@ -99,9 +100,3 @@ class UsualBooks(Watched):
         met = [self.tensors[vid] for vid in (*range(self.n_tensors), *self.fresh)]
         owners = {owner_of(x._data) for x in met if x is not None}
         return owner_of(tensor._data) in (self.expectation.owners.keys() | owners)
-
-
-def owner_of(array):
-    """id of the array that owns the memory."""
-    base = array.base
-    return id(array) if base is None else id(base)

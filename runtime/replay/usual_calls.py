@@ -21,7 +21,7 @@ from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.closed import CallNode, _contiguous
 from ..record.closed_again import are_watched
 from ..record.frame import Frame
-from ..record.frame_changes import owner_of
+from ..state.aligned import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
 from ..state.tensor import Tensor, register_reader, tensor_of

@@ -5,8 +5,8 @@ outcomes of an `if`, the same step for several models.
     sibling    mul  sum  if | sub  exp               and the call goes on there
 """
 
+from ..state.aligned import owner_of
 from . import native, native_text
-from .usual_books import owner_of
 from .usual_depart import begin_taking_over
 
 

@@ -1,0 +1,130 @@
+"""Large arrays begin with a cache line, and are for NumPy and for weft what owns their memory."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import weft
+from weft.runtime.state.aligned import ALIGNED_BYTES, Memory, new_array, owned_copy, owner_of
+
+LARGE = (96, 128)  # of float32: more than ALIGNED_BYTES
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_, np.complex64])
+@pytest.mark.parametrize("n", [ALIGNED_BYTES, ALIGNED_BYTES + 1, 100_003])
+def test_a_large_array_begins_with_a_line(n, dtype):
+    kept = [new_array((n,), np.dtype(dtype)) for _ in range(5)]
+    assert [a.ctypes.data % 64 for a in kept] == [0] * 5
+    assert all(a.flags.c_contiguous and a.flags.writeable and type(a) is np.ndarray for a in kept)
+    for k, a in enumerate(kept):
+        a[...] = k % 2
+    assert all((a == k % 2).all() for k, a in enumerate(kept))
+
+
+def test_a_small_array_is_numpys_own():
+    assert new_array((3, 5), np.dtype(np.float32)).base is None
+    assert new_array((0, 7), np.dtype(np.float64)).shape == (0, 7)
+    assert new_array((), np.dtype(np.float64)).shape == ()
+
+
+def test_views_have_the_array_for_their_base():
+    a = new_array(LARGE, np.dtype(np.float32))
+    assert type(a.base) is Memory
+    assert a[1:].base is a and a.T[2:].base is a and a.reshape(-1)[5:].base is a
+    assert owner_of(a) == owner_of(a[1:]) == owner_of(a.reshape(-1)[::2]) == id(a)
+    assert owner_of(a) != owner_of(new_array(LARGE, np.dtype(np.float32)))
+
+
+def test_copies_of_anything():
+    for given in (np.arange(20_000).reshape(100, 200).T, np.arange(30_000.0)[::-3], np.array(["a", None] * 9000)):
+        copy = owned_copy(given)
+        assert (copy == given).all() and copy.flags.c_contiguous and not np.may_share_memory(copy, given)
+
+
+def test_tensors_of_arrays_begin_with_a_line():
+    array = np.random.default_rng(0).standard_normal(LARGE).astype("f")
+    for given in (array, array[:, :], weft.from_numpy(array), array.T):
+        assert weft.tensor(given).data_ptr() % 64 == 0
+
+
+def test_results_of_compiled_calls_begin_with_a_line():
+    step = weft.compile(lambda x: (x * 2 + 1, x.sum(0)))
+    x = weft.randn(*LARGE)
+    assert [step(x)[0].data_ptr() % 64 for _ in range(10)] == [0] * 10
+    kept = []
+    for k in range(12):  # more than wait for their next use
+        kept.append(step(x + k)[0])
+    for k, found in enumerate(kept):
+        assert (found == (x + k) * 2 + 1).all()
+
+
+@pytest.mark.parametrize("keep", [
+    lambda y: y.numpy(),
+    lambda y: y.numpy()[3:, 1],
+    lambda y: y[2:],
+    lambda y: y.detach(),
+    lambda y: y.t()[5],
+    lambda y: np.asarray(y).reshape(-1)[7:],
+    lambda y: memoryview(y.numpy()),
+])  # fmt: skip
+def test_memory_that_a_view_shows_is_not_used_again(keep):
+    step = weft.compile(lambda x: x * 3)
+    x = weft.randn(*LARGE)
+    for k in range(12):
+        shown = keep(step(x + k))
+        gc.collect()
+        before = np.array(shown)
+        for other in range(6):
+            step(x - other)
+        assert (np.array(shown) == before).all()
+        assert (before == np.array(keep((x + k) * 3))).all()
+
+
+def test_views_of_one_result_are_seen_to_share_memory():
+    made = weft.tensor(np.ones(LARGE, "f")) * 2
+
+    def change(x, y):
+        x.mul_(2)
+        return y + 1
+
+    compiled, eager = weft.compile(change), made.clone()
+    for _ in range(8):
+        expected, found = change(eager, eager[10:]), compiled(made, made[10:])
+        assert (found == expected).all() and (made == eager).all()
+        expected, found = change(eager[3:], eager), compiled(made[3:], made)
+        assert (found == expected).all() and (made == eager).all()
+        made.mul_(0.25)
+        eager.mul_(0.25)
+
+
+def test_a_parameter_and_its_view_in_training():
+    def losses(wrap):
+        weight = weft.tensor(np.full(LARGE, 0.5, "f"), requires_grad=True)
+        rows = weight.detach()[4:60]
+        optimizer = weft.optim.SGD([weight], lr=0.1, momentum=0.9)
+
+        @wrap
+        def step(x):
+            optimizer.zero_grad()
+            loss = ((weight * x).tanh() ** 2).mean() * 100
+            loss.backward()
+            optimizer.step()
+            return loss + rows.sum()
+
+        return [step(weft.full(LARGE, k * 0.5)).item() for k in range(1, 9)] + [weight.sum().item(), rows.sum().item()]
+
+    assert losses(weft.compile) == losses(lambda f: f)
+
+
+def test_large_gradients_that_add_up():
+    x = weft.tensor(np.linspace(-1, 1, 96 * 128, dtype="f").reshape(LARGE), requires_grad=True)
+
+    def several(x):
+        h = x * 2
+        return (h * h + h.exp() + h.sin() + h).sum()
+
+    for _ in range(5):
+        (found,) = weft.autograd.grad(several(x), x)
+        (compiled,) = weft.autograd.grad(weft.compile(several)(x), x)
+        assert (found == compiled).all()
