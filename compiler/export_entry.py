@@ -59,16 +59,28 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldFollowed:
+    """A number in the struct that others follow from: a float64, or an int64 to which each call adds `steps`."""
+
+    name: str
+    place: Field
+    steps: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Body:
     """A program of an entry. `arrays`: Given, Field, Data or Own for every input and output; `numbers`: the run-time
     numbers, as the bytes of 64-bit words; `open_numbers`: (slot, type, polynomial) of those that follow the extents;
-    `guards`: (polynomial, comparison, answer) that say for which extents it is. Extents are registers by name."""
+    `guards`: (polynomial, comparison, answer) that say for which extents it is. Extents are registers by name.
+    `formulas`: (slot, Formula) of the numbers that follow from `fields`, which are FieldFollowed."""
 
     compiled: object
     arrays: tuple
     numbers: bytes
     open_numbers: tuple = ()
     guards: tuple = ()
+    formulas: tuple = ()
+    fields: tuple = ()
 
     @property
     def scratch_bytes(self):
@@ -85,7 +97,12 @@ class Body:
         first_array = FIRST_SYMBOL_WORD + len(symbols)
         table = b.alloca(I64, first_array + len(self.arrays))
         standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
-        words = [scratch, self._emit_numbers(b, extents), *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols)]
+        followed = {f.name: _address(b, f.place, parameters, scratch, None, extents) for f in self.fields}
+        words = [
+            scratch,
+            self._emit_numbers(b, extents, followed),
+            *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols),
+        ]
         words.insert(2, pool)
         own = self._own_start
         for k, array in enumerate(self.arrays):
@@ -96,17 +113,27 @@ class Body:
         for k, word in enumerate(words):
             b.store(word, b.offset(table, k, 8))
         failed = b.call(I64, f"{name}_weft_program", [*self.emit_extents(b, extents), table])
+        counts = [f for f in self.fields if f.steps]
+        if counts:
+            with b.when(b.cmp("eq", failed, b.i64(0))):
+                for field in counts:
+                    at = followed[field.name]
+                    b.store(b.add(b.load(at, I64), b.i64(field.steps)), at)
         return b.convert(b.cmp("ne", failed, b.i64(0)), "i32")
 
-    def _emit_numbers(self, b, extents):
+    def _emit_numbers(self, b, extents, followed):
         numbers = _data(b.module, self.numbers)
-        if not self.open_numbers:
+        if not (self.open_numbers or self.formulas):
             return numbers
         own = b.alloca(I64, len(self.numbers) // 8)
         for slot in range(len(self.numbers) // 8):
             b.store(b.load(b.offset(numbers, slot, 8), I64), b.offset(own, slot, 8))
         for slot, element, polynomial in self.open_numbers:
             b.store(b.convert(number_of(b, polynomial, extents), element), b.offset(own, slot, 8))
+        values = {f.name: b.load(followed[f.name], F64 if f.steps is None else I64) for f in self.fields}
+        values = {name: b.convert(x, "f64") for name, x in values.items()}
+        for slot, formula in self.formulas:
+            b.store(formula.emit(b, values), b.offset(own, slot, 8))
         return own
 
     def emit_extents(self, b, extents):

@@ -920,7 +920,7 @@ def angle(input: Tensor) -> Tensor:
 def any(input: Tensor, dim: _Dims = ..., keepdim: builtins.bool = ..., *, dtype: _DType | None = ..., axis: _Dims = ..., keepdims: builtins.bool = ...) -> Tensor:
     'any over the dimensions `dim` (an int, a tuple, or None for all).'
     ...
-def aot(function: Any, example_args: Any, *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., dynamic_shapes: Any = ...) -> Any:
+def aot(function: Any, example_args: Any, *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., dynamic_shapes: Any = ..., learning_rates: builtins.bool = ...) -> Any:
     'The same as `export`, kept in memory: native functions of NumPy arrays, and their addresses for other libraries.'
     ...
 def arange(start: Any = ..., end: Any = ..., step: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
@@ -1408,7 +1408,7 @@ def expm1(input: Tensor, *, out: Any = ...) -> Tensor:
 def expm1_(self: Any) -> Tensor:
     'expm1, in place.'
     ...
-def export(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., target: Tensor = ..., dynamic_shapes: Any = ..., threads: builtins.bool = ...) -> Any:
+def export(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., target: Tensor = ..., dynamic_shapes: Any = ..., threads: builtins.bool = ..., learning_rates: builtins.bool = ...) -> Any:
     'Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.'
     ...
 def export_ptx(function: Any, example_args: Any, path: builtins.str | PathLike[builtins.str], *, gradients: builtins.bool = ..., hvp: builtins.bool = ..., architecture: builtins.str = ...) -> Any:

@@ -8,7 +8,7 @@ program holds for is not served, and the C function says so.
 from dataclasses import replace
 from math import prod
 
-from .c_calls import inputs_of, packed_numbers
+from .c_calls import formulas_by_slot, inputs_of, packed_numbers
 from .c_trials import Regime, Trials
 from .compiler.decompose import decompose
 from .compiler.export_entry import LARGEST_EXTENT, Body
@@ -108,7 +108,10 @@ class _Programs:
         if any(x != found[0] for x in found):
             raise ValueError("export: a tensor that the function makes from numbers or arrays depends on the extent")
         self.inputs, self.results = found[0][1], trials.results_of(trials.first)
-        self.numbers, self.open_numbers = packed_numbers(trials.first.run), trials.open_numbers()
+        first = trials.first
+        self.numbers, self.open_numbers = packed_numbers(first.run, first.followed), trials.open_numbers()
+        self.formulas = formulas_by_slot(first.run, first.followed)
+        self.fields = self.layout.fields_followed(first.followed)
 
     def body(self, numbers, least):
         """That for these numbers, and for whatever its guards allow; None if there is none."""
@@ -120,7 +123,7 @@ class _Programs:
             compiled = self.compiled(graph)
             own_bytes = [prod(v.shape, start=v.dtype.size_bytes) for v in graph.outputs]
             arrays = self.layout.arrays(self.inputs, self.results, own_bytes)
-            body = Body(compiled, arrays, self.numbers, self.open_numbers)
+            body = Body(compiled, arrays, self.numbers, self.open_numbers, (), self.formulas, self.fields)
             assert body.scratch_bytes >= 0, body.scratch_bytes  # what this asks of n is a guard too
         except Coincidence:
             raise
@@ -135,7 +138,8 @@ class _Programs:
 
 def _inputs_of(trials, trial, of):
     """(names and shapes of the state, inputs)."""
-    _, state, inputs = inputs_of(trial.run, trial.tensors, trials.program.argument_names, of)
+    taken = trial.followed.fields
+    _, state, inputs = inputs_of(trial.run, trial.tensors, trials.program.argument_names, of, taken)
     return [(name, a.shape) for name, a in state.items()], inputs
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from . import c_names
+from .c_optimizers import NOTHING, followed
 from .compiled import compile
-from .compiler.export_entry import Data, Field, Given, Own
+from .compiler.export_entry import Data, Field, FieldFollowed, Given, Own
 from .runtime.programs.capture import capturing
 from .runtime.state.tensor import Tensor
 from .utils._pytree import tree_flatten
@@ -33,11 +34,18 @@ class Layout:
     results: tuple
     n_arguments: int
 
+    def field(self, key):
+        """Where the state's field of this name is."""
+        return Field(self.n_arguments + len(self.results), self.state.index(key))
+
+    def fields_followed(self, found):
+        """What a Body says of the fields of a Followed."""
+        return tuple([FieldFollowed(name, self.field(name), found.steps.get(name)) for name in found.fields])
+
     def arrays(self, inputs, results, own_bytes):
         """Given, Field, Data or Own for all arrays of a program. `results`: name -> Result; `own_bytes`: of outputs
         that nobody asks for."""
-        last = self.n_arguments + len(self.results)
-        fields = {key: Field(last, k) for k, key in enumerate(self.state)}
+        fields = {key: self.field(key) for key in self.state}
         found = {results[label].output: Given(self.n_arguments + k) for k, label in enumerate(self.results)}
         outputs = [found.get(k, Own(n_bytes)) for k, n_bytes in enumerate(own_bytes)]
         return (*[fields.get(a, a) if isinstance(a, str) else a for a in inputs], *outputs)
@@ -51,7 +59,7 @@ class Result(NamedTuple):
 
 
 def observed(program, tensors, name):
-    """(result, the Run, its graph) of a call that is recorded anew."""
+    """(result, the Run, its graph, its Followed) of a call that is recorded anew."""
     program.call.__name__ = name
     compiled = compile(program.call, fullgraph=True, dynamic=False)
     with capturing() as capture:
@@ -60,11 +68,12 @@ def observed(program, tensors, name):
         what = "nothing that depends on tensors" if not capture.runs else f"{len(capture.runs)} programs in turn"
         raise ValueError(f"export: a call of {name} must be one program, and this one computes {what}")
     (run,) = capture.runs
-    return result, run, run.graph()[0]
+    return result, run, run.graph()[0], followed(run, program.optimizer_names, program.with_rates)
 
 
-def inputs_of(run, tensors, names, of):
-    """(Parameters of the arguments, name -> array of what is changed, per input a Given, Data or a name of those)."""
+def inputs_of(run, tensors, names, of, taken=()):
+    """(Parameters of the arguments, name -> array of what is changed, per input a Given, Data or a name of those, which
+    is none of those `taken`)."""
     places, outside = run.program.places, _names_outside(of)
     given = {id(t._data): k for k, t in enumerate(tensors)}
     arrays, changed, state = [], set(), {}
@@ -74,7 +83,7 @@ def inputs_of(run, tensors, names, of):
             arrays.append(Given(at))
             changed |= {at} if places[k].is_written else set()
         elif places[k].is_written:
-            key = c_names.distinct(outside.get(id(array), f"tensor{len(state)}"), state)
+            key = c_names.distinct(outside.get(id(array), f"tensor{len(state)}"), {*state, *taken})
             state[key] = array
             arrays.append(key)
         else:
@@ -126,9 +135,17 @@ def _output_of(x, outputs, label):
     )
 
 
-def packed_numbers(run):
+def packed_numbers(run, found=NOTHING):
+    """The run-time numbers as 64-bit words, 0 for those that `found` has formulas of."""
     kinds = [(position, np.float64 if code == -3 else np.int64) for position, code in run.program.numbers]
-    return b"".join(kind(run.numbers[position]).tobytes() for position, kind in kinds)
+    numbers = dict.fromkeys(found.formulas, 0)
+    return b"".join(kind(numbers.get(position, run.numbers[position])).tobytes() for position, kind in kinds)
+
+
+def formulas_by_slot(run, found):
+    """(which word it is, Formula) of those."""
+    slots = enumerate(position for position, _ in run.program.numbers)
+    return tuple([(slot, found.formulas[position]) for slot, position in slots if position in found.formulas])
 
 
 def _names_outside(function):
@@ -140,7 +157,7 @@ def _names_outside(function):
         return found
     for name, thing in [*outside.nonlocals.items(), *outside.globals.items()]:
         for path, x in _tensors_of(name, thing):
-            found.setdefault(id(x._data), "".join(c if c.isalnum() and c.isascii() else "_" for c in path))
+            found.setdefault(id(x._data), c_names.spelled(path))
     return found
 
 

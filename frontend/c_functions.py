@@ -13,7 +13,8 @@ import numpy as np
 
 from . import autograd, c_extents, c_names
 from .c_bodies import Bodies
-from .c_calls import Layout, Parameter, inputs_of, observed, packed_numbers, results_of
+from .c_calls import Layout, Parameter, formulas_by_slot, inputs_of, observed, packed_numbers, results_of
+from .c_optimizers import Followed, optimizer_names
 from .c_trials import Regime, Trials
 from .compiler.export import export_text
 from .compiler.export_entry import Body, Entry
@@ -38,7 +39,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What becomes a C function: `call` of `tensors`; `axes`: of each of them, the (axis, extent) that are open."""
+    """What becomes a C function: `call` of `tensors`; `axes`: of each of them, the (axis, extent) that are open;
+    `with_rates`: learning rates are fields of its state, by the names of the optimizers."""
 
     ending: str
     call: object
@@ -46,16 +48,24 @@ class Program:
     axes: list
     argument_names: list
     result_names: list | None
+    optimizer_names: dict
+    with_rates: bool
 
 
-def functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes=None, threads=False):
+def functions_of(
+    name, function, example_args, gradients, hvp, target, dynamic_shapes=None, threads=False, with_rates=False
+):
     """(the Functions, name -> array of what they change), as export and aot are asked for them."""
     machine = jit.export_target(target)
-    functions = [
-        _function(f"{name}{p.ending}", p, machine, function, extents, threads)
-        for p, extents in programs_of(function, example_args, gradients, hvp, dynamic_shapes)
-    ]
-    return functions, {f"{name}_initial_{f}": a for x in functions for p in x.parameters for f, a in p.fields}
+    programs = programs_of(function, example_args, gradients, hvp, dynamic_shapes, with_rates)
+    made = [_function(f"{name}{p.ending}", p, machine, function, extents, threads) for p, extents in programs]
+    functions = [f for f, _ in made]
+    for _, found in made:
+        found.read_again()
+    state = {f"{name}_initial_{f}": a for x in functions for p in x.parameters for f, a in p.fields}
+    if with_rates and not any(key.endswith("_lr") and a.ndim == 0 for key, a in state.items()):
+        raise ValueError("export: learning_rates=True, but no optimizer makes a step in the function")
+    return functions, state
 
 
 def object_of(functions, state, target):
@@ -66,7 +76,7 @@ def object_of(functions, state, target):
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------
-def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
+def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None, with_rates=False):
     """(Program, name of each extent -> its number in the examples) of each."""
     if not isinstance(example_args, (tuple, list)):
         raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
@@ -77,6 +87,7 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
     tensors, names = [args[k] for k in places], [c_arguments[k] for k in places]
     extents, axes = c_extents.open_axes(dynamic_shapes, dict(zip(all_names, args)))
     axes = [axes[k] for k in places]
+    rates = optimizer_names(function), with_rates
 
     def call(*given):
         full = list(args)
@@ -84,7 +95,7 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
             full[k] = x
         return function(*full)
 
-    yield Program("", _with_own_results(call), tensors, axes, names, None), extents
+    yield Program("", _with_own_results(call), tensors, axes, names, None, *rates), extents
     floating = [k for k, x in enumerate(tensors) if x.is_floating_point()]
     if (gradients or hvp) and not floating:
         raise ValueError("export: gradients were asked for, but no argument is a tensor of floats")
@@ -97,7 +108,8 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
             return value, *_gradients(value, [given[k] for k in floating])
 
         results = ["value", *[f"grad_{n}" for n in own]]
-        yield Program("_value_and_grad", _with_own_results(value_and_grad), leaves, axes, names, results), extents
+        call_it = _with_own_results(value_and_grad)
+        yield Program("_value_and_grad", call_it, leaves, axes, names, results, *rates), extents
     if hvp:
         vectors = [tensors[k].detach().clone() for k in floating]
 
@@ -109,7 +121,8 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None):
 
         arguments, results = [*names, *[f"vector_{n}" for n in own]], [f"product_{n}" for n in own]
         every_axes = [*axes, *[axes[k] for k in floating]]
-        yield Program("_hvp", _with_own_results(products), [*leaves, *vectors], every_axes, arguments, results), extents
+        call_it = _with_own_results(products)
+        yield Program("_hvp", call_it, [*leaves, *vectors], every_axes, arguments, results, *rates), extents
 
 
 def _example(k, x):
@@ -168,7 +181,8 @@ def _gradients(value, xs, create_graph=False):
 # --- from a call to an entry ------------------------------------------------------------------------------------------
 class Known(NamedTuple):
     """What calls have shown of a program: the last Run, its graph, all Parameters, name -> array of the state, and per
-    input and output of the graph a Given, Field, Data or Own; `layout`: which Parameter is what."""
+    input and output of the graph a Given, Field, Data or Own; `layout`: which Parameter is what; `followed`: which
+    numbers follow from fields of the state."""
 
     run: object
     graph: object
@@ -176,46 +190,72 @@ class Known(NamedTuple):
     state: dict
     arrays: tuple
     layout: Layout
+    followed: Followed
 
 
 def known(name, program, of, between=lambda: None):
     """The Known of a program of tensors, a function `of` the user's. `between`: called after the first call."""
     observed(program, program.tensors, name)  # makes what is made in the first call: the state of an optimizer
     between()
-    _, run, graph = observed(program, program.tensors, name)
-    result, again, graph_again = observed(program, program.tensors, name)
-    arguments, state, arrays = inputs_of(again, program.tensors, program.argument_names, of)
-    same_numbers = packed_numbers(run) == packed_numbers(again)
-    same_data = arrays == inputs_of(run, program.tensors, program.argument_names, of)[2]
-    if str(graph) != str(graph_again) or not (same_numbers and same_data):
+    _, run, graph, before = observed(program, program.tensors, name)
+    result, again, graph_again, found = observed(program, program.tensors, name)
+    arguments, state, arrays = inputs_of(again, program.tensors, program.argument_names, of, found.fields)
+    same_data = arrays == inputs_of(run, program.tensors, program.argument_names, of, found.fields)[2]
+    if str(graph) != str(graph_again) or not same_data:
         raise ValueError(
-            "export: what the function computes is not the same in every call: random draws, or a number that changes "
-            "from call to call, as in the correction of Adam's first steps, cannot be exported"
+            "export: what the function computes is not the same in every call: random draws, or other operations from "
+            "call to call, cannot be exported"
         )
+    _check_numbers(run, again, before, found)
     # The state that is exported is what the last call has left.
+    state |= found.fields
     results = results_of(result, again, program.result_names)
     layout = Layout(tuple(state), tuple(results), len(arguments))
     arguments += [Parameter(label, "result", found.array) for label, found in results.items()]
     if state:
         arguments.append(Parameter("state", "state", fields=tuple(state.items())))
     arrays = layout.arrays(arrays, results, [a.nbytes for a in again.outputs])
-    return Known(again, graph, arguments, state, arrays, layout)
+    return Known(again, graph, arguments, state, arrays, layout, found)
+
+
+def _check_numbers(run, again, before, found):
+    """Raise ValueError for a number that is another one in each call, and no formula of the state."""
+    pairs = zip(run.program.numbers, _words(run, before), _words(again, found))
+    changed = [position for (position, _), x, y in pairs if x != y]
+    if changed:
+        raise ValueError(
+            "export: what the function computes is not the same in every call: random draws, or a number that changes "
+            f"from call to call [{again.line_of_number(changed[0])}], cannot be exported. Of optimizers, Adam, AdamW, "
+            "Adamax and Adagrad count their steps in C, and learning_rates=True makes rates fields of the state"
+        )
+    if not found.is_like(before):
+        raise ValueError(
+            "export: what the function computes is not the same in every call: a learning rate or a count of steps is "
+            "changed by the function itself; change it between the calls"
+        )
+
+
+def _words(run, found):
+    packed = packed_numbers(run, found)
+    return [packed[k : k + 8] for k in range(0, len(packed), 8)]
 
 
 def _function(name, program, machine, of, extents, threads):
-    """The Function of a program of tensors."""
+    """(the Function of a program of tensors, its Followed)."""
     trials = None
 
     def try_other_extents():
         nonlocal trials
         trials = Trials(program, name, Regime(extents, {})) if extents else None
 
-    run, graph, arguments, state, arrays, layout = known(name, program, of, try_other_extents)
+    run, graph, arguments, state, arrays, layout, found = known(name, program, of, try_other_extents)
+    own_state = [(key, a.shape) for key, a in state.items() if key not in found.fields]
 
     def bodies_of(compiled):
         if extents:
-            return Bodies(trials, layout, [(key, a.shape) for key, a in state.items()], compiled, of).made()
-        return (Body(compiled(graph), arrays, packed_numbers(run)),)
+            return Bodies(trials, layout, own_state, compiled, of).made()
+        numbers, formulas = packed_numbers(run, found), formulas_by_slot(run, found)
+        return (Body(compiled(graph), arrays, numbers, (), (), formulas, layout.fields_followed(found)),)
 
     bodies = bodies_of(partial(compile_graph, target=machine, for_itself=True))
     shared = bodies_of(partial(compile_graph, target=machine, for_team=True)) if threads else None
@@ -223,7 +263,7 @@ def _function(name, program, machine, of, extents, threads):
         arguments = c_extents.with_shapes(arguments, program.axes, trials.shape_of)
     entry = Entry(name, bodies, len(arguments), not extents and _is_of_numbers(arguments), tuple(extents))
     team = TeamEntry(name, shared, len(arguments), tuple(extents)) if threads else None
-    return Function(entry, tuple(arguments), team)
+    return Function(entry, tuple(arguments), team), found
 
 
 def _is_of_numbers(parameters):

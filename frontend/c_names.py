@@ -42,6 +42,11 @@ def is_name(name):
     return name.isidentifier() and name not in _KEYWORDS | _MACROS
 
 
+def spelled(path):
+    """A name of Python's, or a path, with nothing in it that C does not take."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in path)
+
+
 def distinct(name, taken):
     """The name, with an underscore after it, or several, where it is none for C or is taken."""
     while not is_name(name) or name in taken:

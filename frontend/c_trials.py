@@ -19,6 +19,7 @@ from math import prod
 import numpy as np
 
 from .c_calls import observed, packed_numbers, results_of
+from .c_optimizers import Followed
 from .compiler.dtypes import bool_
 from .compiler.extent import LEAST, Scope, evaluate, filled
 from .creation import arange, zeros_like
@@ -34,6 +35,7 @@ class Trial:
     result: object
     run: object
     tensors: list
+    followed: Followed
 
     def text(self):
         return self.run.stretch.text(self.run.needed)
@@ -103,7 +105,8 @@ class Trials:
         return parts, text
 
     def _fits(self, trial):
-        return filled(self.text, {key: trial.extents[key] for key in self.regime.open}) == trial.text()
+        same = trial.followed.formulas == self.first.followed.formulas
+        return same and filled(self.text, {key: trial.extents[key] for key in self.regime.open}) == trial.text()
 
     def least(self):
         """Of each open extent the smallest that is like the others, with the others as in the examples: what has a
@@ -131,11 +134,11 @@ class Trials:
         if any(n < self.regime.sample[name] for name, n in extents.items()):
             tensors = [_first_index(t) for t in tensors]
         try:
-            result, run, _ = observed(self.program, tensors, self.name)
+            result, run, _, found = observed(self.program, tensors, self.name)
         except Exception as error:
             said = next(iter(extents.values())) if len(extents) == 1 else extents
             raise ValueError(f"export: {self.name} fails with an extent of {said}: {error}") from error
-        return Trial(extents, result, run, tensors)
+        return Trial(extents, result, run, tensors, found)
 
     def opened(self, scope):
         """The stretch of all, with extents of this scope."""
@@ -147,7 +150,7 @@ class Trials:
     def open_numbers(self):
         """(slot, type, polynomial) of the run-time numbers that follow the extents."""
         kinds = [np.float64 if code == -3 else np.int64 for _, code in self.first.run.program.numbers]
-        values = zip(*[_numbers_of(trial.run, kinds) for trial in self.all])
+        values = zip(*[_numbers_of(trial, kinds) for trial in self.all])
         fitted = [(kind, self._fitted(own, "a Python number")) for kind, own in zip(kinds, values)]
         return tuple(
             (k, "f64" if kind is np.float64 else "i64", x) for k, (kind, x) in enumerate(fitted) if isinstance(x, str)
@@ -211,6 +214,6 @@ def _first_index(t):
     return t if t.is_floating_point() or t.dtype is bool_ else zeros_like(t)
 
 
-def _numbers_of(run, kinds):
-    words = np.frombuffer(packed_numbers(run), np.int64)
+def _numbers_of(trial, kinds):
+    words = np.frombuffer(packed_numbers(trial.run, trial.followed), np.int64)
     return [word.view(kind).item() for word, kind in zip(words, kinds)]

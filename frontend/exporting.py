@@ -23,7 +23,16 @@ class Exported:
 
 
 def export(
-    function, example_args, path, *, gradients=False, hvp=False, target="native", dynamic_shapes=None, threads=False
+    function,
+    example_args,
+    path,
+    *,
+    gradients=False,
+    hvp=False,
+    target="native",
+    dynamic_shapes=None,
+    threads=False,
+    learning_rates=False,
 ):
     """Write `path`.o, `path`.h and `path`.json: the function as C functions that need no runtime.
 
@@ -39,11 +48,13 @@ def export(
     in the order in which arguments have them; what has one name has one length, of 2 or more in the examples. The
     function is also called with other extents, and must compute the same for all.
     threads: also `<name>_team` for each function, which several threads of the caller run together.
+    learning_rates: those of the optimizers are fields too, `double *<optimizer>_lr`, which the caller may change.
 
     Tensors that the function reads and were not given are data of the object. Those that it changes in place (the
     parameters of a training step, the buffers of its optimizer) are fields of `<name>_state`, and `<name>_initial_...`
-    has what they hold now. The function is called three times to learn this, with all it does to them. Results have
-    the bits of weft's; one object has no global state, and its functions may run in several threads at once.
+    has what they hold now. Steps that optimizers count, as Adam does, are fields `int64_t *<optimizer>_step`. The
+    function is called three times to learn this, with all it does to them. Results have the bits of weft's; one object
+    has no global state, and its functions may run in several threads at once.
     Returns the paths as an Exported. Raises ValueError or RuntimeError, and writes nothing, if that cannot be done.
 
     >>> import tempfile, numpy as np
@@ -55,7 +66,9 @@ def export(
     name = path.name
     if not c_names.is_function_name(name):
         raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
-    functions, state, code = _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads)
+    functions, state, code = _made(
+        name, function, example_args, gradients, hvp, target, dynamic_shapes, threads, learning_rates
+    )
     import json
 
     files = Exported(*[path.with_name(f"{name}.{ending}") for ending in ("o", "h", "json")])
@@ -66,7 +79,7 @@ def export(
     return files
 
 
-def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=None):
+def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=None, learning_rates=False):
     """The same as `export`, kept in memory: native functions of NumPy arrays, and their addresses for other libraries.
 
     Returns a NativeFunctions, whose `value`, `value_and_grad` and `hvp` can be called. Arguments and errors are those
@@ -80,15 +93,18 @@ def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=No
     """
     name = getattr(function, "__name__", "")
     name = name if c_names.is_function_name(name) else "function"
-    functions, _, code = _made(name, function, example_args, gradients, hvp, "native", dynamic_shapes)
+    functions, _, code = _made(
+        name, function, example_args, gradients, hvp, "native", dynamic_shapes, with_rates=learning_rates
+    )
     return loaded(code, _description(name, "native", functions))
 
 
-def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads=False):
+def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads=False, with_rates=False):
     """(the Functions, name -> array of the state's content, object code)."""
     from .c_functions import functions_of, object_of  # not needed where nothing is exported
 
-    functions, state = functions_of(name, function, example_args, gradients, hvp, target, dynamic_shapes, threads)
+    options = target, dynamic_shapes, threads, with_rates
+    functions, state = functions_of(name, function, example_args, gradients, hvp, *options)
     return functions, state, object_of(functions, state, target)
 
 

@@ -23,6 +23,12 @@ def made(name, function, example_args, gradients, hvp, architecture):
     programs = []
     for p, _ in programs_of(function, example_args, gradients, hvp):
         found = known(f"{name}{p.ending}", p, function)
+        if found.followed.formulas:
+            line = found.run.line_of_number(min(found.followed.formulas))
+            raise NotImplementedError(
+                f"export_ptx: {name} counts the steps of an optimizer [{line}], which C functions do (weft.export) and "
+                "kernels do not yet"
+            )
         gpu = _compiled(f"{name}{p.ending}", found)
         programs.append(Program(f"{name}{p.ending}", found, gpu, packed_numbers(found.run)))
     return jit.ptx(joined([p.gpu.text for p in programs]), architecture), programs

@@ -44,13 +44,17 @@ class Adadelta(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number):
+        return _numbers(group, step, number)
+
     def update_group(self, group):
         update_counted(self, group, adadelta, ("square_avg", "acc_delta"), _numbers, _flags)
 
 
-def _numbers(group, step):
+def _numbers(group, step, number=float):
     rho = float(group["rho"])
-    return float(group["weight_decay"]), rho, 1.0 - rho, float(group["eps"]), float(group["lr"])
+    return float(group["weight_decay"]), rho, 1.0 - rho, float(group["eps"]), number(group["lr"])
 
 
 def _flags(group, step):

@@ -57,6 +57,10 @@ class Adagrad(Optimizer):
         self.state.update(made)
         self.param_groups.append(group)
 
+    @staticmethod
+    def _formulas(group, step, number):
+        return _numbers(group, step)
+
     def update_group(self, group):
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         step = count_steps(group["params"], self.state)

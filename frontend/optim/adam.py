@@ -53,6 +53,10 @@ class Adam(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number):
+        return _numbers(group, step, number)
+
     def update_group(self, group):
         names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
         step = count_steps(group["params"], self.state)
@@ -93,8 +97,8 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
 
 
-def _numbers(group, step):
-    lr, (beta1, beta2) = float(group["lr"]), group["betas"]
+def _numbers(group, step, number=float):
+    lr, (beta1, beta2) = number(group["lr"]), group["betas"]
     weight_decay = float(group["weight_decay"])
     penalty = 1.0 - lr * weight_decay if group["decoupled_weight_decay"] else weight_decay
     mean_weight, step_size = blend_weight(1.0 - beta1), lr / (1.0 - beta1**step)

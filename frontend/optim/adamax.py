@@ -41,13 +41,17 @@ class Adamax(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number):
+        return _numbers(group, step, number)
+
     def update_group(self, group):
         update_counted(self, group, adamax, ("exp_avg", "exp_inf"), _numbers, _flags)
 
 
-def _numbers(group, step):
+def _numbers(group, step, number=float):
     beta1, beta2 = group["betas"]
-    step_size = float(group["lr"]) / (1.0 - beta1**step)
+    step_size = number(group["lr"]) / (1.0 - beta1**step)
     mean_weight = blend_weight(1.0 - beta1)
     return float(group["weight_decay"]), mean_weight, float(beta2), float(group["eps"]), step_size
 

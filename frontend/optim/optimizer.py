@@ -99,6 +99,8 @@ class Optimizer(Hooks):
         if modes.state.frame is None:
             update_groups(self)
         else:
+            if modes.captures:
+                modes.captures[-1].optimizers.append(self)
             self._update_groups()
         return loss
 
@@ -116,6 +118,15 @@ class Optimizer(Hooks):
     def update_group(self, group):
         """One step for the parameters of one group; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} must define update_group(group), or step() as a whole")
+
+    @staticmethod
+    def _formulas(group, step, number):
+        """The numbers that update_group hands to `update`; the group's "lr" and the count of steps may be Formulas.
+
+        number: makes a float of an option, or leaves it. None if the numbers follow from something else too, or if not
+        all of them are for the same rule and flags.
+        """
+        return None
 
     def zero_grad(self, set_to_none=True):
         """Drop all gradients, or fill them with 0."""

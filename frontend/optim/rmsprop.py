@@ -50,19 +50,23 @@ class RMSprop(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step=None, number=float):
+        alpha = float(group["alpha"])
+        numbers = (number(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
+        return (*numbers, blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))
+
     def update_group(self, group):
         names = ["square_avg"]
         names += ["grad_avg"] if group["centered"] else []
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
-        alpha = float(group["alpha"])
-        numbers = (float(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
-        numbers += (blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))
+        numbers = self._formulas(group)
         flags = {
             "decay": group["weight_decay"] != 0,
             "maximize": group["maximize"],
             "centered": group["centered"],
             "momentum": group["momentum"] > 0,
-            "near": starts_near(1.0 - alpha),
+            "near": starts_near(1.0 - float(group["alpha"])),
         }
         step = count_steps(group["params"], self.state)
         if step is None or not update_again(rmsprop, group["params"], self.state, tuple(names), numbers, **flags):

@@ -52,15 +52,19 @@ class SGD(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step=None, number=float):
+        numbers = (number(group["lr"]), float(group["weight_decay"]))
+        return (*numbers, float(group["momentum"]), 1.0 - group["dampening"]) if group["momentum"] != 0 else numbers
+
     @pure()
     def update_group(self, group):
-        numbers = (float(group["lr"]), float(group["weight_decay"]))
+        numbers = self._formulas(group)
         flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         if group["momentum"] == 0:
             if not update_again(sgd, group["params"], self.state, (), numbers, **flags):
                 update(sgd, with_gradients(group), numbers, **flags)
             return
-        numbers += (float(group["momentum"]), 1.0 - group["dampening"])
         flags["nesterov"] = group["nesterov"]
         if update_again(sgd_momentum, group["params"], self.state, _STATE, numbers, first=False, **flags):
             return

@@ -24,10 +24,11 @@ import struct
 
 import numpy as np
 
-# What LLVM calls where it has no instruction: memory intrinsics, `frem`, and rounding and fma on CPUs before AVX.
+# What LLVM calls where it has no instruction: memory intrinsics, `frem`, and rounding and fma on CPUs before AVX; and
+# `pow`, by which exported functions compute what Python does with counts (compiler/formula.py).
 EXTERNAL_FUNCTIONS = frozenset(
     ("memcpy", "memmove", "memset")
-    + ("fmod", "fma", "floor", "ceil", "trunc", "rint", "roundeven")
+    + ("pow", "fmod", "fma", "floor", "ceil", "trunc", "rint", "roundeven")
     + ("fmodf", "fmaf", "floorf", "ceilf", "truncf", "rintf", "roundevenf")
 )
 

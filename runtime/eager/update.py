@@ -4,7 +4,7 @@ from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.storage import convert
-from ..state.modes import state
+from ..state.modes import captures, state
 from ..state.tensor import dtype_of
 from . import plan
 from .gate import check_fits, check_writable, cleared_at_once
@@ -30,6 +30,8 @@ def update(rule, rows, numbers=(), **flags):
     if any(x.dtype.is_complex for row in rows for x in row):
         raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
     if frame is not None:
+        if captures:
+            captures[-1].updates.append((len(frame.numbers), rows))
         frame.update(rule, rows, tuple(numbers), flags)
         return
     _learn_rows(rule, rows, tuple(numbers), flags)

@@ -3,11 +3,13 @@
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ..state import modes
 from . import program
 
 
 class Run(NamedTuple):
-    """A program that ran. `stretch` and `needed` are what it was made from."""
+    """A program that ran. `stretch` and `needed` are what it was made from; `updates`: (position of the first number,
+    rows) of those that the call has made so far, and the `optimizers` that have made them."""
 
     stretch: object
     needed: object
@@ -15,6 +17,8 @@ class Run(NamedTuple):
     arrays: list
     numbers: list
     outputs: list
+    updates: list
+    optimizers: list
 
     def graph(self):
         """(the graph, positions of its run-time numbers)."""
@@ -23,6 +27,11 @@ class Run(NamedTuple):
         graph, inputs, numbers = forward_graph(self.stretch, self.needed)
         assert list(inputs) == list(self.program.inputs), "the program was made from another graph"
         return graph, numbers
+
+    def line_of_number(self, position):
+        """The line that made the run-time number at this position, or None."""
+        lines = [step.line for step in self.stretch.steps if step.first_number <= position]
+        return lines[-1] if lines else None
 
     def line_of(self, number):
         """The line of the user's program that a value of the graph was recorded at, or None."""
@@ -42,12 +51,14 @@ class Capture:
 
     def __init__(self):
         self.runs, self._made_from = [], (None, None)
+        self.updates, self.optimizers = [], []
 
     def described(self, stretch, needed):
         self._made_from = stretch, needed
 
     def ran(self, its_program, arrays, numbers, outputs):
-        self.runs.append(Run(*self._made_from, its_program, list(arrays), list(numbers), list(outputs)))
+        made = list(arrays), list(numbers), list(outputs), list(self.updates), list(self.optimizers)
+        self.runs.append(Run(*self._made_from, its_program, *made))
         self._made_from = None, None
 
 
@@ -56,7 +67,9 @@ def capturing():
     """`with capturing() as capture:` notes every program that runs; those that ran before, in native code, do not."""
     capture = Capture()
     program.captures.append(capture)
+    modes.captures.append(capture)
     try:
         yield capture
     finally:
         program.captures.remove(capture)
+        modes.captures.remove(capture)

@@ -32,6 +32,8 @@ state = _State()
 autocasting = {}  # an entry for every open block of mixed precision in any thread
 inferring = []  # an entry for every open block of inference_mode in any thread
 watching = []  # an entry for every block in any thread that has watchers: asking it costs less than asking a thread
+# Those who want to know which optimizers make steps in a recorded call, and which updates (programs/capture.py).
+captures = []
 
 
 class watched:
