@@ -256,7 +256,7 @@ FIELDS
 """
 
 
-@pytest.mark.parametrize("target", ["native", "x86-64", "x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("target", ["native", "x86-64", "x86-64-v2"])
 def test_a_training_with_adam_in_c(tmp_path, target):
     """Forty steps with a schedule, by one thread and by three."""
     weft.manual_seed(0)

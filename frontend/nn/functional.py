@@ -379,7 +379,8 @@ def _follow(input, running_mean, running_var, axes, count, momentum):
         _move(running_mean, statistics.mean(input, axes=axes, keepdim=False), momentum)
     if running_var is not None:
         var = statistics.var(input, axes=axes, keepdim=False, correction=0)
-        _move(running_var, var * (count / (count - 1)), momentum)
+        # Times count / (count - 1), by numbers that follow the batch in whole steps: see c_trials.py.
+        _move(running_var, var + var / (count - 1), momentum)
 
 
 def _move(running, value, momentum):
