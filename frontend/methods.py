@@ -78,6 +78,8 @@ def _attach_operators():
     operators["truediv"] = arithmetic.div, IN_PYTHON
     for name in _COMPARISONS:
         setattr(Tensor, f"__{name}__", _operator(TABLE[name], False))
+        operators[name] = TABLE[name], IN_PYTHON
+    operators["neg"], operators["matmul"] = (arithmetic.neg, IN_PYTHON), (TABLE["matmul"], IN_PYTHON)
     Tensor.__hash__ = object.__hash__
     Tensor.__neg__ = lambda self: arithmetic.neg(self)
     Tensor.__pos__ = lambda self: self

@@ -16,7 +16,15 @@ OPERATORS = {
     operator.sub: weft.sub,
     operator.mul: weft.mul,
     operator.truediv: weft.div,
+    operator.lt: weft.lt,
+    operator.le: weft.le,
+    operator.eq: weft.eq,
+    operator.ne: weft.ne,
+    operator.gt: weft.gt,
+    operator.ge: weft.ge,
 }
+TURNED = {operator.lt: weft.gt, operator.le: weft.ge, operator.gt: weft.lt, operator.ge: weft.le}
+TURNED |= {operator.eq: weft.eq, operator.ne: weft.ne}
 TIMES = 80  # from some dozens of calls on they are native
 
 
@@ -43,6 +51,8 @@ def test_whatever_stands_beside_a_tensor(apply):
     function = OPERATORS[apply]
     for x in (weft.tensor([1.5, 2.5]), weft.tensor([1.5, 2.5], requires_grad=True), weft.tensor([6, 8])):
         for other in beside_a_tensor():
+            if apply in TURNED and isinstance(other, complex):
+                continue  # has no order
             compiled = weft.compile(lambda x, y: apply(x, y))
             forward = function(x, functions.operand(other))
             for _ in range(4):
@@ -50,7 +60,9 @@ def test_whatever_stands_beside_a_tensor(apply):
             if isinstance(other, np.ndarray):
                 continue  # NumPy's operator
             first = functions.operand(other)
-            if apply is operator.truediv and not isinstance(first, weft.Tensor):
+            if apply in TURNED:
+                reflected = TURNED[apply](x, first)
+            elif apply is operator.truediv and not isinstance(first, weft.Tensor):
                 reflected = weft.mul(weft.reciprocal(x), first)
             else:
                 reflected = function(first if isinstance(first, weft.Tensor) else weft.tensor(first), x)
@@ -65,6 +77,32 @@ def test_the_graph_has_the_operands_in_the_order_of_python():
         assert [y.grad_fn.name() for y in (2 - x, x - 2)] == ["RsubBackward1", "SubBackward0"]
         (gradient,) = weft.autograd.grad((2 - x).sum() + (2 * x + (1 + x)).sum(), x)
         assert gradient.tolist() == [2.0, 2.0]
+
+
+def test_products_of_matrices():
+    a, b = weft.randn(2, 3), weft.randn(3, 2)
+    compiled = weft.compile(lambda a, b: -(a @ b))
+    expected = weft.matmul(a, b).tolist()
+    for _ in range(4):
+        assert (a @ b).tolist() == expected and (-compiled(a, b)).tolist() == expected
+        with weft.autocast("cpu", dtype=weft.bfloat16):
+            assert (a @ b).dtype is weft.bfloat16 and compiled(a, b).dtype is weft.bfloat16
+        with pytest.raises(TypeError, match="must be Tensor, not int"):
+            a @ 2
+        with pytest.raises(TypeError):
+            2 @ a
+        assert (a @ weft.nn.Parameter(b)).requires_grad
+
+
+def test_comparisons_with_what_is_no_operand():
+    x, y = weft.ones(()), weft.ones(())
+    assert (x == None) is False and (x != "text") is True and (x in [y]) and x != object()  # noqa: E711
+    assert len({x, y}) == 2 and hash(x) == hash(x)
+    with pytest.raises(TypeError, match="'<' not supported between instances of 'Tensor' and 'str'"):
+        operator.lt(x, "text")
+    with pytest.raises(TypeError, match="'>=' not supported between instances of 'NoneType' and 'Tensor'"):
+        operator.ge(None, x)
+    assert x.__lt__("text") is NotImplemented and (x < 2) is not NotImplemented
 
 
 def test_objects_that_know_tensors_are_asked():

@@ -7,7 +7,9 @@ op; for all else the functions are called that stood there before (frontend/meth
 
 import ctypes
 
-from ...compiler.translate.kinds import I64, Address, Bool, Object, Struct
+import numpy as np
+
+from ...compiler.translate.kinds import I32, I64, Address, Bool, Dict, Inline, Object, Struct
 from ...compiler.translate.language import cast, native
 from ..code import translated
 from ..code.native_kinds import call_with
@@ -15,9 +17,12 @@ from ..code.packing import Packed
 from ..eager.eager_words import is_subtype
 from ..state import marks
 from ..state.marks import IN_PYTHON, TURNED
+from ..state.modes import autocasting
 from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_wrapper
+
+COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")  # as CPython numbers them
 
 
 class Operator(Struct):
@@ -34,6 +39,9 @@ class Words(Struct):
     sub: Address
     mul: Address
     truediv: Address
+    matmul: Address
+    neg: Address
+    comparisons: Inline(Address, len(COMPARISONS))
 
 
 WORDS = Words()
@@ -82,28 +90,51 @@ def truediv(left: Object, right: Object) -> Object:
     return operated(cast(Operator, WORDS.truediv), left, right)
 
 
-_FUNCTIONS = {"add": add, "sub": sub, "mul": mul, "truediv": truediv}
+@native(name="weft_operator_matmul")
+def matmul(left: Object, right: Object) -> Object:
+    operator = cast(Operator, WORDS.matmul)
+    if not is_tensor(left):
+        return call_with(operator.reflected, (right, left), None)
+    if is_tensor(right) and len(cast(Dict, autocasting)) == 0:
+        return call_with(operator.op, (left, right), None)
+    return call_with(operator.forward, (left, right), None)
+
+
+@native(name="weft_operator_neg")
+def neg(x: Object) -> Object:
+    return call_with(cast(Operator, WORDS.neg).op, (x,), None)
+
+
+@native(name="weft_operator_compare")
+def compare(left: Object, right: Object, comparison: I32) -> Object:
+    return operated(cast(Operator, WORDS.comparisons[comparison]), left, right)
+
+
+_FUNCTIONS = {"add": add, "sub": sub, "mul": mul, "truediv": truediv, "matmul": matmul, "neg": neg}
+_FUNCTIONS |= dict.fromkeys(COMPARISONS, compare)
 _held = []
 
 
 def install(layout):
-    """Operators that nobody has replaced go to native code from now on."""
-    mine = {name: marks.operators[name] for name in _FUNCTIONS if _is_own(name)}
-    if _held or len(mine) < len(_FUNCTIONS):
+    """Operators go to native code from now on, unless somebody has replaced one."""
+    if _held or not all(map(_is_own, _FUNCTIONS)):
         return
-    code = translated.load("operators", list(_FUNCTIONS.values()), layout)
-    packed = {name: Packed(_operator(name, *one)) for name, one in mine.items()}
+    functions = dict.fromkeys(_FUNCTIONS.values())
+    code = translated.load("operators", list(functions), layout)
+    packed = {name: Packed(_operator(name)) for name in _FUNCTIONS}
+    at = {name: one.address for name, one in packed.items()}
     address = code.struct_address(f"{Words.__module__}:WORDS")
-    words = Packed(Words(**{name: one.address for name, one in packed.items()})).words
+    words = Packed(Words(comparisons=[at.pop(name) for name in COMPARISONS], **at)).words
     (ctypes.c_int64 * len(words)).from_address(address)[:] = words.tolist()
     _held.extend((code, packed))
-    for name in mine:
+    for name, function in _FUNCTIONS.items():
         for method in _methods(name):
-            _replace(method, code.address(f"weft_operator_{name}"))
+            _replace(method, code.address(function.declaration.name))
 
 
 def _methods(name):
-    return f"__{name}__", f"__r{name}__"
+    """Those that the class of arrays has too, from which CPython's description of the slot is taken."""
+    return [method for method in (f"__{name}__", f"__r{name}__") if method in vars(np.ndarray)]
 
 
 def _is_own(name):
@@ -111,12 +142,12 @@ def _is_own(name):
     return name in marks.operators and all(known.get(method) is now[method] for method in _methods(name))
 
 
-def _operator(name, op, number_first):
-    forward, reflected = (vars(Tensor)[method] for method in _methods(name))
-    return Operator(op=op, forward=forward, reflected=reflected, number_first=number_first)
+def _operator(name):
+    (op, number_first), functions = marks.operators[name], [vars(Tensor)[method] for method in _methods(name)]
+    return Operator(op=op, forward=functions[0], reflected=functions[-1], number_first=number_first)
 
 
 def _replace(method, address):
-    new = new_wrapper(Tensor, native_layout.base_of(float, method), address)
+    new = new_wrapper(Tensor, native_layout.base_of(np.ndarray, method), address)
     setattr(Tensor, method, new)
     marks.methods[Tensor][method] = new
