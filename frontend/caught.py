@@ -30,19 +30,37 @@ def _is_caught(frame):
     A call that native code has begun has no Python frame in which it begins. It knows by the calls like it that were
     followed before, which places on the stack are in it, and whether one of these stands in a `try`.
     """
-    places, handled = [], 0
+    own = state.frame
+    known = own.recording.caught.setdefault((frame.f_code.co_name, frame.f_lasti), {})
+    if own.is_usual and known:
+        places = _places(frame, max(map(len, known)))
+        inside = [chain for chain in known if places[: len(chain)] == chain]
+        if inside:
+            return known[max(inside, key=len)]
+    places, handled = _places_to_try(frame)
+    if not own.is_usual and places and len(known) < _MOST_KNOWN:
+        known[tuple(places)] = handled
+    return handled
+
+
+def _places(frame, count):
+    """The codes and positions of a Python frame and of those that have called it, not more than so many."""
+    places = []
+    while frame is not None and count:
+        places.append((frame.f_code, frame.f_lasti))
+        frame, count = frame.f_back, count - 1
+    return tuple(places)
+
+
+def _places_to_try(frame):
+    """(the same up to the first in a `try`, or up to where the compiled call begins; whether there is one)."""
+    places = []
     while frame is not None and not _is_beginning(frame):
         places.append((frame.f_code, frame.f_lasti))
-        if not handled and frame.f_globals.get("__name__") != _DOOR and _handles(*places[-1]):
-            handled = len(places)
+        if frame.f_globals.get("__name__") != _DOOR and _handles(*places[-1]):
+            return places, True
         frame = frame.f_back
-    known = state.frame.recording.caught.setdefault(places[0], {}) if places else {}
-    if not state.frame.is_usual:
-        if len(known) < _MOST_KNOWN:
-            known[tuple(places[: handled or None])] = handled > 0
-        return handled > 0
-    inside = [chain for chain in known if tuple(places[: len(chain)]) == chain]
-    return known[max(inside, key=len)] if inside else handled > 0
+    return places, False
 
 
 _MOST_KNOWN = 64

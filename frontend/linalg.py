@@ -35,7 +35,7 @@ from .reducing import sum
 from .reference import document
 from .results import result_type
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, tensor_of
+from .runtime.state.tensor import Tensor, shape_of, tensor_of
 from .shaping import cat, expand, movedim, reshape, stack, unsqueeze
 
 __getattr__, __dir__ = of_module(__name__)
@@ -135,7 +135,8 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
 def solve(A, B, *, left=True):
     """X with A X = B (X A = B if not left). B may be a vector, or a batch of as many vectors as A has matrices."""
     algebra.require_matrices("linalg.solve", A, square=True, complex_too=True)
-    as_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
+    ours, theirs = shape_of(A), shape_of(B)
+    as_vector = len(theirs) == 1 or ours[:-1] == theirs
     if as_vector:
         if not left:
             raise OpError("linalg.solve: left=False is not supported for vectors")

@@ -36,9 +36,10 @@ _CONJUGATE = frozenset(["conjugate"])
 def require_matrices(name, x, square=False, complex_too=False):
     if not (complex_too and x.dtype.is_complex):
         require_floating(name, x)
-    if len(x.shape) < 2:
+    shape = x.shape
+    if len(shape) < 2:
         raise OpError(f"{name}: The input tensor A must have at least 2 dimensions, got shape {tuple(x.shape)}")
-    if square and x.shape[-1] != x.shape[-2]:
+    if square and shape[-1] != shape[-2]:
         raise OpError(f"{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]}")
 
 
