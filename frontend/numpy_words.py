@@ -21,7 +21,7 @@ def understanding(name, function):
 
     @wraps(function)
     def function_of_words(*args, **kwargs):
-        if kwargs:
+        if kwargs and not WORDS.keys().isdisjoint(kwargs):
             kwargs = {_word(key, kwargs): value for key, value in kwargs.items()}
         return function(*args, **kwargs)
 

@@ -295,17 +295,29 @@ def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, te
         step = whole_number("split", "split_size", split_size)
         if step <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
-        sections = [builtins.min(step, size - k) for k in range(0, size, step)] or [0]
+        specs = _even_parts(shape, axis, step)
     else:
         sections = list(split_size)
         if builtins.sum(sections) != size:
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
-    whole, parts, start = [(0, 1, d) for d in shape], [], 0
-    for length in sections:
-        spec = (*whole[:axis], (start, 1, length), *whole[axis + 1 :])
-        parts.append(spelling.part(input, spec=spec, of=of))
+        specs = _parts(shape, axis, sections)
+    return tuple([spelling.part(input, spec=spec, of=of) for spec in specs])
+
+
+@functools.lru_cache(1024)
+def _even_parts(shape, axis, step):
+    """What slice_ cuts to have parts of `step` along an axis, the last one shorter if it has to be."""
+    size = shape[axis]
+    return _parts(shape, axis, [builtins.min(step, size - k) for k in range(0, size, step)] or [0])
+
+
+def _parts(shape, axis, lengths):
+    """The same for parts of these lengths."""
+    whole, specs, start = [(0, 1, d) for d in shape], [], 0
+    for length in lengths:
+        specs.append((*whole[:axis], (start, 1, length), *whole[axis + 1 :]))
         start += length
-    return tuple(parts)
+    return specs
 
 
 def _range_spec(x, axis, start, length):
@@ -332,7 +344,7 @@ def unbind(input, dim=0):
     if input.__class__ is not Tensor:
         tensor_of("unbind", input)
     axis = normalize_axis("unbind", dim, input.ndim)
-    return tuple(spelling.unbind_part(input, axis=axis, index=k) for k in range(input.shape[axis]))
+    return tuple([spelling.unbind_part(input, axis=axis, index=k) for k in range(shape_of(input)[axis])])
 
 
 # --- moving elements --------------------------------------------------------------------------------------------------
