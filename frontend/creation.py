@@ -292,7 +292,18 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
         check_placement("eye", placement)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
-    return _finish(tensor_of(convert(np.eye(n, m), dtype_of(dtype or state.default_dtype))), requires_grad)
+    dtype = dtype_of(dtype or state.default_dtype)
+    is_known = n.__class__ is int and (m is None or m.__class__ is int) and n * (n if m is None else m) <= _SMALL
+    array = _identity(n, m, dtype).copy() if is_known else _identity.__wrapped__(n, m, dtype)
+    return _finish(tensor_of(array), requires_grad)
+
+
+_SMALL = 1 << 12
+
+
+@functools.lru_cache(64)
+def _identity(n, m, dtype):
+    return convert(np.eye(n, m), dtype)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------

@@ -343,8 +343,8 @@ def index_select(input, dim, index):
 
 def check_slices(name, input, axis, source):
     """OpError unless source has the shape of input but for the dimension that is indexed."""
-    ours, theirs = (x.shape[:axis] + x.shape[axis + 1 :] if x.ndim else () for x in (input, source))
-    if input.ndim != source.ndim or ours != theirs:
+    ours, theirs = shape_of(input), shape_of(source)
+    if len(ours) != len(theirs) or ours[:axis] != theirs[:axis] or ours[axis + 1 :] != theirs[axis + 1 :]:
         raise OpError(
             f"{name}: source tensor shape must match self tensor shape, excluding the specified dimension. Got "
             f"self.shape = {tuple(input.shape)} source.shape = {tuple(source.shape)}"
