@@ -76,3 +76,42 @@ def test_a_child_named_like_a_method_leaves_the_method_where_it_is():
     assert [name for name, _ in model.named_parameters()] == ["first.weight", "first.bias"]
     with pytest.raises(AttributeError):
         del model.parameters
+
+
+class _Hidden(weft.nn.Module):
+    """Shows its second layer only."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = weft.nn.Linear(2, 2), weft.nn.Linear(2, 2)
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        yield from self.second.named_modules(memo, f"{prefix}.second", remove_duplicate)
+
+
+class _Chosen(_Hidden):
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        yield "first.bias", self.first.bias
+
+
+def test_parameters_are_those_that_have_names_in_their_order():
+    shared, hidden, chosen = weft.nn.Linear(2, 2), _Hidden(), _Chosen()
+    tied = weft.nn.Linear(2, 2)
+    tied.weight = shared.weight
+    trees = [
+        weft.nn.Sequential(shared, weft.nn.Sequential(weft.nn.ReLU(), shared, weft.nn.Linear(2, 3)), tied, shared),
+        weft.nn.Sequential(hidden, hidden.second, weft.nn.Linear(2, 1), hidden),
+        weft.nn.Sequential(hidden.second, hidden, weft.nn.ModuleDict({"b": tied, "a": shared})),
+        weft.nn.Sequential(chosen),
+        hidden,
+        chosen,
+        weft.nn.Linear(2, 2, bias=False),
+        weft.nn.ReLU(),
+    ]
+    trees[0].absent = None
+    for tree in trees:
+        for recurse in (True, False):
+            named = [p for _, p in tree.named_parameters(recurse=recurse)]
+            assert [*map(id, tree.parameters(recurse))] == [*map(id, named)]
+    assert [*map(id, chosen.parameters())] == [id(chosen.first.bias)]
+    assert len([*hidden.parameters()]) == 2 and len([*trees[0].parameters()]) == 5

@@ -195,7 +195,28 @@ class Module:
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
+        if recurse and type(self).named_parameters is _named_parameters:
+            return self._distinct_parameters()
         return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def _distinct_parameters(self):
+        """The same without their paths, which take longer than all else."""
+        seen, visited, left = set(), set(), [self]
+        while left:
+            module = left.pop()
+            if module is None or module in visited:
+                continue
+            if type(module).named_modules is _named_modules:
+                visited.add(module)
+                owners = (module,)
+                left.extend(reversed(module._modules.values()))
+            else:
+                owners = (owner for _, owner in module.named_modules(visited))
+            for owner in owners:
+                for param in owner.__dict__["_parameters"].values():
+                    if param is not None and param not in seen:
+                        seen.add(param)
+                        yield param
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
@@ -441,6 +462,10 @@ _TABLES = {
     "_buffers": ("buffer", Tensor),
     "_modules": ("child module", Module),
 }
+
+
+# A subclass may have its own.
+_named_parameters, _named_modules = Module.named_parameters, Module.named_modules
 
 
 def _joined(prefix, name):
