@@ -50,8 +50,9 @@ def door(name, function):
     known = set()
 
     def checked(*args, **kwargs):
-        if kwargs or (*map(type, args),) not in known:
-            _look(name, function, args, kwargs, known)
+        key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else (*map(type, args),)
+        if key not in known:
+            _look(name, function, args, kwargs, known, key)
         try:
             return function(*args, **kwargs)
         except _TROUBLE as error:
@@ -75,14 +76,12 @@ def door_of(name, value):
     return value if name in QUICK or type(value) is not FunctionType else door(name, value)
 
 
-def _look(name, function, args, kwargs, known):
-    """Compare a call with the signatures, unless one with the same classes has been; TypeError if it fits none."""
-    key = (*map(type, args), *kwargs, *map(type, kwargs.values()))
-    if key in known:
-        return
+def _look(name, function, args, kwargs, known, key):
+    """Compare a call with the signatures, unless one with the same classes has been, in lists too; TypeError if it fits
+    none. key: the classes of the arguments themselves."""
     nested = [x for x in (*args, *kwargs.values()) if isinstance(x, _NESTED)]
     if nested:
-        key = (*key, *(frozenset(map(type, x)) for x in nested))
+        key = (*key, *[frozenset(map(type, x)) for x in nested])
         if key in known:
             return
     wrong = mismatch(name, function, args, kwargs)

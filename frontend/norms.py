@@ -2,13 +2,15 @@
 
 import math
 
-from .compiler.dtypes import dtype_of
-from .compiler.ops import decompositions
+from .compiler.dtypes import dtype_of, float32, float64
+from .compiler.ops import decompositions, statistics
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import normalize_axes, normalize_axis
 from .functions import to_dtype
+from .operands import flag
 from .reducing import amax, amin, sum
 from .reducing import norm as _vector_norm
+from .runtime.state.tensor import Tensor, shape_of
 from .shaping import movedim, unsqueeze
 
 
@@ -91,6 +93,12 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
 
 def old_norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """weft.norm: the vector norm of all elements or along dim; "nuc" is the sum of the singular values."""
+    if dtype is None and p.__class__ in (str, int) and p in ("fro", 2) and isinstance(input, Tensor):
+        kind = input.dtype
+        if kind is float32 or kind is float64:
+            # What most norms are.
+            keepdim = keepdim if keepdim.__class__ is bool else flag("norm", "keepdim", keepdim)
+            return statistics.norm(input, axes=normalize_axes("norm", dim, len(shape_of(input))), keepdim=keepdim)
     input = input if dtype is None else to_dtype(input, dtype)
     if p == "nuc":
         return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)

@@ -72,8 +72,9 @@ def logsumexp(input, dim=None, keepdim=False, *, axis=None):
     dim = _given("logsumexp", dim, axis)
     if not input.dtype.is_floating_point:
         input = to_dtype(input, state.default_dtype)
-    axes = _axes("logsumexp", input, dim)
-    if builtins.any(input.shape[a] == 0 for a in axes):
+    shape = shape_of(input)
+    axes = normalize_axes("logsumexp", dim, len(shape))
+    if 0 in shape and builtins.any(shape[a] == 0 for a in axes):
         # The logarithm of an empty sum.
         return TABLE["log"](reduction.sum_(input, axes=axes, keepdim=keepdim))
     return statistics.logsumexp(input, axes=axes, keepdim=keepdim)
