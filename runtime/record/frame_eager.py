@@ -13,7 +13,7 @@ from ..state.tensor import Tensor
 from .linked import link_for
 
 # How many places of a tensor a path is recorded for, each as a path of its own.
-_FEW = 3
+FEW = 3
 _PARTS = (view.slice_, view.select)
 ELSEWHERE = "parts of a tensor from outside are taken here at other places than before"
 
@@ -47,7 +47,7 @@ def _is_elsewhere(frame, op, x, attributes):
     if x._data is None or x._frame is not None or id(x) in frame.homes or has_history((x,)):
         return False
     same = [step for step in after_inputs(frame.step) if step.op is op]
-    if len(same) < _FEW:
+    if len(same) < FEW:
         return False
     known = frame.step.known
     if op not in known.elsewhere and not any(same_attributes(step.attributes, attributes) for step in same):
@@ -59,7 +59,7 @@ def has_varied(step, op):
     """Whether the op was recorded after this step for several places."""
     if len(step.following) == 1 and step.following[0].op is not INPUT:
         return False
-    return sum(other.op is op for other in after_inputs(step)) >= _FEW
+    return sum(other.op is op for other in after_inputs(step)) >= FEW
 
 
 def after_inputs(step):

@@ -4,7 +4,7 @@ What they give comes in with the entry that uses it, like a tensor from outside.
 from time import perf_counter
 
 from ..eager.gate import apply
-from ..record.frame_eager import are_pending, has_history, has_varied, without_history
+from ..record.frame_eager import FEW, are_pending, has_history, has_varied, without_history
 from ..state.modes import frame_hidden
 
 NOT_APPLIED = object()
@@ -48,6 +48,9 @@ class AppliesEagerly:
 
     def has_varied(self, op):
         """Whether the op was recorded here with several attributes, one after the other."""
+        if self.recording.n_branches < FEW:
+            # Which most are: nowhere do so many steps follow one.
+            return False
         if self.working or self._real is not None:
             return self._real is not None and self._real.has_varied(op)
         position = self.position.value
