@@ -239,3 +239,79 @@ def test_views_of_cotangents_are_not_what_leaves_keep():
         assert x.grad.tolist() == cotangent.t().tolist() and x.grad._base is None
         x.grad.zero_()
         assert cotangent.tolist() == numbers(4, 4, seed=5).tolist()
+
+
+def functions_in_passes(T):
+    """Gradients of users' Functions whose nodes hooks, several outputs and wanted inputs make different."""
+    seen, nodes = [], []
+
+    class Named(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.released = True  # a name that nodes of ops have too
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    class Hooked(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            nodes[-1].register_hook(lambda given, _: (given[0] * 10,))
+            return grad * 2
+
+    class Two(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.set_materialize_grads(False)
+            return x * 2, y * 3
+
+        @staticmethod
+        def backward(ctx, first, second):
+            seen.append((first is None, second is None))
+            return first, second
+
+    class Rounded(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    x, y = T.arange(4.0).requires_grad_(), T.ones(4).requires_grad_()
+    for _ in range(TIMES):
+        x.grad = y.grad = None
+        out = Named.apply(x * 3)
+        (out * out).sum().backward()
+        seen.append(x.grad.tolist())
+        out = Hooked.apply(x * 3)
+        nodes.append(out.grad_fn)
+        out.sum().backward()
+        seen.append(x.grad.tolist())
+        one, _ = Two.apply(x * 3, y * 2)
+        (one * one).sum().backward()
+        seen.append((x.grad.tolist(), y.grad))
+        cotangent = T.ones(4)
+        x.grad = None
+        Rounded.apply(x).backward(cotangent)
+        x.grad.add_(1)
+        (Rounded.apply(x * 1) + Rounded.apply(x * 2)).sum().backward()
+        seen.append((cotangent.tolist(), x.grad.tolist()))
+        out = Rounded.apply(x * 2)
+        seen += [g.tolist() for g in T.autograd.grad((out * out).sum(), [out, x])]
+    return seen
+
+
+@pytest.mark.oracle
+def test_functions_of_users_in_passes_are_those_of_pytorch():
+    import torch
+
+    assert functions_in_passes(weft) == functions_in_passes(torch)

@@ -33,6 +33,7 @@ from .eager_words import (
     SHOWN,
     ArrayObject,
     Derivative,
+    FunctionObject,
     Given,
     LeafObject,
     NodeObject,
@@ -49,6 +50,7 @@ from .eager_words import (
     replace_part,
     set_tuple_item,
 )
+from .function import FunctionNode
 from .node import AccumulateGrad, Node, Saved, adding
 
 
@@ -86,6 +88,11 @@ def sweep(
                     pass_on(words, node, cast(List, results), pending, waiting, leaves, reach, add_in_python)
                 else:
                     call_with(take_one, (), None)
+            elif plain and is_plain_function(node):
+                arrived = pending.get(node)
+                require(arrived is not None)
+                results = call_with(words.run_function, (node, arrived, retain_graph), None)
+                pass_on(words, node, cast(List, results), pending, waiting, leaves, reach, add_in_python)
             elif held is None:
                 call_with(take_one, (), None)
             else:
@@ -103,6 +110,15 @@ def runs(reach: Object, node: Object) -> Bool:
 @native()
 def is_reached(reach: Object, edge: Object) -> Bool:
     return reach is None or cast(Dict, reach).get(cast(Tuple, edge)[0]) is not None
+
+
+@native()
+def is_plain_function(x: Object) -> Bool:
+    """Whether it is the node of a user's Function, and nobody looks on."""
+    if is_subtype(type(x), FunctionNode) == 0:
+        return False
+    node = cast(FunctionObject, x)
+    return node.hooks is None and node.pre_hooks is None and node.retained is None
 
 
 @native()
@@ -399,7 +415,7 @@ def contribute(
         if type(target) is AccumulateGrad:
             pending[target] = [cotangent]
             leaves[target] = None
-        elif is_subtype(type(target), Node) != 0 and type(cast(NodeObject, target).sequence) is int:
+        elif has_one_output(target):
             pending[target] = [cotangent]
             wait(waiting, target)
         else:
@@ -413,6 +429,17 @@ def contribute(
             leaves[target] = None
     else:
         call_with(add_in_python, (edge, cotangent), None)
+
+
+@native()
+def has_one_output(x: Object) -> Bool:
+    """Of a node of an op or a Function, whose place in the order nobody has changed."""
+    if is_subtype(type(x), Node) != 0:
+        return type(cast(NodeObject, x).sequence) is int
+    if is_subtype(type(x), FunctionNode) == 0:
+        return False
+    node = cast(FunctionObject, x)
+    return type(node.sequence) is int and type(node.n_outputs) is int and as_long(node.n_outputs) == 1
 
 
 @native()

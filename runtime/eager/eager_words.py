@@ -32,6 +32,7 @@ from ...compiler.translate.kinds import (
 )
 from ...compiler.translate.language import External
 from ..state.storage import Storage
+from .function import FunctionNode
 from .node import AccumulateGrad, Node, Recording, Saved
 
 N_PLANS = 1 << 14  # places in the table of plans
@@ -63,8 +64,10 @@ NODE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
     "recording",
 )  # fmt: skip
+FUNCTION_FIELDS = "edges", "sequence", "hooks", "pre_hooks", "retained", "n_outputs"
 LEAF_FIELDS = ("edges", "sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
 NodeObject = ObjectKind("Node", Node, {name: (f"node_{name}", Object) for name in NODE_FIELDS})
+FunctionObject = ObjectKind("Function", FunctionNode, {name: (f"function_{name}", Object) for name in FUNCTION_FIELDS})
 LeafObject = ObjectKind("Leaf", AccumulateGrad, {name: (f"leaf_{name}", Object) for name in LEAF_FIELDS})
 RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_native", Object)})
 WordsObject = ObjectKind("ArrayOfWords", np.ndarray, {"data": ("array_data", Address)})
@@ -252,6 +255,7 @@ class Update(Struct):
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     late_kind: a class of nodes that `run_late` runs where it can, in a pass in which nobody looks on.
+    run_function: runs a node of a user's Function, and gives what it passes on.
     thread: the number of the one whose modes, in the next word, these are."""
 
     slow_sweep: Object
@@ -262,6 +266,7 @@ class Words(Struct):
     slow_lend: Object
     late_kind: Object
     run_late: Object
+    run_function: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64

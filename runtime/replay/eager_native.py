@@ -37,6 +37,7 @@ from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, STRIDED, NoSteps
 from ..eager.eager_words import (
     COTANGENT,
+    FUNCTION_FIELDS,
     INDEXED,
     LEAF_FIELDS,
     LIMITS,
@@ -58,6 +59,7 @@ from ..eager.eager_words import (
     Words,
     this_thread,
 )
+from ..eager.function import FunctionNode
 from ..programs.large import some_results
 from ..state.marks import calls as own_calls
 from ..state.modes import state
@@ -100,6 +102,7 @@ def layout_of_objects():
         return None
     places = found._asdict() | _places(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
     places |= _places(node.AccumulateGrad, LEAF_FIELDS, "leaf") | _places(node.Recording, ("native",), "recording")
+    places |= _places(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")
     places |= {"refcount": 0, "array_strides": found.array_shape + 8} | _places(
         node.Saved, ("tensor", "version"), "saved"
     )
@@ -174,6 +177,7 @@ def _first_words(address, replaying):
         default_dtype=type(state).default_dtype,
         late_kind=None,
         run_late=None,
+        run_function=engine.run_function,
         zero=0,
         minus_one=-1,
         sequence=node._sequence,
