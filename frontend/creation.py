@@ -14,6 +14,7 @@ from .data_given import array_of, type_of_numbers
 from .placement import check_placement
 from .runtime.state import random
 from .runtime.state.device import require_cpu
+from .runtime.state.exposure import shown
 from .runtime.state.modes import state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply, tensor_of
@@ -103,8 +104,14 @@ def tensor_of_others(value):
 
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
-    require_cpu("as_tensor", device)
-    dtype = None if dtype is None else dtype_of(dtype)
+    if device is not None:
+        require_cpu("as_tensor", device)
+    if dtype is None:
+        found = shown(data)
+        if found is not None:
+            return found
+    else:
+        dtype = dtype_of(dtype)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype is data.dtype else comparison.cast(data, dtype=dtype)
     if (
@@ -125,6 +132,9 @@ def _has_whole_strides(array):
 def from_numpy(array):
     """A tensor sharing memory with the array. TypeError for types weft does not have, ValueError for strides that are
     no whole numbers of elements."""
+    found = shown(array)
+    if found is not None:
+        return found
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtypes.from_numpy(array.dtype)

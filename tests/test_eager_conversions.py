@@ -1,11 +1,13 @@
 """Conversions between types, choices and arrays for NumPy: native code of eager mode has the bits of Python's way."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
 
 import weft
+from weft.compiler import dtypes
 from weft.compiler.storage import chosen
 from weft.runtime.eager import plan
 
@@ -93,3 +95,90 @@ def test_a_compiled_call_sees_what_is_written_into_an_array():
         assert f(x).tolist() == [2.0 * k, 2.0, 2.0]
         array[1:] = 1.0
         del array
+
+
+def as_python_does(array):
+    """What from_numpy gives where native code does not take the array."""
+    tensor = weft.Tensor.showing(array)
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.tolist(), tensor._data.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.ALL if d is not weft.bfloat16], ids=str)
+def test_tensors_of_arrays_show_their_memory(dtype):
+    base = np.arange(24).reshape(4, 6).astype(dtype.numpy)
+    reading = base[:2]
+    reading.flags.writeable = False
+    arrays = [base, base[::-1], base.T, base[1:3, ::2], base[:0], base[2, 3:4], base[0, 0, ...], base[:, None], reading]
+    for array in arrays:
+        for _ in range(12):
+            weft.ones(2).numpy()
+            x = weft.from_numpy(array)
+            found = x.dtype, x.shape, x.stride(), x.tolist(), x._data.flags.writeable
+            assert found == as_python_does(array) and is_same_memory(x, array) and x.is_leaf
+            assert type(x) is weft.Tensor and not x.requires_grad and is_same_memory(weft.as_tensor(array), array)
+
+
+def is_same_memory(x, array):
+    return x._data is not array and x._data.__array_interface__["data"] == array.__array_interface__["data"]
+
+
+def test_shown_memory_outlives_its_array_and_leaves_nothing_behind():
+    array, other = np.ones(3, np.float32), np.ones((2, 2), np.float32)
+    for _ in range(12):
+        weft.ones(2).numpy()
+        weft.from_numpy(array)
+    gc.collect()
+    before = [sys.getrefcount(x) for x in (array, array.dtype, weft.Tensor)]
+    kept = [weft.from_numpy(array) for _ in range(100)]
+    x = weft.from_numpy(other)
+    other.shape = (4,)
+    other[0] = 5.0
+    del other
+    gc.collect()
+    assert x.tolist() == [[5.0, 1.0], [1.0, 1.0]]
+    array[1] = 7.0
+    assert all(x.tolist() == [1.0, 7.0, 1.0] for x in kept)
+    del kept, x
+    gc.collect()
+    after = [sys.getrefcount(x) for x in (array, array.dtype, weft.Tensor)]
+    # Of types others may be there by now, but not one for each tensor.
+    assert after[0] == before[0] and all(now < then + 50 for now, then in zip(after[1:], before[1:]))
+
+
+def test_what_is_no_array_of_tensors_is_refused():
+    for _ in range(12):
+        weft.ones(2).numpy()
+        with pytest.raises(TypeError, match="expected np.ndarray"):
+            weft.from_numpy([1.0])
+        with pytest.raises(TypeError, match="is not supported"):
+            weft.from_numpy(np.ones(2, np.uint16))
+        with pytest.raises(TypeError, match="is not supported"):
+            weft.from_numpy(np.ones(2, ">f4"))
+        fields = np.zeros(3, [("a", np.int8), ("b", np.float32)])
+        with pytest.raises(ValueError, match="not a multiple of the element byte size"):
+            weft.from_numpy(fields["b"])
+        assert weft.from_numpy(np.ma.masked_array([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+def test_inference_mode_makes_inference_tensors_of_arrays():
+    array = np.ones(2, np.float32)
+    for _ in range(12):
+        weft.ones(2).numpy()
+        with weft.inference_mode():
+            assert weft.from_numpy(array).is_inference()
+        assert not weft.from_numpy(array).is_inference()
+
+
+def test_an_array_converted_in_a_compiled_call_is_read_where_the_op_stands():
+    array = np.zeros(2, np.float32)
+
+    @weft.compile
+    def f(k):
+        first = weft.from_numpy(array) * 2.0
+        array[0] = k
+        return first, weft.as_tensor(array) * 2.0
+
+    for k in range(12):
+        array[0] = -1.0
+        weft.from_numpy(array)
+        assert [x.tolist() for x in f(k)] == [[-2.0, 0.0], [2.0 * k, 0.0]]

@@ -1,10 +1,13 @@
-"""NumPy arrays of tensors' memory, made in native code as tensor.py: lend does; of the subset (docs/native.md)."""
+"""NumPy arrays of tensors' memory, and tensors of NumPy arrays', made in native code as tensor.py: lend and showing do;
+of the subset (docs/native.md)."""
 
-from ...compiler.translate.kinds import I64, Object, ObjectKind
-from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
+from ...compiler.translate.kinds import I64, Bool, List, Object, ObjectKind
+from ...compiler.translate.language import METHOD, cast, keep, load_at, native, quotient, require
 from ..code.native_kinds import TensorObject
+from ..state.modes import inferring
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, Tensor
+from .eager_nodes import new_storage, new_tensor
 from .eager_views import append_sharer, shared_storage
 from .eager_words import (
     WRITEABLE,
@@ -49,3 +52,43 @@ def lend(words: Words, tensor: Object) -> Object:
     append_sharer(words, cast(StorageObject, storage), lent)
     storage.exposed = True
     return made
+
+
+@native(form=METHOD, slow="slow_show", name="weft_eager_show")
+def show(words: Words, given: Object) -> Object:
+    """A tensor of an array's memory, or None."""
+    require(len(cast(List, inferring)) == 0)
+    require(type(given) is words.array_class)
+    array = keep(cast(ArrayObject, given))
+    require(has_tensors(words, array))
+    # A view of it: giving the array another shape must not change the tensor's.
+    flags = array.flags & WRITEABLE
+    null = words.null
+    shown = words.new_view(
+        words.array_class, array.dtype, array.ndim, array.shape, array.strides, array.data, flags, null
+    )
+    require(shown is not None)
+    require(words.set_base(shown, array) == 0)
+    made = new_tensor(words, shown)
+    storage = new_storage(words)
+    storage.exposed = True
+    made._storage = storage
+    return made
+
+
+@native()
+def has_tensors(words: Words, array: ArrayObject) -> Bool:
+    """Whether the array has a type of tensors, and neighbours are a whole number of elements apart."""
+    for k in range(len(words.types)):
+        if words.types[k] is array.dtype:
+            return has_whole_strides(array, words.item_bytes[k])
+    return False
+
+
+@native()
+def has_whole_strides(array: ArrayObject, n_bytes: I64) -> Bool:
+    for k in range(array.ndim):
+        step = load_at(I64, array.strides, k)
+        if quotient(step, n_bytes) * n_bytes != step:
+            return False
+    return True

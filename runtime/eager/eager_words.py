@@ -264,6 +264,7 @@ class Words(Struct):
     slow_apply: Object
     slow_zero: Object
     slow_lend: Object
+    slow_show: Object
     late_kind: Object
     run_late: Object
     run_function: Object
@@ -285,6 +286,8 @@ class Words(Struct):
     float32: Object
     float64: Object
     bfloat16: Object
+    types: Tuple  # NumPy's that tensors have
+    item_bytes: Rows(I64)
     add_float32: Function((Address, I64))
     add_float64: Function((Address, I64))
     numbers: Inline(F64, MOST_GIVEN)

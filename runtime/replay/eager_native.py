@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import bfloat16, float32, float64
+from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
@@ -61,6 +61,7 @@ from ..eager.eager_words import (
 )
 from ..eager.function import FunctionNode
 from ..programs.large import some_results
+from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
@@ -80,6 +81,7 @@ _FUNCTIONS = [
     eager_inplace.change,
     eager_inplace.clear,
     eager_lent.lend,
+    eager_lent.show,
     eager_backward.sweep,
     eager_updates.update,
 ]
@@ -151,6 +153,7 @@ def _install():
     _update = _builtin("update", code.address("weft_eager_update"), words)
     set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
     set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
+    set_native_show(_builtin("show", code.address("weft_eager_show"), words))
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
@@ -171,6 +174,7 @@ def _first_words(address, replaying):
         slow_apply=eager_call.not_called,
         slow_zero=eager_inplace.not_changed,
         slow_lend=eager_lent.not_lent,
+        slow_show=eager_lent.not_lent,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,
@@ -189,6 +193,8 @@ def _first_words(address, replaying):
         float32=float32.numpy,
         float64=float64.numpy,
         bfloat16=bfloat16.numpy,
+        types=tuple(dtype.numpy for dtype in ALL),
+        item_bytes=[dtype.size_bytes for dtype in ALL],
         add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
