@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 
 import weft
 
@@ -27,6 +26,7 @@ def made(library, data, dtype):
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", TYPES)
 def test_numbers_and_lists_have_the_type_and_the_elements_of_pytorch(dtype):
+    torch = pytest.importorskip("torch")
     given = [data for data in GIVEN if not has_complex(data) or dtype in (None, "complex64")]
     for data in given:
         assert made(weft, data, dtype) == made(torch, data, dtype), data
@@ -39,6 +39,7 @@ def has_complex(data):
 @pytest.mark.oracle
 @pytest.mark.parametrize("state", ["warn", "raise", "ignore"])
 def test_floats_that_a_type_does_not_hold_are_rounded_without_a_word(state):
+    torch = pytest.importorskip("torch")
     rows = [list(row) for row in itertools.permutations(NUMBERS, 2)]
     given = [*NUMBERS, *rows, rows, [[row] for row in rows], [NUMBERS[:4] * 20, NUMBERS[4:8] * 20]]
     for data in given:
