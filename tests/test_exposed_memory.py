@@ -354,3 +354,41 @@ def test_a_shown_weight_is_looked_at_in_a_call_that_did_not_before(new):
             yield step(w.detach().numpy()), w
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize("replayed", [1, 4])
+@pytest.mark.parametrize("change", ["in the call", "after it"])
+def test_a_backward_goes_by_what_was_read_also_where_eager_mode_raises(change, replayed):
+    """The copy that the op has read is there, whatever an in-place op has written since. Eager mode, which
+    has no copy, must refuse: this difference is in differences.md."""
+
+    def gradients(compile, shows):
+        x, w = weft.tensor([[1.0, 2.0], [3.0, 4.0]]), weft.tensor([[0.5], [2.0]], requires_grad=True)
+        array = x.numpy() if shows else None
+
+        def f(x):
+            y = (x @ w).square()
+            if change == "in the call":
+                x[0] = 7.0
+            return y
+
+        f, found = compile(f), []
+        for k in range(replayed):
+            x.copy_(weft.tensor([[1.0 + k, 2.0], [3.0, 4.0]]))
+            y, w.grad = f(x), None
+            if change == "after it":
+                x.add_(1.0)
+            y.sum().backward()
+            found.append(w.grad.tolist())
+        assert array is None or array.tolist() == x.tolist()
+        return found
+
+    for compile, shows in ((as_it_is, True), (as_it_is, False), (weft.compile, False)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            gradients(compile, shows)
+    read = [(weft.tensor([[1.0 + k, 2.0], [3.0, 4.0]]), weft.tensor([[0.5], [2.0]])) for k in range(replayed)]
+    assert gradients(weft.compile, True) == [(x.t() @ (2.0 * (x @ w))).tolist() for x, w in read]
+
+
+def as_it_is(function):
+    return function
