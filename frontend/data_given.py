@@ -1,6 +1,7 @@
 """Arrays of what `weft.tensor` is given: numbers, nested lists, arrays, tensors."""
 
 import functools
+from itertools import chain
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from .runtime.state.tensor import Tensor
 _LISTS = {list, tuple}
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
 _LARGEST = float(np.finfo(np.float32).max)
-_FEW = 32  # numbers in a list that are looked through
+_FEW = 32  # numbers that are looked through
 
 
 def type_of_numbers(kind):
@@ -51,11 +52,17 @@ def _of_one_kind(data, dtype):
     """The array of Python's numbers that are all of one kind, as most are; None of others, and of those that somebody
     has to be told of."""
     kind = data.__class__
+    if kind is float:
+        return _of_floats(data, -_LARGEST <= data <= _LARGEST, dtype or state.default_dtype)
     if kind in _LISTS:
-        kind = _kind_in(data)
+        numbers = _flat(data)
+        kinds = {*map(type, numbers)}
+        kind = kinds.pop() if len(kinds) == 1 else None
     try:
         if kind is float:
-            return _of_floats(data, dtype or state.default_dtype)
+            # Where a NaN stands first nobody knows.
+            are_held = len(numbers) <= _FEW and max(numbers) <= _LARGEST and min(numbers) >= -_LARGEST
+            return _of_floats(data, are_held, dtype or state.default_dtype)
         if kind is int or kind is bool:
             return _of_whole(data, _KINDS[kind], dtype)
     except ValueError:
@@ -63,36 +70,20 @@ def _of_one_kind(data, dtype):
     return None
 
 
-def _kind_in(data):
-    """The one class of what is in nested lists; None if there are several, or nothing."""
-    kinds = {*map(type, data)}
-    if not kinds <= _LISTS:
-        return kinds.pop() if len(kinds) == 1 else None
-    kinds = {*map(_kind_in, data)}
-    return kinds.pop() if len(kinds) == 1 else None
+def _flat(data):
+    """What is in nested lists, one after the other; a list among it where they are not equally deep."""
+    while data and data[0].__class__ in _LISTS and {*map(type, data)} <= _LISTS:
+        data = [*chain.from_iterable(data)]
+    return data
 
 
-def _of_floats(data, dtype):
+def _of_floats(data, are_held, dtype):
     if dtype.category < 2:
         return None
-    # NumPy warns of what is too large for float32. Looking for that is quicker than telling NumPy to be silent.
-    if dtype is dtypes.float32 and (_holds(data) if data.__class__ is float else _hold(data)):
+    # NumPy warns of what float32 does not hold. Looking for that is quicker than telling NumPy to be silent.
+    if dtype is dtypes.float32 and are_held:
         return np.array(data, dtype.numpy)
     return convert(np.array(data), dtype)
-
-
-def _holds(number):
-    return -_LARGEST <= number <= _LARGEST
-
-
-def _hold(numbers):
-    """Whether nested lists are short and have no numbers in them that are too large. Where a NaN stands first nobody
-    knows."""
-    if not 0 < len(numbers) <= _FEW:
-        return False
-    if numbers[0].__class__ is float:
-        return _holds(max(numbers)) and _holds(min(numbers))
-    return all(map(_hold, numbers))
 
 
 def _of_whole(data, own, dtype):
