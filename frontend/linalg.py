@@ -18,6 +18,7 @@ from .compiler.ops.table import OpError
 from .compiler.ops.transcendental import log
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .complex_numbers import conj
+from .complex_numbers import real as real_part
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
 from .functions import clamp_min, to_dtype, where
@@ -85,7 +86,7 @@ def _symmetric_pinv(A, atol, rtol):
     values, vectors = eigh(A)
     kept = values.abs() > clamp_min(values.abs().amax(-1, True) * rtol, atol) if values.numel() else values != 0
     inverse = where(kept, 1.0 / where(kept, values, 1.0), 0.0)
-    return matmul(vectors * unsqueeze(inverse, -2), vectors.mT)
+    return matmul(vectors * unsqueeze(inverse, -2), conj(vectors.mT))
 
 
 def _limits(name, A, atol, rtol):
@@ -207,10 +208,15 @@ def _is_upper(name, UPLO):
 
 
 def eigh(A, UPLO="L"):
-    """(eigenvalues, eigenvectors) of symmetric matrices, of which one triangle is read; rising, vectors as columns."""
+    """(eigenvalues, eigenvectors) of symmetric or Hermitian matrices, of which one triangle is read.
+
+    Values rise, vectors are columns. What depends on the phase of complex vectors, which is free, has no derivative:
+    RuntimeError in backward.
+    """
     upper = _is_upper("linalg.eigh", UPLO)
     packed = factors.eigh(A, upper=upper)
-    return _Eigh(*factors.unpack(packed, factors.eigh_shapes(*A.shape[-2:], upper)))
+    values, vectors = factors.unpack(packed, factors.eigh_shapes(*A.shape[-2:], upper))
+    return _Eigh(real_part(values), vectors)
 
 
 def eigvalsh(A, UPLO="L"):
@@ -224,7 +230,7 @@ def eigvalsh(A, UPLO="L"):
 def eig(A):
     """(eigenvalues, eigenvectors) of square matrices: complex, in no order, the vectors columns of length 1.
 
-    A function that depends on the phase of the vectors, which is free, has no derivative.
+    What depends on the phase of the vectors, which is free, has no derivative: RuntimeError in backward.
     """
     n = A.shape[-1] if A.ndim else 0
     return _Eig(*factors.unpack(general.eig(A), general.eig_shapes(n, n)))
@@ -236,10 +242,14 @@ def eigvals(A):
 
 
 def svd(A, full_matrices=True, *, driver=None):
-    """(U, S, Vh) with A = U diag(S) Vh, the singular values falling."""
-    algebra.require_matrices("linalg.svd", A)
+    """(U, S, Vh) with A = U diag(S) Vh, the singular values falling and real.
+
+    What depends on the phases of complex vectors, which are free, has no derivative: RuntimeError in backward.
+    """
+    algebra.require_matrices("linalg.svd", A, complex_too=True)
     full = bool(full_matrices) and A.shape[-1] != A.shape[-2]
-    return _Svd(*factors.unpack(factors.svd(A, full=full), factors.svd_shapes(*A.shape[-2:], full)))
+    u, s, vh = factors.unpack(factors.svd(A, full=full), factors.svd_shapes(*A.shape[-2:], full))
+    return _Svd(u, real_part(s), vh)
 
 
 def svdvals(A, *, driver=None):

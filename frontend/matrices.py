@@ -69,11 +69,11 @@ def qr(input, some=True):
 
 
 def svd(input, some=True, compute_uv=True):
-    """(U, S, V) with input = U diag(S) V^T."""
+    """(U, S, V) with input = U diag(S) V^H."""
     u, s, vh = linalg.svd(input, not some)
     if not compute_uv:
         u, vh = u.detach() * 0, vh.detach() * 0
-    return _Svd(u, s, vh.mT)
+    return _Svd(u, s, conj(vh.mT))
 
 
 def lu_solve(b, LU_data, LU_pivots):

@@ -70,7 +70,7 @@ def _given(name, dim, axis):
 def logsumexp(input, dim=None, keepdim=False, *, axis=None):
     """log(sum(exp(input))) without overflow."""
     dim = _given("logsumexp", dim, axis)
-    if not input.dtype.is_floating_point:
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
         input = to_dtype(input, state.default_dtype)
     shape = shape_of(input)
     axes = normalize_axes("logsumexp", dim, len(shape))

@@ -18,8 +18,35 @@ def definite(m, z):
     return z @ z.mH + m.eye(z.shape[-1], dtype=z.dtype)
 
 
+def without_phase(values, vectors):
+    """A function of a Hermitian matrix, and the absolute values of its vectors."""
+    return (vectors * values[..., None, :].exp()) @ vectors.mH + vectors.abs()
+
+
+def outer_products(u, s, vh):
+    """What depends on how U and V turn against each other, and on no phase."""
+    return u @ (s.sqrt()[..., :, None] * vh) + u.abs().sum()
+
+
 # (function of the module and of the tensors, their shapes)
 CASES = {
+    "qr": (lambda m, z: m.cat(m.linalg.qr(z), -2), (2, 3, 3)),
+    "qr of a high matrix": (lambda m, z: m.linalg.qr(z).Q @ m.linalg.qr(z).R[..., :1] + m.linalg.qr(z)[0], (4, 2)),
+    "qr of a wide matrix": (lambda m, z: m.cat(m.linalg.qr(z), -1), (2, 2, 3)),
+    "qr, R alone": (lambda m, z: m.linalg.qr(z).R, (4, 3)),
+    "eigh": (lambda m, z: without_phase(*m.linalg.eigh(definite(m, z))), (2, 3, 3)),
+    "eigh of the upper triangle": (lambda m, z: m.linalg.eigh(definite(m, z), UPLO="U")[1].abs(), (3, 3)),
+    "eigvalsh": (lambda m, z: m.linalg.eigvalsh(definite(m, z)) ** 2, (2, 3, 3)),
+    "svd": (lambda m, z: outer_products(*m.linalg.svd(z)), (2, 3, 3)),
+    "svd of a high matrix": (lambda m, z: outer_products(*m.linalg.svd(z, full_matrices=False)), (4, 2)),
+    "svd of a wide matrix": (lambda m, z: outer_products(*m.linalg.svd(z, full_matrices=False)), (2, 2, 4)),
+    "svd, V": (lambda m, z: m.svd(z)[2].abs() + m.svd(z).U.abs(), (3, 3)),
+    "svdvals": (lambda m, z: m.linalg.svdvals(z).log(), (3, 2)),
+    "pinv of Hermitian matrices": (lambda m, z: m.linalg.pinv(definite(m, z), hermitian=True), (3, 3)),
+    "nuclear norm": (lambda m, z: m.linalg.matrix_norm(z, "nuc"), (2, 3, 2)),
+    "spectral norm": (lambda m, z: m.linalg.norm(z, 2), (3, 2)),
+    "logsumexp": (lambda m, z: z.logsumexp((0, -1)), (2, 3, 2)),
+    "logsumexp of large numbers": (lambda m, z: m.logsumexp(1000 * z[:, 0] + z[:, 1], 1, keepdim=True), (2, 3, 2)),
     "cholesky": (lambda m, z: m.linalg.cholesky(definite(m, z)), (2, 3, 3)),
     "cholesky, upper": (lambda m, z: m.linalg.cholesky(definite(m, z), upper=True), (3, 3)),
     "cholesky_solve": (lambda m, z, b: m.cholesky_solve(b, m.linalg.cholesky(definite(m, z))), (3, 3), (2, 3, 2)),
@@ -87,7 +114,7 @@ def test_values_and_derivatives(name):
         np.testing.assert_allclose(ours.detach().numpy(), expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", str.split("cholesky lu_solve pinv conv1d"))
+@pytest.mark.parametrize("name", str.split("cholesky lu_solve pinv conv1d qr eigh svd svdvals logsumexp"))
 def test_compiled_calls_have_the_same_bits(name):
     function, *shapes = CASES[name]
     leaves = [weft.tensor(numbers(*s, seed=k), requires_grad=True) for k, s in enumerate(shapes)]
@@ -102,17 +129,35 @@ def test_compiled_calls_have_the_same_bits(name):
             assert ours.detach().numpy().tobytes() == eager.detach().numpy().tobytes()
 
 
-def test_values_of_hermitian_matrices_without_a_gradient():
-    z = numbers(2, 3, 3)
-    for function in (lambda m, x: m.linalg.svdvals(x), lambda m, x: m.linalg.eigvalsh(definite(m, x))):
-        np.testing.assert_allclose(function(weft, weft.tensor(z)).numpy(), function(torch, torch.tensor(z)).numpy())
-    assert weft.linalg.matrix_rank(weft.tensor(z)).tolist() == [3, 3]
+def test_ranks():
+    assert weft.linalg.matrix_rank(weft.tensor(numbers(2, 3, 3))).tolist() == [3, 3]
 
 
-def test_what_has_no_meaning_yet_says_so():
-    z = weft.tensor(numbers(3, 3), requires_grad=True)
-    for run in (weft.linalg.qr, weft.linalg.eigh, weft.linalg.svd, weft.linalg.svdvals):
-        with pytest.raises(NotImplementedError, match="complex128"):
-            run(z)
+@pytest.mark.parametrize("function", [
+    lambda m, z: m.linalg.eigh(z + z.mH).eigenvectors.real.sum(),
+    lambda m, z: m.linalg.eig(z).eigenvectors.real.sum(),
+    lambda m, z: m.linalg.svd(z).U.real.sum(), lambda m, z: m.linalg.svd(z)[2].imag.sum(),
+], ids=range(4))  # fmt: skip
+def test_what_depends_on_the_phase_of_vectors_has_no_derivative(function):
+    for m in (weft, torch):
+        z = m.tensor(numbers(3, 3), requires_grad=True)
+        runs = [function, weft.compile(function)] if m is weft else [function]
+        for run in (*runs, *runs):
+            with pytest.raises(RuntimeError, match=r"specified up to multiplication by e\^\{i phi\}"):
+                run(m, z).backward()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_small_and_single_precision(n):
+    for dtype in ("complex64", "complex128"):
+        z = weft.tensor(numbers(2, n, n), dtype=getattr(weft, dtype), requires_grad=True)
+        for made in (*weft.linalg.qr(z), *weft.linalg.eigh(z), *weft.linalg.svd(z)):
+            assert made.dtype in (z.dtype, z.real.dtype) and made.shape[0] == 2
+        assert weft.linalg.svdvals(z).dtype is z.real.dtype
+        weft.linalg.svd(z).S.sum().backward()
+        assert z.grad.dtype is z.dtype and z.grad.shape == z.shape
+
+
+def test_types_that_do_not_go_together():
     with pytest.raises(RuntimeError, match="one type"):
         weft.nn.functional.conv1d(weft.ones(1, 1, 3), weft.ones(1, 1, 1, dtype=weft.complex64))

@@ -3,6 +3,11 @@
 An op has one result, so the factors are flattened and laid side by side in the last dimension (`unpack` parts them);
 their cotangents arrive side by side too, zeros for those that nothing depends on. Such zeros stay zeros where vectors
 have no derivative (between equal values), so that values alone always have one.
+
+Of complex matrices all factors are packed as complex numbers, real ones (values) without an imaginary part. Singular
+and eigenvectors have a phase that is free: a cotangent that asks for it is refused in backward, as in PyTorch. The
+derivatives are those of the sources, with the adjoint for the transpose; Wan and Zhang, "Automatic differentiation for
+complex valued SVD" (1909.02659) have the term that only complex singular vectors have.
 """
 
 from math import prod
@@ -13,12 +18,14 @@ from .. import dtypes
 from . import samples
 from .arithmetic import add, div, mul, sub
 from .comparison import eq, logical_or, where
+from .complex_numbers import real_part
 from .contraction import matmul, swap_last
 from .indexing import gather
-from .kinds import NotImplementedRule, library, no_derivative
+from .kinds import NotImplementedRule, library, like_first, no_derivative
 from .linear_algebra import (
     _checked,
     _matrices,
+    adjoint,
     columns,
     diagonal_matrix,
     diagonal_part,
@@ -31,6 +38,8 @@ from .samples import Sample
 from .spelling import tril, triu
 from .table import Meta
 from .view import cat, expand, reshape, slice_
+
+_CONJUGATE = frozenset(["conjugate"])
 
 
 def unpack(packed, shapes):
@@ -52,7 +61,7 @@ def _packed(name, shapes, square=False):
     """The shape rule: `shapes` gives those of the factors of an m by n matrix."""
 
     def infer(operands, attributes):
-        require_matrices(name, operands[0], square)
+        require_matrices(name, operands[0], square, complex_too=True)
         *batch, m, n = operands[0].shape
         return Meta((*batch, sum(prod(s) for s in shapes(m, n, **attributes))), operands[0].dtype)
 
@@ -64,6 +73,23 @@ def _evaluated(name, function):
         return _pack(*function(x, **attributes), n_batch=x.ndim - 2)
 
     return _checked(name, evaluate)
+
+
+def _evaluate_settled(inner, of):
+    turned = inner.imag.diagonal(0, -2, -1)
+    if (abs(turned) > 1e-2).any():
+        raise RuntimeError(
+            f"{of}_backward: the vectors of complex matrices are specified up to multiplication by e^{{i phi}}. The "
+            "specified loss function depends on this quantity, so it is ill-defined; make it depend on what has no "
+            "phase, such as abs() of the vectors, or products of a vector with its own conjugate"
+        )
+    return inner
+
+
+# The products of vectors with their cotangents; an error if their diagonal asks for a derivative by the phase.
+settled = library(
+    "settled_phase", like_first, _evaluate_settled, vjp=(lambda g, out, x, of: g,), on_complex=True, traits=_CONJUGATE
+)
 
 
 # --- QR ---------------------------------------------------------------------------------------------------------------
@@ -78,11 +104,12 @@ def _solve_right(g, r):
 
 
 def _qr_square(gq, gr, q, r):
-    """m >= n: (gQ + Q copy(R gR^T - gQ^T Q)) R^-T, where copy mirrors the lower triangle (Walter and Lehmann 2012)."""
-    inner = sub(matmul(r, swap_last(gr)), matmul(swap_last(gq), q))
+    """m >= n: (gQ + Q copy(R gR^H - gQ^H Q)) R^-H, where copy mirrors the lower triangle (Walter and Lehmann 2012)."""
+    inner = sub(matmul(r, adjoint(gr)), matmul(adjoint(gq), q))
     lower = tril(inner, diagonal=-1)
-    mirrored = add(add(lower, swap_last(lower)), diagonal_part(inner))
-    return _solve_right(add(gq, matmul(q, mirrored)), r)
+    # R's diagonal is real, so that of the product is too.
+    mirrored = add(add(lower, adjoint(lower)), real_part(diagonal_part(inner)))
+    return adjoint(solve_triangular(r, adjoint(add(gq, matmul(q, mirrored))), upper=True, unit=False))
 
 
 def _qr_vjp(g, out, x, mode):
@@ -95,7 +122,7 @@ def _qr_vjp(g, out, x, mode):
     # A = [X | Y], R = [U | V] with Y = Q V. (What a rule reads may not depend on the shape: Y is not taken from A.)
     u, gu, gv = columns(r, 0, m), columns(gr, 0, m), columns(gr, m, n - m)
     y = matmul(q, columns(r, m, n - m))
-    gx = _qr_square(add(gq, matmul(y, swap_last(gv))), gu, q, u)
+    gx = _qr_square(add(gq, matmul(y, adjoint(gv))), gu, q, u)
     return cat(gx, matmul(q, gv), axis=len(x.shape) - 1)
 
 
@@ -104,6 +131,8 @@ qr = library(
     _packed("linalg.qr", qr_shapes),
     _evaluated("qr", lambda x, mode: np.linalg.qr(x, mode=mode)),
     vjp=(_qr_vjp,),
+    on_complex=True,
+    traits=_CONJUGATE,
     samples=lambda: [Sample(_matrices(k, s), {"mode": "reduced"}) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
     oracle=lambda torch, x, mode: _torch_pack(torch, x, torch.linalg.qr(x, mode)),
 )
@@ -163,12 +192,14 @@ def _over_gaps(x, values):
 
 
 def _eigh_vjp(g, out, x, upper):
-    """V (diag(gw) + (V^T gV) / (w_j - w_i)) V^T, made symmetric."""
+    """V (diag(gw) + (V^H gV) / (w_j - w_i)) V^H, made symmetric."""
     n = x.shape[-1]
     (gw, gv), (w, v) = unpack(g, eigh_shapes(n, n, upper)), unpack(out, eigh_shapes(n, n, upper))
-    inner = add(diagonal_matrix(gw), _over_gaps(matmul(swap_last(v), gv), w))
-    whole = matmul(matmul(v, inner), swap_last(v))
-    return mul(add(whole, swap_last(whole)), 0.5)
+    turned = matmul(adjoint(v), gv)
+    turned = settled(turned, of="linalg_eigh") if x.dtype.is_complex else turned
+    inner = add(diagonal_matrix(real_part(gw)), _over_gaps(turned, real_part(w)))
+    whole = matmul(matmul(v, inner), adjoint(v))
+    return mul(add(whole, adjoint(whole)), 0.5)
 
 
 def _symmetric(seed, shape):
@@ -185,6 +216,8 @@ eigh = library(
     _packed("linalg.eigh", eigh_shapes, square=True),
     _evaluated("eigh", _evaluate_eigh),
     vjp=(_eigh_vjp,),
+    on_complex=True,
+    traits=_CONJUGATE,
     samples=_symmetric_samples,
     oracle=lambda torch, x, upper: _torch_pack(torch, x, _torch_eigh(torch, x)),
 )
@@ -207,10 +240,10 @@ def _values_like(name, square):
 
 
 def _eigenvalues_vjp(g, out, x, upper):
-    """V diag(g) V^T"""
+    """V diag(g) V^H"""
     n = x.shape[-1]
     _, v = unpack(eigh(x, upper=upper), eigh_shapes(n, n, upper))
-    return matmul(mul(v, reshape(g, shape=(*g.shape[:-1], 1, n))), swap_last(v))
+    return matmul(mul(v, reshape(g, shape=(*g.shape[:-1], 1, n))), adjoint(v))
 
 
 eigenvalues = library(
@@ -218,6 +251,7 @@ eigenvalues = library(
     _values_like("linalg.eigvalsh", True),
     _checked("eigvalsh", lambda x, upper: np.linalg.eigvalsh(x, "U" if upper else "L")),
     on_complex=True,
+    traits=_CONJUGATE,
     vjp=(_eigenvalues_vjp,),
     node_name="LinalgEighBackward0",
     samples=_symmetric_samples,
@@ -232,31 +266,36 @@ def svd_shapes(m, n, full):
 
 
 def _skew_part(x):
-    return sub(x, swap_last(x))
+    return sub(x, adjoint(x))
 
 
 def _outer_space(g, u):
-    """(I - U U^T) G"""
-    return sub(g, matmul(u, matmul(swap_last(u), g)))
+    """(I - U U^H) G"""
+    return sub(g, matmul(u, matmul(adjoint(u), g)))
 
 
 def _svd_vjp(g, out, x, full):
-    """Townsend, "Differentiating the singular value decomposition" (2016). Further columns of U and rows of V^T may be
+    """Townsend, "Differentiating the singular value decomposition" (2016). Further columns of U and rows of V^H may be
     any basis: their cotangents count for nothing, as in PyTorch."""
     m, n = x.shape[-2:]
     (gu, gs, gvh), (u, s, vh) = unpack(g, svd_shapes(m, n, full)), unpack(out, svd_shapes(m, n, full))
     k = min(m, n)
     gu, u, gvh, vh = columns(gu, 0, k), columns(u, 0, k), rows(gvh, 0, k), rows(vh, 0, k)
-    gv, v = swap_last(gvh), swap_last(vh)
+    gv, v = adjoint(gvh), adjoint(vh)
+    s, gs = real_part(s), real_part(gs)
     row, column = (reshape(s, shape=(*s.shape[:-1], *shape)) for shape in ((1, k), (k, 1)))
-    left = mul(_over_gaps(_skew_part(matmul(swap_last(u), gu)), mul(s, s)), row)
-    right = mul(column, _over_gaps(_skew_part(matmul(vh, gv)), mul(s, s)))
+    of_u, of_v = _skew_part(matmul(adjoint(u), gu)), _skew_part(matmul(vh, gv))
+    left, right = mul(_over_gaps(of_u, mul(s, s)), row), mul(column, _over_gaps(of_v, mul(s, s)))
     inner = add(add(left, right), diagonal_matrix(gs))
+    if x.dtype.is_complex:
+        # U and V turning against each other; that they turn together changes nothing.
+        together = settled(add(of_u, of_v), of="linalg_svd")
+        inner = add(inner, div(diagonal_part(sub(of_u, mul(together, 0.5))), mul(row, 2.0)))
     result = matmul(matmul(u, inner), vh)
     if m > n:
         result = add(result, matmul(_outer_space(div(gu, row), u), vh))
     if n > m:
-        result = add(result, matmul(u, swap_last(_outer_space(div(gv, row), v))))
+        result = add(result, matmul(u, adjoint(_outer_space(div(gv, row), v))))
     return result
 
 
@@ -265,6 +304,8 @@ svd = library(
     _packed("linalg.svd", svd_shapes),
     _evaluated("svd", lambda x, full: np.linalg.svd(x, full_matrices=full)),
     vjp=(_svd_vjp,),
+    on_complex=True,
+    traits=_CONJUGATE,
     samples=lambda: [Sample((_spread(k, s),), {"full": False}) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
     # The vectors' signs are free: what is compared does not depend on them (see test_linalg.py).
     oracle=lambda torch, x, full: _torch_pack(torch, x, _torch_svd(torch, x, full)),
@@ -285,7 +326,7 @@ def _torch_svd(torch, x, full):
 
 
 def _singular_values_vjp(g, out, x):
-    """U diag(g) V^T"""
+    """U diag(g) V^H"""
     m, n = x.shape[-2:]
     u, _, vh = unpack(svd(x, full=False), svd_shapes(m, n, False))
     return matmul(mul(u, reshape(g, shape=(*g.shape[:-1], 1, min(m, n)))), vh)
@@ -296,6 +337,7 @@ singular_values = library(
     _values_like("linalg.svdvals", False),
     _checked("svdvals", lambda x: np.linalg.svd(x, compute_uv=False)),
     on_complex=True,
+    traits=_CONJUGATE,
     vjp=(_singular_values_vjp,),
     node_name="LinalgSvdBackward0",
     samples=lambda: [Sample(s.operands) for s in svd.samples()],

@@ -3,8 +3,8 @@
     A V = V diag(w),   the columns of V of length 1
 
 The length and the phase of an eigenvector are free. The derivative is that of vectors whose length stays 1; what a
-function makes of the phase has no derivative (Boeddeker et al., 1701.00392). PyTorch refuses a cotangent that asks for
-one; here its part is left out.
+function makes of the phase has no derivative (Boeddeker et al., 1701.00392), and a cotangent that asks for one is
+refused, as in PyTorch.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from .arithmetic import add, mul, sub
 from .complex_numbers import conj, real
 from .contraction import matmul, swap_last
-from .decompositions import _over_gaps, unpack
+from .decompositions import _over_gaps, settled, unpack
 from .kinds import library
 from .linear_algebra import _checked, diagonal_matrix, identity, require_matrices, solve
 from .reduction import sum_
@@ -66,7 +66,7 @@ def _eig_vjp(g, out, x):
     n = x.shape[-1]
     (gw, gv), (w, v) = unpack(g, eig_shapes(n, n)), unpack(out, eig_shapes(n, n))
     adjoint = conj(swap_last(v))
-    inner = matmul(adjoint, gv)
+    inner = settled(matmul(adjoint, gv), of="linalg_eig")
     # What would make the vectors longer has no effect, for their length stays 1.
     inner = sub(inner, mul(matmul(adjoint, v), _row(real(_diagonal(inner)))))
     inner = add(diagonal_matrix(gw), _over_gaps(inner, conj(w)))

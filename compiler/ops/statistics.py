@@ -7,6 +7,7 @@ from ..shapes import reduced_shape
 from . import samples
 from .arithmetic import add, div, mul, sqrt, sub
 from .comparison import eq, isinf, where
+from .complex_numbers import real_part
 from .kinds import composite, require_floating
 from .reduction import _axes_samples, amax, spread, sum_
 from .table import Meta
@@ -21,10 +22,11 @@ def _count(x, axes):
     return count
 
 
-def _float_reduction(name):
+def _float_reduction(name, complex_too=False):
     def infer(operands, attributes, default_float):
         x = operands[0]
-        require_floating(name, x)
+        if not (complex_too and x.dtype.is_complex):
+            require_floating(name, x)
         return Meta(reduced_shape(x.shape, attributes["axes"], attributes["keepdim"]), x.dtype)
 
     return infer
@@ -122,7 +124,8 @@ norm = composite(
 
 
 def _logsumexp(x, axes, keepdim):
-    top = amax(x, axes=axes, keepdim=True)
+    # Of complex numbers the real part says how large the exponential is.
+    top = amax(real_part(x), axes=axes, keepdim=True)
     # Rows of -inf would give -inf - -inf: shift them by 0.
     top = where(isinf(top), 0.0, top)
     total = log(sum_(exp(sub(x, top)), axes=axes, keepdim=True))
@@ -136,8 +139,9 @@ def _dropped(result, x, axes):
 
 logsumexp = composite(
     "logsumexp",
-    _float_reduction("logsumexp"),
+    _float_reduction("logsumexp", complex_too=True),
     _logsumexp,
+    on_complex=True,
     vjp=(
         lambda g, out, x, axes, keepdim: mul(spread(g, x, axes, keepdim), exp(sub(x, spread(out, x, axes, keepdim)))),
     ),
