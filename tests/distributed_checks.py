@@ -1,5 +1,7 @@
 """Checks of collectives; every process runs all of them. test_distributed.py starts the processes."""
 
+from datetime import timedelta
+
 import numpy as np
 from distributed_parts import checks_of, run_checks
 
@@ -240,6 +242,15 @@ def gradient_of(function, rank):
     x = of_rank(rank, (4,)).requires_grad_()
     function(x).backward()
     return x.grad
+
+
+def check_a_monitored_barrier(rank, size):
+    for _ in range(3):
+        assert dist.monitored_barrier() is None
+    dist.monitored_barrier(timeout=timedelta(minutes=5), wait_all_ranks=True)
+    group = dist.new_group([1, 0])
+    assert dist.monitored_barrier(group) is None
+    raises(TypeError, "timeout is a datetime.timedelta, not int", dist.monitored_barrier, None, 3)
 
 
 def check_derivatives(rank, size):

@@ -12,7 +12,7 @@ import weft
 CHECKS = ["check_" + name for name in str.split("""
     ranks all_reduce_adds_in_a_fixed_order all_reduce_of_all_types_and_reductions halves_are_rounded_once
     broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all samplers_ask_the_group async
-    results_of_works batches_of_messages_and_groups_of_a_size messages objects groups derivatives
+    results_of_works batches_of_messages_and_groups_of_a_size messages objects groups a_monitored_barrier derivatives
     derivatives_of_products_and_extremes compiled compiled_derivatives
 """)]  # fmt: skip
 
@@ -106,6 +106,43 @@ for call in (works[0].wait, works[1].wait, dist.barrier):
     assert ended.returncode == 0
     assert ended.stdout.count("the processes do not call the same as number 1 of their group|") >= 2
     assert ended.stdout.count("barrier|") == 2
+
+
+@pytest.mark.parametrize("wait_all_ranks", [False, True])
+def test_a_monitored_barrier_names_who_has_not_come(wait_all_ranks, tmp_path):
+    """The other rank comes when rank 0 has given up."""
+    needs_mpi()
+    program = f"""
+import os, time
+from datetime import timedelta
+dist.monitored_barrier()
+has_failed = {str(tmp_path / "failed")!r}
+while rank == 1 and not os.path.exists(has_failed):
+    time.sleep(0.01)
+try:
+    dist.monitored_barrier(timeout=timedelta(seconds=[0.2, 250][rank]), wait_all_ranks={wait_all_ranks})
+except dist.DistError as error:
+    print(error, end="|\\n", flush=True)
+    open(has_failed, "w").close()
+try:
+    dist.barrier()
+except dist.DistError as error:
+    print(str(error).split(":")[0], end="|\\n", flush=True)
+"""
+    ended = run_text(tmp_path, 2, BEGIN + program)
+    assert ended.returncode == 0, ended.stderr
+    who = "Ranks 1" if wait_all_ranks else "Rank 1"
+    assert f"[Rank 0]: {who} failed to pass monitoredBarrier in 0.2 s|" in ended.stdout
+    assert "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for rank 0" in ended.stdout
+    assert ended.stdout.count("barrier|") == 2
+
+
+def test_a_monitored_barrier_names_who_has_ended(tmp_path):
+    needs_mpi()
+    program = "if rank == 0:\n    dist.monitored_barrier()\n"
+    ended = run_text(tmp_path, 2, BEGIN + program)
+    assert ended.returncode != 0
+    assert "[Rank 0]: Rank 1 failed to pass monitoredBarrier" in ended.stderr
 
 
 def test_one_process_is_a_group_too(tmp_path):

@@ -4,9 +4,12 @@ Each is called by all ranks of a group. With async_op=True it returns a Work, wh
 sent is copied when it is called. Nothing is recorded for backward: distributed.nn.functional has forms that are.
 """
 
+from datetime import timedelta
+
 import numpy as np
 
-from ..runtime.distributed import exchanges
+from ..runtime.distributed import exchanges, monitored
+from ..runtime.distributed import group as groups
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import tensor_of
 from . import started
@@ -243,3 +246,19 @@ def _check_whole(name, whole, part, group, where_whole, where_part):
             f"{name}: {where_whole} is {whole.dtype.name} {tuple(whole.shape)}, {where_part} {part.dtype.name} "
             f"{tuple(part.shape)}; with {group.size} ranks it must have {group.size} times as many elements"
         )
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """A barrier that names who has not come to it within `timeout`, a timedelta (that of the group, if none is given).
+
+    Rank 0 waits for the others, from when it comes. Raises DistError on all ranks if one has not come: on rank 0 it
+    names the first such rank, or all of them with wait_all_ranks, and the group cannot be used any more. It takes
+    longer than `barrier`.
+    """
+    group = member(group)
+    if group is None:
+        return
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise TypeError(f"monitored_barrier: timeout is a datetime.timedelta, not {type(timeout).__name__}")
+    seconds = group.timeout_seconds if timeout is None else timeout.total_seconds()
+    monitored.monitored_barrier(group, seconds, wait_all_ranks, groups.world.farewells)

@@ -4,6 +4,7 @@ group.py      who is in a group, the communicators it has, and the works under w
 work.py       one collective, as phases that go on without waiting for each other
 exchanges.py  the collectives themselves
 messages.py   from one process to another
+monitored.py  a barrier that says who has not come to it
 sums.py       many arrays made one, in a fixed order
 checks.py     whether all processes call the same
 endings.py    a process that fails, or ends before the others
