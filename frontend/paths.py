@@ -108,6 +108,7 @@ _LATER = [
     ("vmapping", "vmap"),
     ("profiler", "autograd._profiler_enabled autograd.kineto_available"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
+    ("nn.synchronized", "nn.SyncBatchNorm"),
     (
         "nn.functional",
         """

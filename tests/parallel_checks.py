@@ -237,5 +237,78 @@ def check_the_end_of_one_rank_may_be_that_of_all(rank, size):
         model(weft.ones(1, 2)).sum().backward()
 
 
+def joint(rank, size):
+    """(the batches of all ranks, which differ in size, from where to where this rank's goes)"""
+    rng = np.random.default_rng(7)
+    sizes = [3 + k for k in range(size)]
+    start = sum(sizes[:rank])
+    return weft.tensor(rng.standard_normal((sum(sizes), 4, 5)) * 3 + 1), start, start + sizes[rank]
+
+
+def check_normalization_over_all_processes(rank, size):
+    whole, start, stop = joint(rank, size)
+    for options in ({}, {"momentum": None}, {"affine": False}, {"track_running_stats": False, "bias": False}):
+        plain = nn.BatchNorm1d(4, dtype=weft.float64, **options)
+        layer = nn.SyncBatchNorm(4, dtype=weft.float64, **options)
+        for _ in range(2):
+            expected, found = plain(whole)[start:stop], layer(whole[start:stop])
+            weft.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        assert [name for name, _ in layer.named_buffers()] == [name for name, _ in plain.named_buffers()]
+        for mine, theirs in zip(layer.buffers(), plain.buffers()):
+            weft.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+        assert same_everywhere(layer.buffers())
+        plain.eval(), layer.eval()
+        weft.testing.assert_close(layer(whole), plain(whole), rtol=1e-12, atol=1e-12)
+    half = nn.SyncBatchNorm(4)(whole[start:stop].to(weft.bfloat16))
+    assert half.dtype is weft.bfloat16 and half.shape == (stop - start, 4, 5)
+    nothing = nn.SyncBatchNorm(4, dtype=weft.float64)(whole[start : stop if rank else start])
+    assert nothing.shape[0] == (stop - start if rank else 0) and nothing.isfinite().all()
+    few = nn.SyncBatchNorm(4)
+    raises(ValueError, "Expected more than 1 value per channel when training", few, weft.ones(1 if rank == 0 else 0, 4))
+
+
+def check_normalization_has_the_gradients_of_one_process(rank, size):
+    """Of weights and inputs, eager and compiled."""
+    whole, start, stop = joint(rank, size)
+    plain = nn.BatchNorm1d(4, dtype=weft.float64)
+    layer = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(4, dtype=weft.float64))
+    for one in (plain, layer):
+        with weft.no_grad():
+            one.weight.copy_(weft.arange(4) + 0.5)
+    x = whole.clone().requires_grad_()
+    target = weft.arange(20.0, dtype=weft.float64).reshape(4, 5).sin()
+    (plain(x) - target).pow(3).sum().backward()
+
+    def backward(mine):
+        (layer(mine) - target).pow(3).sum().backward()
+
+    compiled = weft.compile(backward)
+    for function in (backward, compiled, compiled, compiled):
+        mine = whole[start:stop].clone().requires_grad_()
+        layer.weight.grad = layer.bias.grad = None
+        function(mine)
+        weft.testing.assert_close(mine.grad, x.grad[start:stop], rtol=1e-10, atol=1e-10)
+        for found, expected in ((layer.weight.grad, plain.weight.grad), (layer.bias.grad, plain.bias.grad)):
+            dist.all_reduce(found)
+            weft.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def check_layers_are_converted(rank, size):
+    weft.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ModuleList([nn.BatchNorm2d(4)]), nn.LayerNorm(4))
+    names, state = dict(net.named_parameters()), net.state_dict()
+    group = dist.new_group([0, 1])
+    found = nn.SyncBatchNorm.convert_sync_batchnorm(net.eval(), group if rank < 2 else None)
+    assert found is net and type(found[3]) is nn.LayerNorm
+    for layer in (found[1], found[2][0]):
+        assert type(layer) is nn.SyncBatchNorm and not layer.training
+        assert layer.process_group is (group if rank < 2 else None)
+    assert all(p is names[name] for name, p in found.named_parameters()) and [*found.state_dict()] == [*state]
+    model = DistributedDataParallel(nn.Sequential(nn.SyncBatchNorm(6), nn.Linear(6, 3)))
+    x, y = data_of(rank)
+    nn.functional.cross_entropy(model(x), y).backward()
+    assert same_everywhere([p.grad for p in model.parameters()])
+
+
 if __name__ == "__main__":
     run_checks(checks_of(globals()))

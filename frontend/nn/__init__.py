@@ -84,6 +84,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "SyncBatchNorm",
     "Buffer",
     "CrossEntropyLoss",
     "DataParallel",
