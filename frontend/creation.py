@@ -1,5 +1,6 @@
 """Functions that make tensors."""
 
+import functools
 from math import inf
 
 import numpy as np

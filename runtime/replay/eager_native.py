@@ -105,10 +105,8 @@ def layout_of_objects():
     places = found._asdict() | _places(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
     places |= _places(node.AccumulateGrad, LEAF_FIELDS, "leaf") | _places(node.Recording, ("native",), "recording")
     places |= _places(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")
-    places |= {"refcount": 0, "array_strides": found.array_shape + 8} | _places(
-        node.Saved, ("tensor", "version"), "saved"
-    )
-    places |= _places(LentMemory, ("array",), "lent")
+    places |= {"refcount": 0, "array_strides": found.array_shape + 8}
+    places |= _places(node.Saved, ("tensor", "version"), "saved") | _places(LentMemory, ("array",), "lent")
     places |= _places(Storage, ("version", "sharers", "changes", "exposed"), "storage")
     return namedtuple("EagerLayout", places)(**places)
 
