@@ -384,6 +384,24 @@ def test_every_thread_has_its_modes():
     assert seen == {True: [True] * 20, False: [False] * 20}
 
 
+def test_references_are_counted_as_cpython_does():
+    a, b = weft.ones(3), weft.ones(3)
+
+    def flow(x):
+        y = x + b
+        return y, (y * 2)[1:], None, x
+
+    f = compiled_and_usual(flow, a)
+    held, seen = (a, b, f, flow, None, True, (), weft.Tensor, weft.float32), []
+    for n in (1000, 3000):
+        for _ in range(n):
+            f(a)
+        seen.append([sys.getrefcount(x) for x in held])
+    assert seen[0][:4] == seen[1][:4]
+    # Others hold these too; what forgets one in every call shows in thousands.
+    assert all(abs(y - x) < 1500 for x, y in zip(*seen)), seen
+
+
 def test_native_code_is_installed_once():
     f = compiled_and_usual(lambda x: x * 2.0, weft.ones(3))
     before = [weft.nn.Module.__call__, weft.compiler.ops.table.Op.__call__]

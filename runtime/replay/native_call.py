@@ -67,7 +67,7 @@ def _call(module, layout):
     b.branch(done)
     b.start(usual)
     # Whoever makes the call holds this frame.
-    f.python("Py_DecRef", [frame], "void")
+    f.let_go(frame)
     _end(f, result)
     b.branch(done)
     b.start(done)
@@ -98,7 +98,7 @@ def _end(f, result):
         _let_go_of_end(f, ended, is_new)
         f.python("Py_DecRef", [result], "void")
         _keep_error(f, t.CLOSE_FAILED)
-    f.python("Py_DecRef", [done], "void")
+    f.let_go(done)
     is_done = b.cmp("eq", done, f.word(t.TRUE))
     with b.when(b.not_(is_done)):
         f.store(b.i64(0), f.words, 8 * t.WORKING)

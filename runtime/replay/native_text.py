@@ -9,8 +9,8 @@ or what a class has in its slot tp_call, and finds the words of the call in flig
     PyObject *weft_call_op(PyObject *self, PyObject *args, PyObject *kwargs)
 
 It does the whole thing or nothing: where a comparison fails it calls the Python function that does the same, with the
-same arguments. References are counted by calls into CPython, because some objects count none. What all functions are
-written with is here; native_replay.py writes them.
+same arguments. References are counted as CPython's headers do it. What all functions are written with is here;
+native.py writes them.
 """
 
 import sys
@@ -30,6 +30,8 @@ FUNCTIONS = (
 # Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
 # anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
 COLLECTS_AT_ONCE = sys.version_info < (3, 12)
+# What references are counted in.
+COUNT = I64 if sys.version_info < (3, 12) else I32
 
 # The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
 # function that does the same, what Module.__call__ needs, and functions of CPython.
@@ -216,14 +218,28 @@ class Function:
         return self.new("PyList_New", [self.b.i64(0)])
 
     def keep(self, x):
-        self.python("Py_IncRef", [x], "void")
+        count = self.load(x, 0, COUNT)
+        more = self.b.add(count, self.b.const(1, COUNT))
+        # All bits are set for an object that is never freed.
+        self.store(self.b.select(self.b.cmp("eq", more, self.b.const(0, COUNT)), count, more), x, 0)
         return x
 
     def assign(self, x, pointer, offset):
         """A reference to x in a slot, in place of what is there."""
         before = self.load(pointer, offset)
         self.store(self.keep(x), pointer, offset)
-        self.python("Py_DecRef", [before], "void")
+        self.let_go(before)
+
+    def let_go(self, x):
+        """One reference less, to an object or null."""
+        b, one = self.b, self.b.const(1, COUNT)
+        with b.when(b.cmp("ne", x, NULL)):
+            count = self.load(x, 0, COUNT)
+            is_last = b.cmp("le", count, one)
+            with b.when(is_last):
+                self.python("Py_DecRef", [x], "void")
+            with b.when(b.not_(is_last)):
+                self.store(b.sub(count, one), x, 0)
 
     def tensor_items(self):
         return self.load(self.word(TENSORS), self.layout.list_items)
@@ -266,9 +282,8 @@ class Function:
 
     def _version_of(self, items):
         """A number that no dict had before its last change; where there is none, one that is never known."""
-        if not self.layout.dict_version:
-            return self.b.i64(-1)
-        return self.load(items, self.layout.dict_version, I64)
+        offset = self.layout.dict_version
+        return self.load(items, offset, I64) if offset else self.b.i64(-1)
 
     def look_at_modes(self):
         modes = self.word(MODES)
@@ -280,8 +295,7 @@ class Function:
         self._know_version()
 
     def _know_version(self):
-        if self.layout.dict_version:
-            self.share(self._version_of(self.word(MODES)), KNOWN_VERSION)
+        self.share(self._version_of(self.word(MODES)) if self.layout.dict_version else self.b.i64(0), KNOWN_VERSION)
 
     def set_frame(self, frame):
         """The thread is in this call, or in none. Whatever it was in before lives on. Returns whether that failed."""
@@ -340,7 +354,7 @@ class Function:
         is_ended = self.b.cmp("ne", self.load(record, 8 * IS_ENDED, I64), self.b.i64(0))
         self.assign(self.b.select(is_ended, ended, self.word(NONE)), tensor, self.layout.frame)
         self.store(new, place, 0)
-        self.python("Py_DecRef", [tensor], "void")
+        self.let_go(tensor)
 
     def is_unshared(self, x):
         """Whether an object has one reference."""
@@ -353,7 +367,7 @@ class Function:
     def append_new(self, word, x):
         """Append an object that nothing else holds."""
         self.append(word, x)
-        self.python("Py_DecRef", [x], "void")
+        self.let_go(x)
 
     def append_to(self, items, x):
         """Append to a list; an error is passed on."""
