@@ -319,9 +319,11 @@ def _combined(indices):
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
-    value = value if isinstance(value, Tensor) else _as_value(x, value)
-    if value.dtype is not x.dtype:
-        value = comparison.cast(value, dtype=x.dtype)
+    if not isinstance(value, Tensor):
+        value = _as_value(x, value)
+    dtype = x.dtype
+    if value.dtype is not dtype:
+        value = comparison.cast(value, dtype=dtype)
     if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
         apply_inplace(spelling.masked_fill, x, (x, key, value), {})
         return
@@ -404,13 +406,14 @@ def _counted(x, start, along):
 def _as_value(x, value):
     """What is written, as a tensor of x's type. A number that surely fits is made by an op: a compiled call then has no
     new tensor from outside."""
-    kind, category = value.__class__, x.dtype.category
-    if not x.dtype.is_compiled:
+    kind, dtype = value.__class__, x.dtype
+    category = dtype.category
+    if not dtype.is_compiled:
         return x.new_tensor(value)
     if category == 1 and (kind is float or kind is int):
-        _require_fits(value, x.dtype)
+        _require_fits(value, dtype)
     if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
-        return _apply(source.full, (value,), {"shape": (), "dtype": x.dtype})
+        return _apply(source.full, (value,), {"shape": (), "dtype": dtype})
     return x.new_tensor(value)
 
 

@@ -97,11 +97,13 @@ def expand(input, *shape, size=None):
     if input.__class__ is not Tensor:
         tensor_of("expand", input)
     shape = sizes(shape, size)
-    lead = len(shape) - input.ndim
-    if -1 in shape[: max(lead, 0)]:
-        raise RuntimeError(f"expand: The size -1 isn't allowed in a leading, non-existing dimension of {shape}")
-    target = tuple(input.shape[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
-    return view.expand(input, shape=target)
+    if -1 in shape:
+        given = shape_of(input)
+        lead = len(shape) - len(given)
+        if -1 in shape[: max(lead, 0)]:
+            raise RuntimeError(f"expand: The size -1 isn't allowed in a leading, non-existing dimension of {shape}")
+        shape = tuple([given[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape)])
+    return view.expand(input, shape=shape)
 
 
 def broadcast_to(input, *shape, size=None):
