@@ -319,40 +319,39 @@ def _combined(indices):
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
+    sizes, frame, made = shape_of(x), state.frame, None
+    plain = (key,) if key.__class__ is int else _plain(key if key.__class__ is tuple else (key,))
+    place = None if plain is None else _place(sizes, plain)
     if not isinstance(value, Tensor):
-        value = _as_value(x, value)
+        if place is not None and frame is not None:
+            # As large as its place at once: a program has no array for it.
+            made = _number(x, value, place[2])
+        value = _as_value(x, value) if made is None else made
     dtype = x.dtype
     if value.dtype is not dtype:
         value = comparison.cast(value, dtype=dtype)
-    if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
-        apply_inplace(spelling.masked_fill, x, (x, key, value), {})
-        return
-    sizes = shape_of(x)
-    if key.__class__ is int and sizes:
-        spec, shape, lengths = _place(sizes, (key,))
-    else:
-        plain = _plain(key if key.__class__ is tuple else (key,))
-        place = None if plain is None else _place(sizes, plain)
-        if place is None:
-            found = _at_positions(key, sizes)
-            if found is not None:
-                index, axis, merged, shape = found
-                apply_inplace(
-                    indexing.index_put, x, (x, index, _fitted(value, shape)), {"axis": axis, "merged": merged}
-                )
-                return
-            entries = _normalized(key, sizes)
-            if any(isinstance(k, Tensor) for k in entries):
-                _set_positions(x, key, value)
-                return
-            place = _basic(sizes, entries)
-        spec, shape, lengths = place
-    value, frame = _fitted(value, shape), state.frame
-    if shape != lengths:
-        if value._base is not None and (frame is not None or value.requires_grad) and _shows(value, x):
-            # The end of `x[key] += y`: a compiled call knows what other names x has, if they are parts of it.
-            value = view.clone(value)
-        value = view.reshape(value, shape=lengths)
+    if place is None:
+        if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
+            apply_inplace(spelling.masked_fill, x, (x, key, value), {})
+            return
+        found = _at_positions(key, sizes)
+        if found is not None:
+            index, axis, merged, shape = found
+            apply_inplace(indexing.index_put, x, (x, index, _fitted(value, shape)), {"axis": axis, "merged": merged})
+            return
+        entries = _normalized(key, sizes)
+        if any(isinstance(k, Tensor) for k in entries):
+            _set_positions(x, key, value)
+            return
+        place = _basic(sizes, entries)
+    spec, shape, lengths = place
+    if made is None:
+        value = _fitted(value, shape)
+        if shape != lengths:
+            if value._base is not None and (frame is not None or value.requires_grad) and _shows(value, x):
+                # The end of `x[key] += y`: a compiled call knows what other names x has, if they are parts of it.
+                value = view.clone(value)
+            value = view.reshape(value, shape=lengths)
     if frame is not None and frame.has_varied(view.slice_scatter) and not _requires(x, value):
         _set_anywhere(x, spec, value)
         return
@@ -404,17 +403,23 @@ def _counted(x, start, along):
 
 
 def _as_value(x, value):
-    """What is written, as a tensor of x's type. A number that surely fits is made by an op: a compiled call then has no
-    new tensor from outside."""
+    """What is written, as a tensor of x's type."""
+    made = _number(x, value, ())
+    return x.new_tensor(value) if made is None else made
+
+
+def _number(x, value, shape):
+    """A number that surely fits, made by an op: a compiled call then has no new tensor from outside. None for all else
+    that may be written."""
     kind, dtype = value.__class__, x.dtype
     category = dtype.category
     if not dtype.is_compiled:
-        return x.new_tensor(value)
+        return None
     if category == 1 and (kind is float or kind is int):
         _require_fits(value, dtype)
     if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
-        return _apply(source.full, (value,), {"shape": (), "dtype": dtype})
-    return x.new_tensor(value)
+        return _apply(source.full, (value,), {"shape": shape, "dtype": dtype})
+    return None
 
 
 def _require_fits(value, dtype):

@@ -291,3 +291,35 @@ def test_keys_that_do_not_fit_are_refused_every_time(key, words):
             x[key]
         with pytest.raises(IndexError, match=words):
             x[key] = 1
+
+
+NUMBERS = {"float32": (0, 2.5, True, 1e30, -0.0), "int64": (3, 2.7, False), "bool": (1, True, 0.0)}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("key", [1, (1, 2), (slice(1, None), None, 0), (..., -1), slice(None), (None, 2), slice(2, 2)])
+def test_numbers_written_in_compiled_calls(key, dtype):
+    def write(x, number):
+        x = x.clone()
+        x[key] = number
+        return x
+
+    f, x = weft.compile(write), weft.arange(12).reshape(3, 4).to(getattr(weft, dtype))
+    for number in NUMBERS[dtype] * 3:
+        ours, theirs = f(x, number), write(x, number)
+        assert ours.dtype is theirs.dtype and ours.numpy().tobytes() == theirs.numpy().tobytes(), number
+
+
+def test_gradients_of_what_numbers_are_written_over():
+    def step(x):
+        y = x * 3
+        y[1] = 0
+        y[:, 2] = 1.5
+        return (y * y).sum()
+
+    f, x = weft.compile(step), weft.arange(12.0).reshape(3, 4).requires_grad_()
+    (wanted,) = weft.autograd.grad(step(x), x)
+    for _ in range(4):
+        (found,) = weft.autograd.grad(f(x), x)
+        assert weft.equal(found, wanted)
+    assert found[1].tolist() == [0.0] * 4 and found[:, 2].tolist() == [0.0] * 3
