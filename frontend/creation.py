@@ -20,8 +20,6 @@ from .runtime.state.modes import state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply, tensor_of
 
-_WHOLE = {int}
-
 
 def plain(number):
     """A Python number for a NumPy scalar or a tensor of one element."""
@@ -32,8 +30,12 @@ def _shape(sizes, size=None):
     """zeros(2, 3), zeros((2, 3)), zeros([2, 3]) and zeros(size=(2, 3)) alike."""
     size = sizes if size is None else (size,)
     given = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
-    if {*map(type, given)} == _WHOLE and min(given) >= 0:
-        return given
+    for d in given:
+        if d.__class__ is not int or d < 0:
+            break
+    else:
+        if given:
+            return given
     shape = shape_given(size)
     if shape and min(shape) < 0:
         raise RuntimeError(f"trying to create a tensor with negative dimension: {shape}")
@@ -175,7 +177,10 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
 
 
 def _filled(shape, number, dtype, requires_grad):
-    return _finish(_apply(source.full, (number,), {"shape": shape, "dtype": dtype_of(dtype)}), requires_grad)
+    if dtype.__class__ is not dtypes.DType:
+        dtype = dtype_of(dtype)
+    made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
+    return _finish(made, requires_grad) if requires_grad else made
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
