@@ -113,8 +113,7 @@ def _in_type_of(out, gradient):
 
 
 def _cotangents(outputs, gradients):
-    """One cotangent per output; ones for scalars."""
-    _check_cotangents(outputs, gradients)
+    """One cotangent per output, which have been checked; ones for scalars."""
     given = (None,) * len(outputs) if gradients is None else gradients
     return [_one(_expected(out)) if g is None else g for out, g in zip(outputs, given)]
 
@@ -132,7 +131,9 @@ def _expected(out):
 def _one(out):
     """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
     if state.frame is None and not watching and out.dtype in _PLAIN:
-        return tensor_of(np.ones(out.shape, out.dtype.numpy))
+        one = np.empty(out.shape, out.dtype.numpy)
+        one.fill(1)
+        return tensor_of(one)
     return ones(out.shape, dtype=out.dtype)
 
 
@@ -151,7 +152,7 @@ def _check_cotangent(out, gradient):
             "element 0 of tensors does not require grad and does not have a grad_fn: nothing it was computed from has "
             "requires_grad=True, or it was computed under no_grad()"
         )
-    if gradient is None and out.numel() != 1:
+    if gradient is None and out.shape and out.numel() != 1:
         raise RuntimeError(
             f"grad can be implicitly created only for scalar outputs, this one has shape {out.shape}; "
             "pass a gradient of that shape, or reduce it first, for example with .sum()"
@@ -192,6 +193,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             return
     elif not _are_edges(outputs) and _done_outside(outputs, gradients, retain, create_graph, inputs):
         return
+    _check_cotangents(outputs, gradients)
     if inputs is None:
         engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
         return
@@ -235,7 +237,7 @@ def _are_edges(*groups):
 
 
 def _roots(outputs, gradients):
-    """A function that gives where a backward pass begins, with which cotangents."""
+    """A function that gives where a backward pass begins, with which cotangents, which have been checked."""
     return lambda: [(_edge(out), c) for out, c in zip(outputs, _cotangents(outputs, gradients))]
 
 
@@ -343,6 +345,7 @@ def _shape_of(x):
 def _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads):
     """`grad` where an edge takes the place of a tensor."""
     _check_inputs(inputs)
+    _check_cotangents(outputs, gradients)
     roots = _roots(outputs, gradients)()
     if state.frame is not None:
         state.frame.note("gradients of an edge")

@@ -74,6 +74,8 @@ def sweep(
             leaf = keep(first_key(leaves))
             if reach is None and is_simple_leaf(words, leaf, pending):
                 give_to_leaf(words, leaf, pending, leaves)
+            elif reach is not None and is_just_wanted(leaf):
+                delete_item(leaves, leaf)
             else:
                 call_with(take_one, (), None)
         else:
@@ -146,6 +148,15 @@ def is_simple_leaf(words: Words, leaf: Object, pending: Dict) -> Bool:
     if gradient is None:
         return is_own(cast(List, slots)[0])
     return can_be_added_in_place(words, gradient, cast(List, slots)[0])
+
+
+@native()
+def is_just_wanted(leaf: Object) -> Bool:
+    """Of a leaf in a pass for wanted edges: whether what has arrived is all that is asked of it."""
+    if type(leaf) is not AccumulateGrad:
+        return False
+    end = cast(LeafObject, leaf)
+    return end.pre_hooks is None and end.retained is None
 
 
 @native(inline=True)

@@ -111,6 +111,15 @@ class Sweep:
         sweep = _sweep_natively if is_plain and not self.create_graph and frame is None and not watching else _in_python
         given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.take_one, self.add_up
         sweep(self.pending, *given)
+        if sweep is _sweep_natively and self.wanted:
+            self._find_at_leaves()
+
+    def _find_at_leaves(self):
+        """Native code leaves where it is what has arrived at a leaf that is wanted and has nothing to do."""
+        for node, index in self.wanted:
+            slots = self.pending.get(node)
+            if slots is not None:
+                self.captured[id(node), index] = slots[index]
 
     def add_up(self, edge, cotangent):
         self.contribute(*edge, cotangent)
@@ -236,6 +245,8 @@ def queue_callback(function):
 def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
     """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
     because making cotangents is part of it."""
+    if state.frame is None:
+        return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
     given = outputs, cotangents, inputs, retain_graph, create_graph
     return noted(*given, lambda: run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted))
 
