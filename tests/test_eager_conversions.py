@@ -1,6 +1,7 @@
 """Conversions between types, choices and arrays for NumPy: native code of eager mode has the bits of Python's way."""
 
 import gc
+import subprocess
 import sys
 
 import numpy as np
@@ -158,6 +159,48 @@ def test_what_is_no_array_of_tensors_is_refused():
         with pytest.raises(ValueError, match="not a multiple of the element byte size"):
             weft.from_numpy(fields["b"])
         assert weft.from_numpy(np.ma.masked_array([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
+COMPILED_ALONE = """
+import numpy as np, weft
+from weft.runtime.replay import eager_native
+
+f, array, seen = weft.compile(lambda x: x * 2.0), np.ones(3, np.float32), []
+for k in range(400):
+    array[0] = k
+    x = {made}
+    y = f(x)
+    seen.append({read} == [2.0 * k, 2.0, 2.0])
+assert all(seen)
+print(bool(eager_native._installed), eager_native.layout_of_objects() is not None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "read"), [("weft.from_numpy(array)", "y.tolist()"), ("weft.tensor(array)", "y.numpy().tolist()")]
+)
+def test_conversions_are_native_where_every_op_is_in_compiled_calls(made, read):
+    command = [sys.executable, "-c", COMPILED_ALONE.format(made=made, read=read)]
+    installed, can_be = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert installed == "True" and can_be in ("True", "False")
+
+
+def test_conversions_in_a_compiled_call_ask_for_native_code_after_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(plan, "_told", lambda name, busy: asked.append(name))
+    conversions = plan.Conversions()
+
+    @weft.compile
+    def f(x):
+        for _ in range(3 * plan.CONVERSIONS_BEFORE_NATIVE):
+            assert conversions(None) is None
+        return x + 1.0
+
+    f(weft.ones(2))
+    assert asked == []
+    for _ in range(3 * plan.CONVERSIONS_BEFORE_NATIVE):
+        assert conversions(None) is None
+    assert asked == ["install"]
 
 
 def test_inference_mode_makes_inference_tensors_of_arrays():

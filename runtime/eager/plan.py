@@ -15,8 +15,10 @@ from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..code import jit
 from ..programs.steps import step
+from ..state.exposure import set_native_show
+from ..state.modes import state
 from ..state.size import Size
-from ..state.tensor import dtype_of
+from ..state.tensor import dtype_of, set_native_lend
 
 _decomposition = later("runtime.programs.array_program:decomposition")
 _single = later("runtime.programs.array_program:single")
@@ -24,6 +26,7 @@ _forget_fused = later("runtime.programs.fused:forget")
 _MOST_PLANS = 8192
 _LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
+CONVERSIONS_BEFORE_NATIVE = 64
 _CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be on disk by then
 _plans = {}
 _asked = set()
@@ -136,6 +139,28 @@ def take_over_derivative(recording, cotangent):
 def take_over_update(rule):
     """Let native code have the rule if it can take it."""
     rule.native = _told("take_over_update", rule.program, rule.metas, busy=None)
+
+
+class Conversions:
+    """Stands where native code makes arrays of tensors and the reverse, and does nothing. A program may do that in
+    every step and have no op outside its compiled calls: when it has been asked often enough, native code comes."""
+
+    __slots__ = ("left",)
+
+    def __init__(self):
+        self.left = CONVERSIONS_BEFORE_NATIVE
+
+    def __call__(self, _):
+        self.left -= 1
+        if self.left == 0:
+            # Not in the middle of a compiled call: then the next one asks.
+            found = 1 if state.frame is not None else _told("install", busy=CONVERSIONS_BEFORE_NATIVE)
+            self.left = found if found.__class__ is int else 0
+        return None
+
+
+set_native_lend(Conversions())
+set_native_show(Conversions())
 
 
 def _told(name, *args, busy):
