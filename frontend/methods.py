@@ -345,6 +345,10 @@ def _data(self):
     return _apply(view.data, (self,), {})
 
 
+def _delete_data(self):
+    raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+
 def _set_data(self, value):
     """Take over the memory of another tensor; shape and dtype may change. Autograd does not see it."""
     if not isinstance(value, Tensor):
@@ -464,7 +468,7 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 
 def _attach_autograd():
     Tensor.detach, Tensor.backward = _detach, _backward
-    Tensor.data = property(_data, _set_data)
+    Tensor.data = property(_data, _set_data, _delete_data)
     Tensor.retains_grad = property(_retains_grad)
     Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: view.permute(self, axes=tuple(range(len(shape_of(self)) - 1, -1, -1))))

@@ -362,3 +362,14 @@ def test_program(function, expected):
 def test_program_in_torch(function, expected):
     torch = pytest.importorskip("torch")
     assert plain(function(torch)) == expected
+
+
+def test_what_deleting_attributes_means():
+    x = leaf(weft, [3.0])
+    with pytest.raises(RuntimeError, match="Deleting tensor data is not allowed"):
+        del x.data
+    with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+        del x.requires_grad
+    (x * 2).sum().backward()
+    del x.grad
+    assert x.grad is None

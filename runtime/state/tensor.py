@@ -285,6 +285,10 @@ class Tensor(metaclass=TensorType):
         elif state.frame is not None:
             state.frame.forget(self)
 
+    @requires_grad.deleter
+    def requires_grad(self):
+        raise RuntimeError("requires_grad must be a bool: it cannot be deleted, but set to False")
+
     @property
     def is_leaf(self):
         return not self._requires_grad or not self.has_history
@@ -323,7 +327,7 @@ class Tensor(metaclass=TensorType):
 
     @grad.deleter
     def grad(self):
-        self._grad = None
+        self.grad = None
 
 
 def _say_no_leaf(tensor):
