@@ -21,6 +21,7 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with
+from .eager_arrays import new_array
 from .eager_call import fits, is_array, lies_as
 from .eager_computing import put_number, run_step
 from .eager_nodes import new_tensor
@@ -313,11 +314,8 @@ def derive(words: Words, derivative: Derivative, node: NodeObject, cotangent: Te
 @native()
 def new_arrays(words: Words, derivative: Derivative) -> List:
     made = []
-    null = words.null
     for one in derivative.made:
-        array = words.new_array(words.array_class, one.dtype, one.ndim, one.shape, null, null, 0, null)
-        require(array is not None)
-        made.append(new_tensor(words, array))
+        made.append(new_tensor(words, new_array(words, one.dtype, one.ndim, one.shape)))
     return made
 
 

@@ -3,6 +3,7 @@
 from ...compiler.translate.kinds import I64, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, native, require
 from ..code.native_kinds import TensorObject, as_double, as_long, has_error
+from .eager_arrays import new_array
 from .eager_words import (
     ELEMENTWISE,
     INDEXED,
@@ -29,9 +30,7 @@ def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
             return cast(ArrayObject, reused)
         # Python makes one more, if there is room.
         require(not routine.is_program)
-    null = words.null
-    array = words.new_array(words.array_class, routine.dtype, routine.ndim, routine.shape, null, null, 0, null)
-    require(array is not None)
+    array = new_array(words, routine.dtype, routine.ndim, routine.shape)
     compute_into(words, routine, operands, array)
     return array
 

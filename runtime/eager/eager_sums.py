@@ -10,6 +10,7 @@ from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.aligned import Memory
 from ..state.storage import Storage
 from ..state.tensor import Tensor
+from .eager_arrays import new_array
 from .eager_call import is_contiguous
 from .eager_nodes import new_storage, new_tensor
 from .eager_words import ArrayObject, CountedObject, StorageObject, Words
@@ -81,9 +82,7 @@ def is_free(x: Object) -> Bool:
 @native()
 def new_sum(words: Words, x: TensorObject, y: TensorObject) -> TensorObject:
     array = cast(ArrayObject, keep(x._data))
-    null = words.null
-    made = words.new_array(words.array_class, array.dtype, array.ndim, array.shape, null, null, 0, null)
-    require(made is not None)
+    made = new_array(words, array.dtype, array.ndim, array.shape)
     add_arrays(words, array, cast(ArrayObject, y._data), made)
     return new_tensor(words, made)
 

@@ -280,6 +280,9 @@ class Words(Struct):
     null: Address
     no_edges: Object
     array_class: Object
+    memory_class: Object
+    byte: Object
+    extent: Inline(I64, 1)
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
     new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))
     set_base: Function((Object, Steals(Object)), I32)

@@ -15,9 +15,10 @@ from ...compiler.dtypes import without_kernels
 from ...compiler.ops.comparison import cast
 from ..code import kernels
 from ..code.kernels import address_of
+from ..state.aligned import is_large, new_array, owned_copy
 from .evaluate import QUIET, contiguous, enter_quiet, evaluate, leave_quiet, quietly, runs
 
-_ndarray, _empty, _row_major = np.ndarray, np.empty, np.ascontiguousarray
+_ndarray, _row_major = np.ndarray, np.ascontiguousarray
 
 
 def step(op, metas, attributes, types, meta):
@@ -43,6 +44,8 @@ def _function(op, metas, attributes, types, meta):
         return _reduction(op, metas[0], attributes, types[0], meta), False
     if op.kind == "contraction" and meta.dtype.is_floating_point and len(meta.shape) == 2 and 0 not in meta.shape:
         return _product(metas, meta), False
+    if "copy" in op.traits:
+        return owned_copy, False
     if op.evaluate is None or op.kind == "source":
         return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     function = partial(op.evaluate, **attributes) if attributes else op.evaluate
@@ -67,14 +70,26 @@ def _elementwise(op, metas, attributes, types, meta):
     casts = [_cast(m, d) for m, d in zip(metas, types)]
     if op.evaluate is not None:
         function = partial(op.evaluate, **attributes) if attributes else op.evaluate
+        if isinstance(function, np.ufunc) and function.nout == 1 and is_large(meta.shape, meta.dtype.numpy):
+            function = _into_new_memory(function, meta)
         return (_after_casts(function, casts) if any(casts) else function), True
     if 0 in meta.shape:
-        return lambda *arrays: _empty(meta.shape, meta.dtype.numpy), False
+        return lambda *arrays: np.empty(meta.shape, meta.dtype.numpy), False
     full = [None if m.shape == meta.shape and not m.weak else meta.shape for m in metas]
     if len(metas) == 1 and op is not cast:
         full = [None]
     generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
     return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
+
+
+def _into_new_memory(function, meta):
+    shape, dtype = meta.shape, meta.dtype.numpy
+    return lambda *arrays: function(*arrays, out=new_array(shape, dtype))
+
+
+def _maker(shape, dtype):
+    """What makes arrays like these."""
+    return new_array if is_large(shape, dtype) else np.empty
 
 
 def _cast(meta, dtype):
@@ -104,18 +119,18 @@ def _quiet(function):
 
 def _generated(kernel, full, meta):
     shape, dtype, size = meta.shape, meta.dtype.numpy, prod(meta.shape)
-    pack = Struct(f"{len(full) + 1}P").pack
+    pack, empty = Struct(f"{len(full) + 1}P").pack, _maker(shape, dtype)
     if full == [None]:
 
         def run(x):
-            x, out = _row_major(x), _empty(shape, dtype)
+            x, out = _row_major(x), empty(shape, dtype)
             kernel(pack(address_of(x), address_of(out)), size)
             return out
     else:
 
         def run(*arrays):
             arrays = [_row_major(x if s is None else np.broadcast_to(x, s)) for s, x in zip(full, arrays)]
-            out = _empty(shape, dtype)
+            out = empty(shape, dtype)
             kernel(pack(*map(address_of, arrays), address_of(out)), size)
             return out
 
@@ -141,7 +156,7 @@ def _reducing(convert, parts, dtype):
     def run(x):
         x = _row_major(x if convert is None else quietly(convert, x))
         for kernel, shape, sizes in parts:
-            out = _empty(shape, dtype)
+            out = new_array(shape, dtype)
             if kernel is not None:
                 kernel(address_of(x), address_of(out), *sizes)
             x = out
@@ -156,9 +171,10 @@ def _product(metas, meta):
     (m, k), n = metas[0].shape, metas[1].shape[1]
     kernel, scratch_bytes = kernels.product(meta.dtype.numpy, meta.shape, k)
     shape, dtype, size = meta.shape, meta.dtype.numpy, meta.dtype.size_bytes
+    empty = _maker(shape, dtype)
 
     def run(x, y):
-        out, scratch = _empty(shape, dtype), _empty(scratch_bytes, np.uint8)
+        out, scratch = empty(shape, dtype), np.empty(scratch_bytes, np.uint8)
         (x_row, x_column), (y_row, y_column) = x.strides, y.strides
         kernel(
             address_of(x),

@@ -61,6 +61,7 @@ from ..eager.eager_words import (
 )
 from ..eager.function import FunctionNode
 from ..programs.large import some_results
+from ..state.aligned import Memory
 from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
@@ -185,6 +186,8 @@ def _first_words(address, replaying):
         sequence=node._sequence,
         no_edges=(),
         array_class=np.ndarray,
+        memory_class=Memory,
+        byte=np.dtype(np.uint8),
         new_array=native._new_array_address(),
         new_view=native._new_array_address(),
         set_base=_set_base_address(),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..programs.places import WRITEABLE, Place, words_of
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, new_counter
-from ..state.aligned import ALIGNED_BYTES, new_array
+from ..state.aligned import is_large, new_array
 from . import native_text
 
 
@@ -162,8 +162,7 @@ def words_of_output(held, value, word, output):
     """The words of an output of the program: of a value (number, meta), or of what is only saved (None)."""
     shape, dtype = output
     # Memory that nobody touches costs none: the second one is for those who keep what the call before has returned.
-    is_large = prod(shape) * dtype.itemsize >= ALIGNED_BYTES
-    dims, pool = np.array(shape, np.int64), [new_array(*output) if is_large else None for _ in range(2)]
+    dims, pool = np.array(shape, np.int64), [new_array(*output) if is_large(*output) else None for _ in range(2)]
     held += [dims, dtype, pool]
     words = [0] * 5 if value is None else words_of_value(held, *value)
     return [*words, word, id(dtype), len(shape), dims.ctypes.data, id(pool)]

@@ -23,12 +23,16 @@ class Memory(np.ndarray):
     __slots__ = ()
 
 
+def is_large(shape, dtype):
+    """Whether arrays of this shape and type begin with a line."""
+    return prod(shape) * dtype.itemsize >= ALIGNED_BYTES and not dtype.hasobject
+
+
 def new_array(shape, dtype):
     """An array of any contents that nobody else knows; a large one begins with a cache line."""
-    n_bytes = prod(shape) * dtype.itemsize
-    if n_bytes < ALIGNED_BYTES or dtype.hasobject:
+    if not is_large(shape, dtype):
         return np.empty(shape, dtype)
-    memory = Memory(n_bytes + LINE_BYTES, np.uint8)
+    memory = Memory(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -memory.__array_interface__["data"][0] % LINE_BYTES)
 
 
