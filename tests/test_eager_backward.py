@@ -315,3 +315,29 @@ def test_functions_of_users_in_passes_are_those_of_pytorch():
     import torch
 
     assert functions_in_passes(weft) == functions_in_passes(torch)
+
+
+def gradients_at_leaves(T):
+    """What autograd.grad gives for leaves that are outputs too, wanted twice, hooked, or not reached."""
+    seen = []
+    x, y, z = T.arange(4.0).requires_grad_(), T.ones(4).requires_grad_(), T.ones(()).requires_grad_()
+    hooked = T.ones(4).requires_grad_()
+    hooked.register_hook(lambda grad: grad * 2)
+    for _ in range(TIMES):
+        found = [*T.autograd.grad((x * y).sum(), [x, x, y]), *T.autograd.grad(z, z)]
+        found += T.autograd.grad(z, [x, z], allow_unused=True)
+        found += T.autograd.grad([z, z * 2, (x * x * z).sum()], [z, x])
+        found += T.autograd.grad((hooked * hooked * x).sum(), (g for g in (hooked, x)))
+        middle = x * y
+        found += T.autograd.grad((middle * x).sum(), [middle, y], retain_graph=True)
+        found += T.autograd.grad((middle * x).sum(), [x])
+        found += T.autograd.grad(x, x, T.ones(4))
+        seen += [None if g is None else g.tolist() for g in (*found, x.grad, z.grad, hooked.grad)]
+    return seen
+
+
+@pytest.mark.oracle
+def test_gradients_at_leaves_are_those_of_pytorch():
+    import torch
+
+    assert gradients_at_leaves(weft) == gradients_at_leaves(torch)
