@@ -128,3 +128,26 @@ def test_large_gradients_that_add_up():
         (found,) = weft.autograd.grad(several(x), x)
         (compiled,) = weft.autograd.grad(weft.compile(several)(x), x)
         assert (found == compiled).all()
+
+
+EAGER = {
+    "ufunc": lambda x: x * 2,
+    "kernel": lambda x: x.exp(),
+    "clone": lambda x: x.clone(),
+    "composite": lambda x: weft.softmax(x, -1),
+    "product": lambda x: x @ x.t(),
+    "reduction": lambda x: weft.stack([x, x]).sum(0),
+    "numbers": lambda x: weft.rand(*LARGE),
+    "gradient": lambda x: weft.autograd.grad((x.requires_grad_().tanh() * 3).sum(), x)[0],
+}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_eager_results_begin_with_a_line(name):
+    shape = (128, 128) if name == "product" else LARGE
+    x = weft.tensor(np.linspace(-2, 2, shape[0] * shape[1], dtype="f").reshape(shape))
+    kept = [EAGER[name](x.detach()) for _ in range(24)]  # by Python first, then by native code
+    assert [y.data_ptr() % 64 for y in kept] == [0] * 24
+    assert len({y.data_ptr() for y in kept}) == 24
+    if name != "numbers":
+        assert all((y == kept[0]).all() for y in kept)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..code.kernels import ARRAY_DATA_OFFSET, address_of
 from ..programs.rules import LARGEST_EXACT
+from ..state.aligned import new_array
 from .eager_planned import derivative_of, steps_of
 from .eager_steps import NoSteps, scratch
 from .eager_words import ELEMENTWISE, INDEXED, LIMITS, PRODUCT, REDUCTION, ROUTINE
@@ -89,7 +90,7 @@ class PythonSteps:
             if x.__class__ is not float and not -LARGEST_EXACT <= x <= LARGEST_EXACT:
                 return None
             cell.value = x
-        outputs = [np.empty(shape, dtype) for shape, dtype in self.made]
+        outputs = [new_array(shape, dtype) for shape, dtype in self.made]
         for k, cells in frame.cells:
             address = _word(id(inputs[k]) + ARRAY_DATA_OFFSET).value
             for cell, offset in cells:

@@ -15,7 +15,7 @@ from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
 from ...compiler.storage import convert, fitting, number
 from ..code import kernels
-from ..state.aligned import new_array
+from ..state.aligned import is_large, new_array
 
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
@@ -126,13 +126,21 @@ def _elementwise(op, operands, attributes, operand_types, meta):
     arrays = [as_type(x, d, scalar) for x, d in zip(operands, operand_types)]
     function = on_types(op, operand_types)
     if function is not None:
-        return contiguous(quietly(function, *arrays, **attributes))
+        return contiguous(quietly(into_new_memory(function, meta), *arrays, **attributes))
     if op is not cast and len(arrays) == 1:
         full = [np.ascontiguousarray(arrays[0])]
     else:
         full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
     out = new_array(meta.shape, meta.dtype.numpy)
     return kernels.run_elementwise(op, operand_types, attributes, full, out) if out.size else out
+
+
+def into_new_memory(function, meta):
+    """One of NumPy's functions of elements, its large results in memory that begins with a line."""
+    shape, dtype = meta.shape, meta.dtype.numpy
+    if not isinstance(function, np.ufunc) or function.nout > 1 or not is_large(shape, dtype):
+        return function
+    return lambda *arrays, **options: function(*arrays, out=new_array(shape, dtype), **options)
 
 
 def _contraction(x, y, meta):
@@ -169,7 +177,7 @@ def _reduction(op, x, attributes, operand_types, meta):
     for first, count in reversed(runs(attributes["axes"])):
         shape = x.shape
         outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
-        out = np.empty((*shape[:first], *shape[first + count :]), dtype.numpy)
+        out = new_array((*shape[:first], *shape[first + count :]), dtype.numpy)
         if out.size:
             kernel, sizes = kernels.reduction(op, dtype, outer, n, inner)
             kernel(kernels.address_of(x), kernels.address_of(out), *sizes)

@@ -16,7 +16,7 @@ from ...compiler.ops.comparison import cast
 from ..code import kernels
 from ..code.kernels import address_of
 from ..state.aligned import is_large, new_array, owned_copy
-from .evaluate import QUIET, contiguous, enter_quiet, evaluate, leave_quiet, quietly, runs
+from .evaluate import QUIET, contiguous, enter_quiet, evaluate, into_new_memory, leave_quiet, quietly, runs
 
 _ndarray, _row_major = np.ndarray, np.ascontiguousarray
 
@@ -70,8 +70,7 @@ def _elementwise(op, metas, attributes, types, meta):
     casts = [_cast(m, d) for m, d in zip(metas, types)]
     if op.evaluate is not None:
         function = partial(op.evaluate, **attributes) if attributes else op.evaluate
-        if isinstance(function, np.ufunc) and function.nout == 1 and is_large(meta.shape, meta.dtype.numpy):
-            function = _into_new_memory(function, meta)
+        function = into_new_memory(function, meta)
         return (_after_casts(function, casts) if any(casts) else function), True
     if 0 in meta.shape:
         return lambda *arrays: np.empty(meta.shape, meta.dtype.numpy), False
@@ -80,11 +79,6 @@ def _elementwise(op, metas, attributes, types, meta):
         full = [None]
     generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
     return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
-
-
-def _into_new_memory(function, meta):
-    shape, dtype = meta.shape, meta.dtype.numpy
-    return lambda *arrays: function(*arrays, out=new_array(shape, dtype))
 
 
 def _maker(shape, dtype):
