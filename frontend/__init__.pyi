@@ -1497,6 +1497,7 @@ def full(size: Any, fill_value: Any, *, dtype: _DType | None = ..., requires_gra
 def full_like(input: Tensor, fill_value: Any, *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
     'One number everywhere, in the shape of another tensor.'
     ...
+futures: Any
 def gather(input: Tensor, dim: _Dims, index: Any, *, sparse_grad: builtins.bool = ...) -> Tensor:
     'Elements along dim at the positions index: out[i][j] = input[index[i][j]][j] for dim=0.'
     ...

@@ -41,6 +41,11 @@ _TABLE = [
     ("distributed", "utils.data.distributed distributed.distributed_c10d"),
     ("distributed.zero", "distributed.optim distributed.optim.zero_redundancy_optimizer"),
     ("distributed.functional", "distributed.nn distributed.nn.functional"),
+    (
+        "distributed.comm_hooks",
+        "distributed.algorithms distributed.algorithms.ddp_comm_hooks "
+        "distributed.algorithms.ddp_comm_hooks.default_hooks",
+    ),
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),
     ("multiprocessing", "multiprocessing"),
@@ -90,7 +95,7 @@ _TABLE = [
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
-LAZY = {"distributed", "distributions", "fft", "func", "linalg", "nn", "optim", "special", "utils"}
+LAZY = {"distributed", "distributions", "fft", "func", "futures", "linalg", "nn", "optim", "special", "utils"}
 _LATER = [
     ("compiled", "compile"),
     (

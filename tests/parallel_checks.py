@@ -7,6 +7,7 @@ from distributed_parts import checks_of, run_checks
 import weft
 import weft.distributed as dist
 from weft import nn
+from weft.distributed.algorithms.ddp_comm_hooks import default_hooks
 from weft.nn.parallel import DistributedDataParallel
 from weft.runtime.programs.capture import capturing
 
@@ -235,6 +236,124 @@ def check_the_end_of_one_rank_may_be_that_of_all(rank, size):
     assert n_steps == 2
     with model.join(enable=False):
         model(weft.ones(1, 2)).sum().backward()
+
+
+def check_communication_hooks(rank, size):
+    parts = lambda model: [local_gradients(model, k) for k in range(size)]  # noqa: E731
+    for hook, dtype in [
+        (default_hooks.allreduce_hook, weft.float32),
+        (default_hooks.fp16_compress_hook, weft.float16),
+        (default_hooks.bf16_compress_hook, weft.bfloat16),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), weft.float16),
+    ]:
+        for state in (None, dist.new_group(list(range(size)))):
+            model = model_of(0)
+            model.register_comm_hook(state, hook)
+            for _ in range(2):
+                model.zero_grad()
+                loss_of(model, rank).backward()
+                for p, gs in zip(model.parameters(), zip(*parts(model))):
+                    shares = [(g.to(dtype) / size).float() for g in gs]
+                    assert equal(p.grad, tree(shares).to(dtype).float())
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    model.register_comm_hook(None, hook=default_hooks.allreduce_hook)
+    model(weft.ones(2, 4), min(rank, 1)).sum().backward()
+    assert model.module.never.weight.grad is None
+    assert equal(model.module.left.bias.grad, weft.full((4,), 2 / size))
+
+
+def check_hooks_of_ones_own(rank, size):
+    seen = []
+
+    def hook(state: list, bucket: dist.GradBucket) -> weft.futures.Future[weft.Tensor]:
+        shapes = [tuple(g.shape) for g in bucket.gradients()]
+        state.append((bucket.index(), bucket.is_last(), shapes, [tuple(p.shape) for p in bucket.parameters()]))
+        for gradient in bucket.gradients():
+            gradient.mul_(2)
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda done: done.value()[0] / 2)
+
+    weft.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 500), nn.Linear(500, 700), nn.Linear(700, 3)))
+    model.register_comm_hook(seen, hook)
+    loss_of(model, rank).backward()
+    for p, gs in zip(model.parameters(), zip(*[local_gradients(model, k) for k in range(size)])):
+        assert equal(p.grad, tree([g * 2 for g in gs]) / 2)
+    assert [index for index, *_ in seen] == list(range(len(seen))) and len(seen) > 1
+    assert [is_last for _, is_last, *_ in seen] == [False] * (len(seen) - 1) + [True]
+    assert all(shapes == of_parameters for _, _, shapes, of_parameters in seen)
+    assert sorted(sum((shapes for _, _, shapes, _ in seen), [])) == sorted(tuple(p.shape) for p in model.parameters())
+
+    def alone(state, bucket):
+        future = weft.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model = model_of(0)
+    model.register_comm_hook(None, alone)
+    loss_of(model, rank).backward()
+    assert all(equal(p.grad, g) for p, g in zip(model.parameters(), local_gradients(model, rank)))
+
+
+def check_hooks_in_compiled_steps_have_the_bits_of_eager_mode(rank, size):
+    for hook in (default_hooks.allreduce_hook, default_hooks.fp16_compress_hook):
+        found = []
+        for compiles in (False, True):
+            model = model_of(0)
+            model.register_comm_hook(None, hook)
+            optimizer = weft.optim.Adam(model.parameters(), lr=0.05)
+
+            def step(model=model, optimizer=optimizer):
+                optimizer.zero_grad()
+                loss = loss_of(model, rank)
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            step = weft.compile(step) if compiles else step
+            found.append([step().item() for _ in range(6)] + [p.detach() for p in model.parameters()])
+        eager, compiled = found
+        assert eager[:6] == compiled[:6] and all(map(equal, eager[6:], compiled[6:]))
+
+
+def check_what_hooks_may_not_be(rank, size):
+    model = model_of(0)
+    raises(TypeError, "Communication hook must be callable", model.register_comm_hook, None, 1)
+
+    def wrong(state, bucket: int):
+        return None
+
+    raises(ValueError, "bucket annotation should be dist.GradBucket", model.register_comm_hook, None, wrong)
+
+    def wrong(state, bucket) -> int:
+        return 1
+
+    raises(ValueError, "return annotation should be weft.futures.Future", model.register_comm_hook, None, wrong)
+    answers = [None, weft.ones(3), "fails", default_hooks.allreduce_hook]
+
+    def changing(state, bucket):
+        answer = answers[0]
+        if answer == "fails":
+            raise KeyError("of the hook's own")
+        if callable(answer):
+            return answer(state, bucket)
+        future = weft.futures.Future()
+        future.set_result(answer)
+        return answer if answer is None else future
+
+    model.register_comm_hook(None, changing)
+    raises(RuntimeError, "can only be called once", model.register_comm_hook, None, changing)
+    raises(TypeError, "returns a weft.futures.Future, not NoneType", loss_of(model, rank).backward)
+    answers.pop(0)
+    raises(RuntimeError, "holds one tensor of 163 elements, not of shape (3,)", loss_of(model, rank).backward)
+    answers.pop(0)
+    raises(KeyError, "of the hook's own", loss_of(model, rank).backward)
+    answers.pop(0)
+    model.zero_grad()
+    loss_of(model, rank).backward()
+    assert same_everywhere([p.grad for p in model.parameters()])
+    with_join = lambda: model.join().__enter__()  # noqa: E731
+    raises(RuntimeError, "with a communication hook, all ranks must have as many batches", with_join)
 
 
 def joint(rank, size):

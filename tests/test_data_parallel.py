@@ -14,6 +14,7 @@ CHECKS = ["check_" + name for name in str.split("""
     buffers_are_those_of_rank_0 models_that_differ_are_errors whole_steps_compiled_have_the_bits_of_eager_mode
     exchanges_begin_while_the_backward_goes_on losses_are_those_of_one_process
     ranks_may_have_different_numbers_of_batches the_end_of_one_rank_may_be_that_of_all
+    communication_hooks hooks_of_ones_own hooks_in_compiled_steps_have_the_bits_of_eager_mode what_hooks_may_not_be
     normalization_over_all_processes normalization_has_the_gradients_of_one_process layers_are_converted
 """)]  # fmt: skip
 

@@ -29,6 +29,7 @@ from .collectives import (
     reduce_scatter_tensor,
     scatter,
 )
+from .comm_hooks import GradBucket
 from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, recv_object_list, send, send_object_list
 from .objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
 from .processes import (
@@ -62,6 +63,7 @@ __all__ = [
     "DebugLevel",
     "DistError",
     "DistributedSampler",
+    "GradBucket",
     "GroupMember",
     "P2POp",
     "ProcessGroup",

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from ..futures import brought
 from ..runtime.distributed import exchanges, monitored
 from ..runtime.distributed import group as groups
 from ..runtime.state.modes import no_grad
@@ -43,6 +44,14 @@ class Work:
         """The tensors that were given to be written, as a list. RuntimeError before the collective has ended."""
         if not self.is_completed():
             raise RuntimeError("Work needs to be completed before calling result(): call wait() first")
+        self.wait()
+        return list(self._written)
+
+    def get_future(self):
+        """A weft.futures.Future of the tensors that were given to be written, as a list."""
+        return brought(self._waited, self.is_completed)
+
+    def _waited(self):
         self.wait()
         return list(self._written)
 

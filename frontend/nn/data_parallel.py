@@ -10,6 +10,7 @@ counts; when a bucket is full, its reduction begins and the backward goes on. Ev
 too. In a compiled call the hooks run between its programs, so it is the same there.
 """
 
+import inspect
 from contextlib import contextmanager
 from functools import partial
 
@@ -18,9 +19,11 @@ import numpy as np
 from ..autograd import Variable
 from ..distributed import started
 from ..distributed.collectives import write
+from ..distributed.comm_hooks import GradBucket
 from ..distributed.objects import all_gather_object
+from ..futures import Future
 from ..runtime.state.modes import no_grad, state
-from ..runtime.state.tensor import tensor_of
+from ..runtime.state.tensor import Tensor, tensor_of
 from ..shaping import cat
 from .module import Module
 from .uneven_inputs import UnevenInputs
@@ -87,6 +90,17 @@ class DistributedDataParallel(Module):
     def _gives_buffers(self):
         return self.broadcast_buffers and next(self.module.buffers(), None) is not None
 
+    def register_comm_hook(self, state, hook):
+        """Let hook(state, bucket) exchange gradients, in place of an average: see distributed.comm_hooks.
+
+        hook: gets a distributed.GradBucket of this rank's gradients and returns a weft.futures.Future of a tensor with
+        as many elements, which all ranks then have. TypeError if it cannot be called; RuntimeError for a second hook.
+        """
+        _check_hook(hook)
+        if self._reducer.hook is not None:
+            raise RuntimeError("register_comm_hook can only be called once: there is a communication hook")
+        self._reducer.hook = partial(hook, state)
+
     @contextmanager
     def no_sync(self):
         """A block in which gradients are added up without being averaged; the first backward of a forward after it
@@ -109,6 +123,8 @@ class DistributedDataParallel(Module):
         if not enable or self.process_group.size == 1:
             yield
             return
+        if self._reducer.hook is not None:
+            raise RuntimeError(f"{_NAME}.join: with a communication hook, all ranks must have as many batches")
         self._uneven = UnevenInputs(self.process_group, divide_by_initial_world_size, throw_on_early_termination)
         self._reducer.divides_by_all = divide_by_initial_world_size
         try:
@@ -145,6 +161,7 @@ class Reducer:
     def __init__(self, named, group, cap_mb, find_unused):
         self.names, self.parameters = zip(*named)
         self.group, self.find_unused, self.is_on = group, find_unused, False
+        self.hook = None  # of register_comm_hook, with its state
         self.divides_by_all, self.n_active = True, group.size  # see DistributedDataParallel.join
         self.buckets = _buckets(self.parameters, cap_mb)
         self.bucket_of = {number: bucket for bucket in self.buckets for number in bucket.numbers}
@@ -171,7 +188,40 @@ class Reducer:
             self.n_begun += 1
 
     def _begin(self, bucket):
-        bucket.work = self._begun(self._joined(bucket))
+        if self.hook is None:
+            bucket.work = self._begun(self._joined(bucket))
+        else:
+            bucket.work = self._begun_by_hook(bucket)
+
+    @no_grad()
+    def _begun_by_hook(self, bucket):
+        parameters = [self.parameters[n] for n in bucket.numbers]
+        given = GradBucket(self.n_begun, self._joined(bucket), parameters, bucket is self.buckets[-1])
+        try:
+            future = self.hook(given)
+            if not isinstance(future, Future):
+                raise TypeError(
+                    f"{_NAME}: a communication hook returns a weft.futures.Future, not {type(future).__name__}; of a "
+                    "work under way it is work.get_future()"
+                )
+        except BaseException:
+            self._begin_anew()
+            raise
+        return future
+
+    def _result(self, bucket):
+        """What all ranks have made of it, when it is there: an array."""
+        if self.hook is None:
+            return self.group.wait(bucket.work)
+        with no_grad():
+            found, parameters = bucket.work.wait(), [self.parameters[n] for n in bucket.numbers]
+            n_elements = sum(p.numel() for p in parameters)
+            if not isinstance(found, Tensor) or found.numel() != n_elements:
+                what = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+                raise RuntimeError(
+                    f"{_NAME}: the Future of a communication hook holds one tensor of {n_elements} elements, not {what}"
+                )
+            return started.values_of(found.to(parameters[0].dtype), _NAME)
 
     def _begun(self, whole):
         reduction = started.ReduceOp.AVG if self.divides_by_all else started.ReduceOp.SUM
@@ -204,11 +254,14 @@ class Reducer:
                 names = ", ".join(name for number, name in enumerate(self.names) if number not in used)
                 raise RuntimeError(_UNFINISHED.format(names=names))
             for bucket in self.buckets:
-                self._write(bucket, self.group.wait(bucket.work), used)
+                self._write(bucket, self._result(bucket), used)
         finally:
-            self.n_begun = 0
-            for bucket in self.buckets:
-                bucket.n_missing, bucket.work = len(bucket.numbers), None
+            self._begin_anew()
+
+    def _begin_anew(self):
+        self.ready, self.n_begun = set(), 0
+        for bucket in self.buckets:
+            bucket.n_missing, bucket.work = len(bucket.numbers), None
 
     def _finish_unused(self, used):
         """What this rank has not used counts as zeros. Returns which parameters any rank has used."""
@@ -261,6 +314,20 @@ def _check(named, device_ids, group):
         raise RuntimeError(f"{_NAME} is not needed when a module doesn't have any parameters that require a gradient.")
     if device_ids:
         raise ValueError(f"{_NAME}: device_ids={device_ids}: there is only the CPU; leave it out")
+
+
+def _check_hook(hook):
+    if not callable(hook):
+        raise TypeError("Communication hook must be callable.")
+    try:
+        signature = inspect.signature(hook)
+    except ValueError:
+        return
+    bucket, result = signature.parameters.get("bucket"), signature.return_annotation
+    if bucket is not None and bucket.annotation not in (bucket.empty, GradBucket, "dist.GradBucket", "GradBucket"):
+        raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
+    if result is not signature.empty and not isinstance(result, str) and result not in (Future, Future[Tensor]):
+        raise ValueError("Communication hook: return annotation should be weft.futures.Future[weft.Tensor].")
 
 
 def _compare(module, group):
