@@ -257,8 +257,7 @@ def words_address():
 
 def let_run(kind, function):
     """Nodes of this class are run by function(node, what has arrived, retain_graph), which gives a list or None."""
-    layout = layout_of_objects()
-    if _places(kind, ("edges",), "node")["node_edges"] != layout.node_edges:
+    if _places(kind, ("edges",), "node")["node_edges"] != layout_of_objects().node_edges:
         return
     _held.extend((kind, function))
     _put_word(offset_of(Words, "run_late"), id(function))
@@ -320,8 +319,7 @@ class _Native:
             if refusal is not None:
                 raise NoSteps(refusal) from None
             return {}
-        only = refusal is not None
-        return {"has_changes": True, "only_changes": only, "changes": changes, "fixed_in_changes": fixed}
+        return {"has_changes": True, "only_changes": refusal is not None, "changes": changes, "fixed_in_changes": fixed}
 
     def add_row(self, plan, requires):
         """A node is made where these operands require gradients; or none, if no gradient flows to them."""
@@ -393,8 +391,7 @@ class _Derivative:
 
     def followed_by(self, other):
         """What native code tries for cotangents that lie in another way."""
-        place = self.packed.address + offset_of(Derivative, "following")
-        ctypes.c_int64.from_address(place).value = id(other.packed.words)
+        self.packed.words[offset_of(Derivative, "following") // 8] = id(other.packed.words)
 
 
 def _shown(value):
