@@ -14,6 +14,7 @@ begins from has to be stored for others, or to be an input; and everything has t
 other kernel has the same element at the same time. No value is computed twice, and none by another op.
 """
 
+from .access import cuts
 from .extent import identical
 from .graph import INPUT
 from .reads import can_fail, is_expensive
@@ -107,11 +108,13 @@ def _may_move(value, home, reads, users):
     """Whether an op is cheap, and reads and is read element by element."""
     is_cheap = value.op.kind == "elementwise" and not is_expensive(value) and not can_fail(value)
     own = reads.by_value[value.number]
-    # Numbers and positions are made anew by every kernel that reads them.
+    # Numbers and positions are made anew by every kernel that reads them, if its loops need not be cut for that: one
+    # that reduces all elements in one run has no place for a row that is repeated.
     made_from = [r for r in own if r.access.base.op is INPUT or reads.is_node[r.access.base.number]]
     around = [*made_from, *(read for _, read in users[value.number])]
     return (
         is_cheap
         and home.level.get(value.number) == "full"
+        and not any(cuts(r.access.collapsed) for r in own)
         and all(r.fusable and r.indexed is None and r.access.is_whole for r in around)
     )

@@ -98,3 +98,27 @@ def test_a_parameter_that_changes_in_between_is_read_before():
     for _ in range(3):
         found.append(compiled(x, y).numpy().tobytes())
     assert found == expected and w.numpy().tobytes() == expected_w.numpy().tobytes()
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 1), (2, 1, 4), (2, 3, 1)], ids=str)
+@pytest.mark.parametrize("source", ["rand", "arange", "full"])
+def test_ops_that_make_a_row_again_and_again_stay_where_there_is_a_loop_for_it(shape, source):
+    """The sum of all elements is one run, in which no row of random numbers can be repeated."""
+    made = {
+        "rand": lambda: weft.rand(*shape),
+        "arange": lambda: weft.arange(float(np.prod(shape))).view(shape),
+        "full": lambda: weft.full(shape, 0.5),
+    }[source]
+    x = weft.tensor(np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32))
+
+    def f(x):
+        y = x * 2.0
+        return (y * made()).sum(), y, ((y + made()) * x).mean()
+
+    compiled, results = weft.compile(f), []
+    for call in (f, compiled, compiled):
+        weft.manual_seed(3)
+        results.append([t.tolist() for t in call(x)])
+    assert results[0] == results[1]
+    weft.manual_seed(3)
+    assert [t.tolist() for t in weft.compile(f)(x)] == results[0] == results[2]
