@@ -2384,7 +2384,7 @@ def sum(input: Tensor, dim: _Dims = ..., keepdim: builtins.bool = ..., *, dtype:
     'sum over the dimensions `dim` (an int, a tuple, or None for all).'
     ...
 def svd(input: Tensor, some: builtins.bool = ..., compute_uv: builtins.bool = ...) -> Any:
-    '(U, S, V) with input = U diag(S) V^T.'
+    '(U, S, V) with input = U diag(S) V^H.'
     ...
 def svd_lowrank(A: Any, q: Any = ..., niter: Any = ..., M: Any = ...) -> Tensor:
     '(U, S, V) of the q largest singular values. They are exact here: the matrix is decomposed whole.'

@@ -194,5 +194,5 @@ __all__ = str.split("""
 """)
 
 take_out("fft", globals())
-put_doors("fft", globals(), names_in("fft") & globals().keys())
+put_doors("fft", globals(), names_in("fft") & globals().keys() | set(TAKING_OUT))
 document("fft", __name__)

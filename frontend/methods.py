@@ -475,10 +475,8 @@ def _attach_autograd():
     Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
     Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
     Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
-    Tensor.view, Tensor.view_as = shaping.view_, lambda self, other: shaping.view_(self, other.shape)
-    Tensor.reshape_as = lambda self, other: shaping.reshape(self, other.shape)
-    Tensor.expand_as = lambda self, other: shaping.expand(self, other.shape)
-    Tensor.type_as = lambda self, other: f.to_dtype(self, other.dtype)
+    Tensor.view = shaping.view_
+    Tensor.type_as = door_of("type_as", lambda self, other: f.to_dtype(self, other.dtype))
 
 
 def attach():

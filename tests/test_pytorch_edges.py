@@ -225,3 +225,21 @@ def test_derivatives_of_products_with_vectors(shapes):
     for ours, again, theirs in zip(found, [compiled(*leaves) for _ in range(3)][-1], expected):
         np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-12)
         assert again.detach().numpy().tobytes() == ours.detach().numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", str.split("view_as reshape_as expand_as resize_as_ type_as"))
+def test_what_is_no_tensor_has_no_shape_to_take(name):
+    for other in ((2, 3), [6], 1, None, "a", {}):
+        with pytest.raises(TypeError, match=rf"{name}\(\): argument .* must be Tensor, not "):
+            getattr(weft.ones(6), name)(other)
+    assert getattr(weft.ones(6), name)(weft.ones(6)).shape == (6,)
+
+
+@pytest.mark.parametrize("name", str.split("fft2 fftn hfft2 hfftn ihfft2 ihfftn"))
+def test_transforms_of_several_dimensions_name_the_argument(name):
+    function, x = getattr(weft.fft, name), weft.ones(4, 4)
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 's' must be int or tuple of ints, not str"):
+        function(x, s="ab")
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'norm' \(position 4\) must be str, not int"):
+        function(x, None, (0, 1), 2)
+    assert function(x, norm="ortho").shape[0] == 4
