@@ -136,9 +136,10 @@ def _elementwise(op, operands, attributes, operand_types, meta):
 
 
 def into_new_memory(function, meta):
-    """One of NumPy's functions of elements, its large results in memory that begins with a line."""
+    """One of NumPy's functions of elements, its large results in memory that begins with a line. Only floats: of some
+    functions of bool, such as conjugate, NumPy's results have another type, and could not be written there."""
     shape, dtype = meta.shape, meta.dtype.numpy
-    if not isinstance(function, np.ufunc) or function.nout > 1 or not is_large(shape, dtype):
+    if not isinstance(function, np.ufunc) or function.nout > 1 or dtype.kind not in "fc" or not is_large(shape, dtype):
         return function
     return lambda *arrays, **options: function(*arrays, out=new_array(shape, dtype), **options)
 
