@@ -204,7 +204,7 @@ def known(name, program, of, between=lambda: None):
     if str(graph) != str(graph_again) or not same_data:
         raise ValueError(
             "export: what the function computes is not the same in every call: random draws, or other operations from "
-            "call to call, cannot be exported"
+            f"call to call{_where(graph, graph_again, again)}, cannot be exported"
         )
     _check_numbers(run, again, before, found)
     # The state that is exported is what the last call has left.
@@ -216,6 +216,13 @@ def known(name, program, of, between=lambda: None):
         arguments.append(Parameter("state", "state", fields=tuple(state.items())))
     arrays = layout.arrays(arrays, results, [a.nbytes for a in again.outputs])
     return Known(again, graph, arguments, state, arrays, layout, found)
+
+
+def _where(graph, graph_again, again):
+    """ " [line]" of the first op that was another one before, if there is one."""
+    pairs = zip(str(graph).splitlines()[1:], str(graph_again).splitlines()[1:], graph_again.values)
+    line = next((again.line_of(value.number) for before, now, value in pairs if before != now), None)
+    return f" [{line}]" if line else ""
 
 
 def _check_numbers(run, again, before, found):
