@@ -30,6 +30,17 @@ _DECLARED_TOO_NARROW = {
     "nn.functional.adaptive_max_pool3d": ["output_size"],
     "nn.functional.ctc_loss": ["input_lengths", "target_lengths"],
 }
+# Functions in Python that hand these arguments, as they are given, to operators, which check their kinds.
+_HANDED_ON = {
+    "unique": "input:Tensor sorted:bool= return_inverse:bool= return_counts:bool= dim:int?=",
+    "nn.functional.kl_div": (
+        "input:Tensor target:Tensor size_average:any?= reduce:any?= reduction:any= log_target:bool="
+    ),
+    "nn.functional.poisson_nll_loss": (
+        "input:Tensor target:Tensor log_input:bool= full:bool= size_average:any?= "
+        "eps:float= reduce:any?= reduction:any="
+    ),
+}
 _ANNOTATED = {"Tensor": "Tensor", "bool": "bool", "str": "str", "float": "float", "int": "ints"}
 
 
@@ -101,7 +112,9 @@ def lines():
             n for n in names if n[0] != "_" and (hasattr(ours, n) or not path and hasattr(weft.Tensor, n))
         ):
             function, full = getattr(home, name, None), f"{path}.{name}".lstrip(".")
-            if inspect.isfunction(function) and "_jit_internal" not in function.__code__.co_filename:
+            if full in _HANDED_ON:
+                made = [f"{full} {_HANDED_ON[full]}"]
+            elif inspect.isfunction(function) and "_jit_internal" not in function.__code__.co_filename:
                 made = [of_python(full, function)]
             else:  # an operator, or one of two that a flag chooses
                 made = [of_schema(full, s) for prefix in prefixes for s in known.get(prefix + name, ())]

@@ -243,3 +243,19 @@ def test_transforms_of_several_dimensions_name_the_argument(name):
     with pytest.raises(TypeError, match=rf"{name}\(\): argument 'norm' \(position 4\) must be str, not int"):
         function(x, None, (0, 1), 2)
     assert function(x, norm="ortho").shape[0] == 4
+
+
+@pytest.mark.parametrize("flag", [1, None, "a", 0.5, []])
+def test_flags_that_operators_check_are_bools(flag):
+    x = weft.full((3,), 0.5)
+    for function, operands, name in (
+        (weft.unique, (x,), "sorted"), (weft.Tensor.unique, (x,), "return_counts"), (F.kl_div, (x, x), "log_target"),
+        (F.poisson_nll_loss, (x, x), "full"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=rf"argument '{name}' must be bool, not "):
+            function(*operands, **{name: flag})
+        function(*operands, **{name: True})
+    for dim in (True, 0.5):
+        with pytest.raises(TypeError, match="argument 'dim' must be int, not "):
+            weft.unique(x, dim=dim)
+    assert weft.unique(x, False, True, dim=weft.tensor(0))[0].tolist() == [0.5]

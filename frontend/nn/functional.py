@@ -443,8 +443,8 @@ __getattr__, __dir__ = of_module(__name__)
 
 # Those that take long enough for a look at every argument (kinds.py).
 IN_DETAIL = str.split("""
-    batch_norm celu cosine_similarity glu hardswish huber_loss normalize one_hot pairwise_distance pdist rms_norm
-    softplus
+    batch_norm celu cosine_similarity glu hardswish huber_loss kl_div normalize one_hot pairwise_distance pdist
+    rms_norm softplus
 """)
 __all__ = [
     "batch_norm",
