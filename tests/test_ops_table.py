@@ -26,6 +26,8 @@ WITHOUT_SAMPLES = {
     *("linalg_eig", "linalg_eigvals"),
     # It raises.
     "no_derivative",
+    # It passes on complex gradients, or raises.
+    "settled_phase",
 }
 NAMES = [op.name for op in sampled_ops()]
 
