@@ -5,7 +5,8 @@ bits, all of them flipped below zero and the sign above; -0.0 is 0.0, and NaN is
 the other direction. Equal elements keep their order.
 
 Records are sorted by counting digits of eight bits from the lowest on, where a pass in which all digits are the same is
-left out; few of them by insertion. Elements of 32 bits need one word for key and position, and four passes: 1 M floats
+left out; few of them by rank: how many belong before a record is where it goes, and every record is compared with all
+others in vectors, without a branch. Elements of 32 bits need one word for key and position, and four passes: 1 M floats
 take 1.5 ns per element and pass, which is mostly the wait for the 256 lines that are written to.
 
 For the first k there is a buffer, which is sorted whenever it is full; its first k stay, and from then on only what
@@ -15,9 +16,13 @@ time is comparing vectors of elements with one number.
 
 from .builder import I1, I64, PTR, Builder, Reg, Type
 
-# Counting takes about 1 us for its tables; insertion m * m / 4 steps of about 1 ns.
-_FEW = 48
 _BINS = 256
+# So many are sorted by rank, records of one word and of two: counting takes about 1 us for its tables, ranks m * m / 8
+# comparisons of vectors.
+_FEW = {1: 160, 2: 96}
+# Records that are ranked at a time: four vectors of words, so that a comparison does not wait for the one before. What
+# is read beyond the last record is memory of ours too.
+_RANKED = 32
 # How many records beside the first k the buffer has room for, at least: more than a vector has lanes.
 _LEAST_ROOM = 32
 
@@ -66,11 +71,16 @@ def buffer_length(k):
 
 
 def argsort_scratch(element, shape, attributes):
-    return 2 * shape[-1] * 4 * Type(element).element_bytes
+    return _scratch(element, shape[-1])
 
 
 def top_scratch(element, shape, attributes):
-    return 2 * buffer_length(attributes["k"]) * 4 * Type(element).element_bytes
+    return _scratch(element, buffer_length(attributes["k"]))
+
+
+def _scratch(element, count):
+    """Bytes of twice so many records, and of what is read beyond the last of them."""
+    return (2 * count + _RANKED) * 2 * Type(element).element_bytes
 
 
 class Keys:
@@ -157,9 +167,13 @@ class _Records:
         moved = b.lshr(words[0], b.add(b.mul(b.i64(d), b.i64(8)), b.i64(self.shift)))
         return b.and_(moved, b.i64(_BINS - 1))
 
-    def is_before(self, words, others):
-        """Whether the first belongs before the second, which came first. In one word, positions tell equal keys."""
-        return self.b.cmp("ult", words[0], others[0])
+    def first_words(self, base, k, lanes):
+        """Those of so many records from k on: what their order goes by. In one word, positions tell equal keys."""
+        b, found = self.b, []
+        for part in range(self.n_words):
+            start = b.offset(b.offset(base, k, self.size), part * lanes, 8)
+            found.append(b.load(start, Type("i64", lanes)))
+        return found[0] if len(found) == 1 else b.shuffle(*found, range(0, 2 * lanes, 2))
 
     def copy(self, source, target, count):
         with self.b.loop(0, count, 1) as k:
@@ -246,38 +260,37 @@ def _emit_sort(module, element):
     )
     first, second, m = b.arguments
     records = _Records(b, element)
+    most = _FEW[records.n_words]
     bins, here, there = b.alloca(I64, records.digits * _BINS), b.alloca(PTR), b.alloca(PTR)
+    ranks = b.alloca(I64, most + _RANKED)
     b.store(first, here)
     b.store(second, there)
-    few = b.cmp("lt", m, b.i64(_FEW + 1))
+    few = b.cmp("lt", m, b.i64(most + 1))
     with b.when(few):
-        _insert(b, records, first, m)
+        _rank(b, records, ranks, first, second, m)
+        b.store(second, here)
     with b.when(b.not_(few)):
         _count_digits(b, records, bins, here, there, m)
     b.finish(b.load(here, PTR))
     return b.name
 
 
-def _insert(b, records, base, m):
-    """Each record moves down as long as one that belongs behind it is before it."""
-    with b.loop(1, m, 1) as k:
-        words = records.load(base, k)
-        ask, compare, move, found = (b.label(s) for s in ("ask", "compare", "move", "found"))
-        before, at = b.block, Reg(b.fresh("at"), I64)
-        b.branch(ask)
-        b.start(ask)
-        head = len(b.lines)
-        down = b.sub(at, b.i64(1))
-        b.branch_if(b.cmp("lt", b.i64(0), at), compare, found)
-        b.start(compare)
-        other = records.load(base, down)
-        b.branch_if(records.is_before(words, other), move, found)
-        b.start(move)
-        records.store(other, base, at)
-        b.branch(ask)
-        b.lines.insert(head, f"  {at.name} = phi i64 [ {k.name}, %{before} ], [ {down.name}, %{move} ]")
-        b.start(found)
-        records.store(words, base, at)
+def _rank(b, records, ranks, source, target, m):
+    """Each record to its rank: how many belong before it. `ranks`: room for those."""
+    lanes = _RANKED // records.n_words
+    with b.loop(0, m, lanes) as first:
+        keys, places = records.first_words(source, first, lanes), b.iota(Type("i64", lanes))
+        places = b.add(places, b.splat(first, lanes))
+        with b.loop(0, m, 1, [b.const(0, keys.type)]) as (j, state):
+            key = b.splat(records.load(source, j)[0], lanes)
+            before = b.cmp("ult", key, keys)
+            if records.n_words == 2:
+                came_first = b.cmp("lt", b.splat(j, lanes), places)
+                before = b.or_(before, b.and_(b.cmp("eq", key, keys), came_first))
+            state.next([b.add(state.values[0], b.convert(before, "i64"))])
+        b.store(state.results[0], b.offset(ranks, first, 8))
+    with b.loop(0, m, 1) as k:
+        records.store(records.load(source, k), target, b.load(b.offset(ranks, k, 8), I64))
 
 
 def _count_digits(b, records, bins, here, there, m):
