@@ -7,7 +7,7 @@ import pytest
 import weft
 
 TYPES = ["float32", "float64", "int32", "int64", "int8", "uint8", "bool", "float16"]
-SHAPES = [(1,), (7,), (48,), (49,), (300,), (2, 1), (5, 48), (3, 1000), (2, 3, 70)]
+SHAPES = [(1,), (7,), (32,), (49,), (128,), (129,), (160,), (161,), (300,), (2, 1), (5, 33), (3, 1000), (2, 3, 70)]
 
 
 def numbers(shape, dtype, seed=0):
@@ -53,6 +53,23 @@ def test_keys_order_all_bits():
         x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 4000, dtype, endpoint=True)
         x[:2] = np.iinfo(dtype).min, np.iinfo(dtype).max
         np.testing.assert_array_equal(weft.argsort(weft.tensor(x), descending=True).numpy(), by_numpy(x, 0, True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_first_are_those_of_the_sorted_row(dtype, largest):
+    """Rows of any length, and those where fewer numbers than are asked for are not NaN."""
+    rng = np.random.default_rng(7)
+    compiled = weft.compile(lambda x, k: weft.topk(x, k, -1, largest))
+    for n, k in ((84, 10), (85, 1), (131, 10), (400, 3), (1000, 40), (3000, 200), (5000, 7)):
+        x = numbers((4, n), dtype, n)
+        if "float" in dtype:
+            x[1, k // 2 :] = np.nan
+            x[2, rng.random(n) < 0.98] = np.nan
+        expected = by_numpy(x, 1, largest)[:, :k]
+        for values, indices in (weft.topk(weft.tensor(x), k, -1, largest), compiled(weft.tensor(x), k)):
+            np.testing.assert_array_equal(indices.numpy(), expected)
+            np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, expected, 1))
 
 
 def test_views_are_sorted_as_they_are():

@@ -14,15 +14,19 @@ comes before the last of these goes into it. Of n elements in random order that 
 time is comparing vectors of elements with one number.
 """
 
+from functools import reduce
+
 from .builder import I1, I64, PTR, Builder, Reg, Type
 
 _BINS = 256
 # So many are sorted by rank, records of one word and of two: counting takes about 1 us for its tables, ranks m * m / 8
 # comparisons of vectors.
-_FEW = {1: 160, 2: 96}
+_FEW = {1: 160, 2: 128}
 # Records that are ranked at a time: four vectors of words, so that a comparison does not wait for the one before. What
 # is read beyond the last record is memory of ours too.
 _RANKED = 32
+# How many vectors are looked at together, of which mostly none has an element that comes in.
+_LOOKED_AT = 4
 # How many records beside the first k the buffer has room for, at least: more than a vector has lanes.
 _LEAST_ROOM = 32
 
@@ -58,9 +62,15 @@ def emit_top(module, element):
     with b.loop(0, rows, 1) as row:
         elements = b.offset(source, b.mul(row, n), buffer.keys.size)
         buffer.fill(elements)
-        with b.loop(buffer.length, n, lanes) as start:
-            buffer.look_at(elements, start, b.intrinsic("smin", b.i64(lanes), b.sub(n, start)), lanes)
-        buffer.keep_first()
+        group = _LOOKED_AT * lanes
+        rest = b.sub(n, b.rem(b.sub(n, buffer.length), b.i64(group)))
+        with b.loop(buffer.length, rest, group) as start, b.when(buffer.has_some(elements, start, lanes)):
+            with b.loop(start, b.add(start, b.i64(group)), lanes) as at:
+                buffer.look_at(elements, at, None, lanes)
+        with b.loop(rest, n, lanes) as start:
+            count = b.intrinsic("smin", b.i64(lanes), b.sub(n, start))
+            buffer.look_at(elements, start, b.lane_mask(0, count, lanes), lanes)
+        buffer.keep_first(elements)
         buffer.records.write(scratch, b.offset(out, b.mul(row, k), 8), k)
     b.finish()
 
@@ -154,10 +164,6 @@ class _Records:
         for w, word in enumerate(words):
             self.b.store(word, self.b.offset(start, w, 8))
 
-    def key(self, words):
-        """As a word."""
-        return words[0] if self.n_words == 2 else self.b.lshr(words[0], self.b.i64(32))
-
     def position(self, words):
         return words[1] if self.n_words == 2 else self.b.and_(words[0], self.b.i64(0xFFFFFFFF))
 
@@ -186,14 +192,22 @@ class _Records:
 
 # --- the first k ------------------------------------------------------------------------------------------------------
 class _Buffer:
-    """The records that may be among the first k of a row: how many, and the key that others must come before."""
+    """The records that may be among the first k of a row: how many, and the element that others must come before.
+
+    That one is compared as it is, not by its key, so that a vector takes two instructions: what comes in is sorted by
+    keys, so it may be more than what belongs there, where NaN is about. Elements and bound are flipped (numbers by
+    their sign, integers in all bits) where the order is descending.
+    """
 
     def __init__(self, b, element, keys, scratch, k, sort):
         self.b, self.keys, self.scratch, self.k, self.sort = b, keys, scratch, k, sort
         self.records = _Records(b, element)
         self.length = b.add(k, b.intrinsic("smax", k, b.i64(_LEAST_ROOM)))
         self.second = b.offset(scratch, b.mul(self.length, b.i64(self.records.size)), 1)
-        self.count, self.bound = b.alloca(I64), b.alloca(I64)
+        self.count, self.bound = b.alloca(I64), b.alloca(keys.element)
+        self.flips = keys.flips
+        if keys.element.is_float:
+            self.flips = b.and_(self.flips, b.const(-(2 ** (8 * keys.size - 1)), keys.flips.type))
 
     def fill(self, elements):
         """The first elements of a row, which come in whatever they are."""
@@ -201,25 +215,40 @@ class _Buffer:
         with b.loop(0, self.length, 1) as j:
             records.store(records.made(self.keys, elements, j), self.scratch, j)
         b.store(self.length, self.count)
-        self.keep_first()
+        self.keep_first(elements)
 
-    def keep_first(self):
+    def keep_first(self, elements):
         b, records = self.b, self.records
         found = b.call(PTR, self.sort, [self.scratch, self.second, b.load(self.count, I64)])
         with b.when(b.emit(I1, f"icmp ne {found}, {self.scratch.name}")):
             records.copy(found, self.scratch, self.k)
         b.store(self.k, self.count)
         last = records.load(self.scratch, b.sub(self.k, b.i64(1)))
-        b.store(records.key(last), self.bound)
+        place = b.offset(elements, records.position(last), self.keys.size)
+        b.store(self.flipped(b.load(place, self.keys.element)), self.bound)
 
-    def look_at(self, elements, start, count, lanes):
-        """A vector of elements, of which nearly always none comes in."""
+    def flipped(self, x):
         b, keys = self.b, self.keys
-        t, mask = Type(keys.element.element, lanes), b.lane_mask(0, count, lanes)
-        found = keys.of(b.load(b.offset(elements, start, keys.size), t, mask))
-        bound = b.load(self.bound, I64)
-        narrow = b.emit(Type("i32"), f"trunc {bound} to i32") if keys.size == 4 else bound
-        hits = b.and_(b.cmp("ult", found, b.splat(narrow, lanes)), mask)
+        flips = b.splat(self.flips, x.type.lanes) if x.type.lanes else self.flips
+        return b.bitcast(b.xor(b.bitcast(x, keys.integer), flips), keys.element.element)
+
+    def hits(self, elements, start, mask, lanes):
+        """Which of a vector of elements may come in."""
+        b, keys = self.b, self.keys
+        x = b.load(b.offset(elements, start, keys.size), Type(keys.element.element, lanes), mask)
+        bound = b.splat(b.load(self.bound, keys.element), lanes)
+        found = b.not_(b.cmp("ge", self.flipped(x), bound))
+        return found if mask is None else b.and_(found, mask)
+
+    def has_some(self, elements, start, lanes):
+        """Whether any of the vectors that are looked at together has one."""
+        b = self.b
+        found = [self.hits(elements, b.add(start, b.i64(v * lanes)), None, lanes) for v in range(_LOOKED_AT)]
+        return b.any_lane(reduce(b.or_, found))
+
+    def look_at(self, elements, start, mask, lanes):
+        b, keys = self.b, self.keys
+        hits = self.hits(elements, start, mask, lanes)
         bits = b.emit(I64, f"zext {b.emit(Type(f'i{lanes}'), f'bitcast {hits} to i{lanes}')} to i64")
         ask, add, done = (b.label(s) for s in ("ask", "add", "done"))
         some, left = b.label("some"), Reg(b.fresh("left"), I64)
@@ -240,7 +269,7 @@ class _Buffer:
         b.start(ask)
         b.store(following, self.count)
         with b.when(b.cmp("lt", b.sub(self.length, b.i64(lanes)), following)):
-            self.keep_first()
+            self.keep_first(elements)
         b.branch(done)
         b.start(done)
 
