@@ -64,9 +64,9 @@ def emit_top(module, element):
         buffer.fill(elements)
         group = _LOOKED_AT * lanes
         rest = b.sub(n, b.rem(b.sub(n, buffer.length), b.i64(group)))
-        with b.loop(buffer.length, rest, group) as start, b.when(buffer.has_some(elements, start, lanes)):
-            with b.loop(start, b.add(start, b.i64(group)), lanes) as at:
-                buffer.look_at(elements, at, None, lanes)
+        groups = b.loop(buffer.length, rest, group)
+        with groups as start, b.when(buffer.has_some(elements, start, lanes)), buffer.group(start, lanes) as at:
+            buffer.look_at(elements, at, None, lanes)
         with b.loop(rest, n, lanes) as start:
             count = b.intrinsic("smin", b.i64(lanes), b.sub(n, start))
             buffer.look_at(elements, start, b.lane_mask(0, count, lanes), lanes)
@@ -245,6 +245,10 @@ class _Buffer:
         b = self.b
         found = [self.hits(elements, b.add(start, b.i64(v * lanes)), None, lanes) for v in range(_LOOKED_AT)]
         return b.any_lane(reduce(b.or_, found))
+
+    def group(self, start, lanes):
+        """A loop over the vectors that are looked at together."""
+        return self.b.loop(start, self.b.add(start, self.b.i64(_LOOKED_AT * lanes)), lanes)
 
     def look_at(self, elements, start, mask, lanes):
         b, keys = self.b, self.keys
