@@ -48,6 +48,8 @@ def largest_difference(workload, reference, other):
     """(difference, name of the result); infinity where a result is missing, of another shape, or not a number."""
     worst = (0.0, "")
     for name in reference.keys() | other.keys():
+        if int(name.split(",")[0].removeprefix("step ")) >= workload.compared_steps:
+            continue
         difference = relative_difference(reference.get(name), other.get(name))
         worst = max(worst, (difference, describe(workload, name)))
     return worst

@@ -37,6 +37,8 @@ class Gradient:
         constants = [a for name, a in arrays.items() if name not in self.leaves and name != "cotangent"]
         return [arrays[name] for name in self.leaves], constants, arrays.get("cotangent")
 
+    compared_steps = RECORDED_STEPS
+
     @property
     def results(self):
         return ("value", *[f"gradient of {name}" for name in self.leaves])
@@ -49,6 +51,8 @@ class Training:
     arrays() -> (parameters, batches): weights of shape (out, in) as in PyTorch, and a list of (inputs, targets).
     model(library) -> module; loss(library, model, x, y) and jax_loss(jax, parameters, x, y) -> scalar. JAX is given
     the weights as (in, out), the shape its users store. results: the loss, then the parameters after the step.
+    compared_steps: of how many first steps libraries are compared; fewer than are recorded where rounding errors grow
+    from step to step.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Training:
     lr: float
     momentum: float = 0.0
     tolerance: float = 1e-5
+    compared_steps: int = RECORDED_STEPS
 
 
 @dataclass(frozen=True, slots=True)

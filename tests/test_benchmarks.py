@@ -18,7 +18,7 @@ from benchmarks.__main__ import parse  # noqa: E402
 from benchmarks.process import SideFailed, SideProcess  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
 
-SEEDS_NET, DIGITS_MLP = WORKLOADS["seeds_net"], WORKLOADS["digits_mlp"]
+SEEDS_NET, DIGITS_MLP, RESNET18_1 = (WORKLOADS[name] for name in ("seeds_net", "digits_mlp", "resnet18_1"))
 
 
 def record(milliseconds, **fields):
@@ -103,6 +103,19 @@ def test_peers_that_differ_are_found(tmp_path):
     found = verdict(tmp_path, DIGITS_MLP, "torch", [1, [2, 4]], [1, [2, 4.001]])
     assert not found["agrees"]
     assert found["where"] == "step 0, parameter 0"
+
+
+def test_only_the_first_steps_are_compared_where_rounding_errors_grow(tmp_path):
+    def compared(workload, step):
+        for side, loss in (("weft", 1), ("torch", 2)):
+            (tmp_path / side).mkdir(exist_ok=True)
+            np.savez(tmp_path / side / "step.npz", **{f"step {step}, result 0": np.float32(loss)})
+        folders = {side: tmp_path / side for side in ("weft", "torch")}
+        return agreement.compare(workload, folders, dict.fromkeys(folders, "step"))["torch"]["agrees"]
+
+    assert not compared(RESNET18_1, 0)
+    assert compared(RESNET18_1, 1)
+    assert not compared(DIGITS_MLP, 1)
 
 
 @pytest.mark.parametrize("other", [[1, [2, np.nan]], [1, [2]], [1]])

