@@ -39,7 +39,7 @@ def equal(x, y):
 def check_ranks(rank, size):
     assert dist.is_initialized() and dist.is_available() and dist.get_backend() == "mpi"
     assert 0 <= rank < size and dist.get_process_group_ranks() == list(range(size))
-    assert dist.group.WORLD is None and dist.get_rank(dist.group.WORLD) == rank
+    assert dist.get_rank(dist.group.WORLD) == rank
     raises(ValueError, "twice", dist.init_process_group, "mpi")
 
 
@@ -135,6 +135,13 @@ def check_samplers_ask_the_group(rank, size):
         dist.all_gather_object(orders, list(sampler))
         assert sorted(sum(orders, [])) == list(range(4 * size)) and len(sampler) == 4
     assert list(weft.utils.data.DistributedSampler(range(4 * size), shuffle=False))[:2] == [rank, rank + size]
+
+
+def check_groups_are_asked_as_pytorch_writes_it(rank, size):
+    assert dist.group.WORLD.size() == size and dist.group.WORLD.rank() == rank
+    last = dist.new_group([size - 1])
+    if rank == size - 1:
+        assert last.size() == 1 and last.rank() == 0
 
 
 def check_async(rank, size):

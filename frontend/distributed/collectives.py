@@ -75,8 +75,8 @@ def place_of(group, rank, place, name, default=None):
     if rank is not None and place is not None:
         raise ValueError(f"give {name} or group_{name}, not both")
     if place is not None:
-        if not 0 <= place < group.size:
-            raise ValueError(f"group_{name}={place} is not in the group, which has {group.size} ranks")
+        if not 0 <= place < group.n_ranks:
+            raise ValueError(f"group_{name}={place} is not in the group, which has {group.n_ranks} ranks")
         return place
     if rank is None and default is None:
         raise ValueError(f"give {name}, the rank of one process")
@@ -107,7 +107,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     if group is None:
         return None
     root = place_of(group, src, group_src, "src")
-    deliver = None if root == group.rank else lambda array: write(tensor, array)
+    deliver = None if root == group.place else lambda array: write(tensor, array)
     return _ended(group, started.broadcast(tensor, root, group), deliver, async_op, [tensor])
 
 
@@ -116,7 +116,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     group = member(group)
     if group is None:
         return None
-    same_kind("all_gather", tensor_list, tensor, group.size, "tensor_list")
+    same_kind("all_gather", tensor_list, tensor, group.n_ranks, "tensor_list")
     return _ended(group, started.all_gather(tensor, group), _into(tensor_list), async_op, tensor_list)
 
 
@@ -158,7 +158,7 @@ def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=Fal
     group = member(group)
     if group is None:
         return None
-    same_kind("reduce_scatter", input_list, output, group.size, "input_list")
+    same_kind("reduce_scatter", input_list, output, group.n_ranks, "input_list")
     return _ended(
         group, started.reduce_scatter(input_list, op, group), lambda array: write(output, array), async_op, [output]
     )
@@ -170,7 +170,7 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
     if group is None:
         return None
     _check_whole(name, input, output, group, "input", "output")
-    parts = input.reshape(group.size, -1).unbind(0)
+    parts = input.reshape(group.n_ranks, -1).unbind(0)
     work = started.reduce_scatter(parts, op, group, name)
     return _ended(group, work, lambda array: write(output, array), async_op, [output])
 
@@ -181,8 +181,8 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     if group is None:
         return None
     for tensors, where in ((output_tensor_list, "output_tensor_list"), (input_tensor_list, "input_tensor_list")):
-        if len(tensors) != group.size:
-            raise ValueError(f"{name}: {where} has {len(tensors)} tensors, the group {group.size} ranks")
+        if len(tensors) != group.n_ranks:
+            raise ValueError(f"{name}: {where} has {len(tensors)} tensors, the group {group.n_ranks} ranks")
     values = np.concatenate([values_of(x, name) for x in input_tensor_list])
     received = [x.numel() for x in output_tensor_list]
     sent = [x.numel() for x in input_tensor_list]
@@ -196,8 +196,8 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     group, name = member(group), "all_to_all_single"
     if group is None:
         return None
-    sent = _split(name, input, input_split_sizes, group.size, "input")
-    received = _split(name, output, output_split_sizes, group.size, "output")
+    sent = _split(name, input, input_split_sizes, group.n_ranks, "input")
+    received = _split(name, output, output_split_sizes, group.n_ranks, "output")
     work = started.all_to_all(values_of(input, name), input.dtype, sent, received, group, name)
     return _ended(group, work, lambda array: write(output, array), async_op, [output])
 
@@ -243,17 +243,17 @@ def _split(name, tensor, sizes, n_ranks, where):
 
 def _check_list(name, where, tensors, like, group, root):
     """The root gives a tensor for every rank, the others none."""
-    if group.rank == root:
-        same_kind(name, tensors or [], like, group.size, where)
+    if group.place == root:
+        same_kind(name, tensors or [], like, group.n_ranks, where)
     elif tensors:
         raise ValueError(f"{name}: {where} is for rank {group.ranks[root]} only; give none on other ranks")
 
 
 def _check_whole(name, whole, part, group, where_whole, where_part):
-    if whole.numel() != part.numel() * group.size or whole.dtype is not part.dtype:
+    if whole.numel() != part.numel() * group.n_ranks or whole.dtype is not part.dtype:
         raise ValueError(
             f"{name}: {where_whole} is {whole.dtype.name} {tuple(whole.shape)}, {where_part} {part.dtype.name} "
-            f"{tuple(part.shape)}; with {group.size} ranks it must have {group.size} times as many elements"
+            f"{tuple(part.shape)}; with {group.n_ranks} ranks it must have {group.n_ranks} times as many elements"
         )
 
 

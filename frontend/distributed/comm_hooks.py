@@ -79,7 +79,7 @@ def bf16_compress_wrapper(hook):
 
 def _averaged(process_group, tensor):
     group = member(process_group)
-    tensor.div_(group.size)
+    tensor.div_(group.n_ranks)
     return all_reduce(tensor, group=group, async_op=True).get_future()
 
 

@@ -65,14 +65,14 @@ def gather(tensor, dst=0, group=None):
 def scatter(tensors, src=0, group=None):
     """This rank's tensor of those that rank src gives, one for each rank; the others give as many of their shape."""
     group = member(group)
-    same_kind("scatter", tensors, tensors[0], group.size, "tensors")
+    same_kind("scatter", tensors, tensors[0], group.n_ranks, "tensors")
     return _Linear.apply(stack(tensors), _SCATTER, place_of(group, src, None, "src"), group)
 
 
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None):
     """The k-th tensors of all ranks made one, on rank k. `output` says shape and type, and is not written."""
     group = member(group)
-    same_kind("reduce_scatter", input_list, output, group.size, "input_list")
+    same_kind("reduce_scatter", input_list, output, group.n_ranks, "input_list")
     stacked = stack(input_list)
     if _is_of_parts(stacked, op):
         return _made_one(_Linear.apply(stacked, _ALL_TO_ALL, group).unbind(0), op)
@@ -83,7 +83,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None):
     """The tensors that all ranks have for this one, as a tuple. The first list says shapes, and is not written; here
     all have one shape."""
     group = member(group)
-    same_kind("all_to_all", input_tensor_list, output_tensor_list[0], group.size, "input_tensor_list")
+    same_kind("all_to_all", input_tensor_list, output_tensor_list[0], group.n_ranks, "input_tensor_list")
     return _Linear.apply(stack(input_tensor_list), _ALL_TO_ALL, group).unbind(0)
 
 
@@ -142,7 +142,7 @@ def _reduced(tensor, root, op, group):
 
 
 def _all_gathered(tensor, group):
-    return _result(group, started.all_gather(tensor, group), (group.size, *tensor.shape))
+    return _result(group, started.all_gather(tensor, group), (group.n_ranks, *tensor.shape))
 
 
 def _reduced_and_scattered(stacked, op, group):
@@ -150,25 +150,25 @@ def _reduced_and_scattered(stacked, op, group):
 
 
 def _gathered(tensor, root, group):
-    rows, shape = group.wait(started.gather(tensor, root, group)), (group.size, *tensor.shape)
+    rows, shape = group.wait(started.gather(tensor, root, group)), (group.n_ranks, *tensor.shape)
     return zeros(shape, dtype=tensor.dtype) if rows is None else tensor_of(rows.reshape(shape))
 
 
 def _scattered(stacked, root, group):
     rows = stacked.unbind(0)
-    work = started.scatter(rows if group.rank == root else None, rows[0], root, group)
+    work = started.scatter(rows if group.place == root else None, rows[0], root, group)
     return _result(group, work, stacked.shape[1:])
 
 
 def _exchanged(stacked, group):
-    counts = [stacked.numel() // group.size] * group.size
+    counts = [stacked.numel() // group.n_ranks] * group.n_ranks
     values = np.ascontiguousarray(values_of(stacked, "all_to_all"))
     return _result(group, started.all_to_all(values, stacked.dtype, counts, counts, group), stacked.shape)
 
 
 def _share(gradient, op, group):
     """Of a sum or an average."""
-    return gradient / group.size if op is ReduceOp.AVG else gradient
+    return gradient / group.n_ranks if op is ReduceOp.AVG else gradient
 
 
 _ALL_REDUCE = _Exchange(_all_reduced, lambda g, op, group: _Linear.apply(g, _ALL_REDUCE, op, group))

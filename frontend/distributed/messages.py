@@ -95,7 +95,7 @@ def batch_isend_irecv(p2p_op_list):
 
 def _other(group, rank, place, name, what):
     found = place_of(group, rank, place, name)
-    if found == group.rank:
+    if found == group.place:
         raise ValueError(f"{what}: {name} is this process itself, rank {group.ranks[found]}")
     return found
 

@@ -22,10 +22,10 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
     if group is None:
         return
     root = place_of(group, dst, group_dst, "dst", default=group.ranks[0])
-    if group.rank == root:
+    if group.place == root:
         _check_length("gather_object", "object_gather_list", object_gather_list or (), group)
     texts = _everybodys("gather_object", pickled(obj), group)
-    if group.rank == root:
+    if group.place == root:
         object_gather_list[:] = map(pickle.loads, texts)
 
 
@@ -46,10 +46,10 @@ def scatter_object_list(
     if group is None:
         return
     root = place_of(group, src, group_src, "src", default=group.ranks[0])
-    if group.rank == root:
+    if group.place == root:
         _check_length("scatter_object_list", "scatter_object_input_list", scatter_object_input_list or (), group)
     objects = _from_root("scatter_object_list", scatter_object_input_list, root, group)
-    scatter_object_output_list[0] = objects[group.rank]
+    scatter_object_output_list[0] = objects[group.place]
 
 
 def _everybodys(name, text, group):
@@ -57,11 +57,13 @@ def _everybodys(name, text, group):
 
 
 def _from_root(name, value, root, group):
-    text = pickled(value) if group.rank == root else None
+    text = pickled(value) if group.place == root else None
     call = f"{name} from {group.ranks[root]}"
     return pickle.loads(group.wait(group.begin(name, call, exchanges.broadcast_text(group, text, root))))
 
 
 def _check_length(name, where, objects, group):
-    if len(objects) != group.size:
-        raise ValueError(f"{name}: {where} has {len(objects)} elements, the group {group.size} ranks; one is for each")
+    if len(objects) != group.n_ranks:
+        raise ValueError(
+            f"{name}: {where} has {len(objects)} elements, the group {group.n_ranks} ranks; one is for each"
+        )

@@ -78,11 +78,11 @@ def init_process_group(
     if world.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     group = groups.begin(timeout or default_pg_timeout)
-    if world_size not in (-1, group.size) or rank not in (-1, group.rank):
+    if world_size not in (-1, group.n_ranks) or rank not in (-1, group.place):
         groups.end()
         raise ValueError(
-            f"init_process_group: world_size={world_size}, rank={rank}, but mpiexec has started {group.size} "
-            f"process(es) and this is rank {group.rank}; start with mpiexec -n {max(world_size, 1)}"
+            f"init_process_group: world_size={world_size}, rank={rank}, but mpiexec has started {group.n_ranks} "
+            f"process(es) and this is rank {group.place}; start with mpiexec -n {max(world_size, 1)}"
         )
 
 
@@ -97,11 +97,11 @@ def destroy_process_group(group=None):
 def new_group(ranks=None, timeout=None, backend=None, **options):
     """A group of some ranks. All processes call it, in the same order, those that are not in it too."""
     everybody = groups.default()
-    ranks = list(range(everybody.size)) if ranks is None else sorted(ranks)
+    ranks = list(range(everybody.n_ranks)) if ranks is None else sorted(ranks)
     if backend not in _BACKENDS:
         raise ValueError(f"new_group: backend {backend!r} is not there; weft has 'mpi'")
-    if not ranks or len(set(ranks)) != len(ranks) or not 0 <= ranks[0] <= ranks[-1] < everybody.size:
-        raise ValueError(f"new_group: ranks={ranks} are not different ones of 0 to {everybody.size - 1}")
+    if not ranks or len(set(ranks)) != len(ranks) or not 0 <= ranks[0] <= ranks[-1] < everybody.n_ranks:
+        raise ValueError(f"new_group: ranks={ranks} are not different ones of 0 to {everybody.n_ranks - 1}")
     return groups.part(ranks, timeout or default_pg_timeout) or GroupMember.NON_GROUP_MEMBER
 
 
@@ -117,20 +117,20 @@ def new_subgroups(group_size=None, group=None, timeout=None, backend=None, **opt
         raise ValueError(f"new_subgroups: {len(ranks)} ranks cannot be parted into groups of {group_size}")
     parts = [ranks[start : start + group_size] for start in range(0, len(ranks), group_size)]
     groups_of = [new_group(part, timeout, backend) for part in parts]
-    mine = next(k for k, part in enumerate(parts) if groups.default().rank in part)
+    mine = next(k for k, part in enumerate(parts) if groups.default().place in part)
     return groups_of[mine], groups_of
 
 
 def get_rank(group=None):
     """This process's place in a group, that of all if none is given; -1 if it is not in it."""
     group = member(group)
-    return -1 if group is None else group.rank
+    return -1 if group is None else group.place
 
 
 def get_world_size(group=None):
     """How many processes are in a group, that of all if none is given; -1 if this one is not in it."""
     group = member(group)
-    return -1 if group is None else group.size
+    return -1 if group is None else group.n_ranks
 
 
 def get_backend(group=None):

@@ -18,10 +18,16 @@ class ReduceOp(Enum):
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = "sum", "avg", "product", "min", "max", "band", "bor", "bxor"
 
 
-class GroupMember:
-    """What stands for a group: WORLD for that of all processes, NON_GROUP_MEMBER where a process is not in it."""
+class _Members(type):
+    @property
+    def WORLD(cls):
+        return groups.world.group
 
-    WORLD = None
+
+class GroupMember(metaclass=_Members):
+    """What stands for a group: WORLD is that of all processes (None before init_process_group), NON_GROUP_MEMBER stands
+    for one that a process is not in."""
+
     NON_GROUP_MEMBER = object()
 
 

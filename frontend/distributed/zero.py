@@ -45,7 +45,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.process_group = started.member(process_group)
         if self.process_group is None:
             raise ValueError(f"{_NAME}: this process is not in the process_group; make it on its ranks only")
-        self.optim, self._owners, self._loads, self._whole = None, {}, [0] * self.process_group.size, None
+        self.optim, self._owners, self._loads, self._whole = None, {}, [0] * self.process_group.n_ranks, None
         super().__init__(params, defaults)
         self.optim = optimizer_class([self._own(group) for group in self.param_groups], **defaults)
         for group, own in zip(self.param_groups, self.optim.param_groups):
@@ -65,7 +65,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _own(self, group):
         """A group with this process's parameters only."""
-        mine = [p for p in group["params"] if self._owners[p] == self.process_group.rank]
+        mine = [p for p in group["params"] if self._owners[p] == self.process_group.place]
         return {**{name: value for name, value in group.items() if name != "param_names"}, "params": mine}
 
     def step(self, closure=None, **options):
@@ -87,7 +87,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         works = [started.broadcast(_joined(part), owner, self.process_group) for (owner, _), part in parts.items()]
         for ((owner, _), part), work in zip(parts.items(), works):
             values = self.process_group.wait(work)
-            if owner != self.process_group.rank:
+            if owner != self.process_group.place:
                 _divide(values, part)
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         """Bring the state of all processes to rank `to`. All processes call it."""
         group = self.process_group
         numbers = self._numbers()
-        found = [None] * group.size if group.rank == group.rank_of(to, "to") else None
+        found = [None] * group.n_ranks if group.place == group.rank_of(to, "to") else None
         mine = {numbers[param]: values for param, values in self.optim.state.items()}
         gather_object(mine, found, to, group)
         self._whole = None if found is None else {n: values for part in found for n, values in part.items()}
@@ -103,7 +103,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def state_dict(self):
         """The state of all parameters, which consolidate_state_dict has brought here, as the plain optimizer has it."""
         if self._whole is None:
-            rank = self.process_group.ranks[self.process_group.rank]
+            rank = self.process_group.ranks[self.process_group.place]
             raise RuntimeError(
                 "Optimizer state has not been consolidated on this rank. Please call "
                 f"`consolidate_state_dict(to={rank})` on all ranks beforehand if you meant to save the global state."

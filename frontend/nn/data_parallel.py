@@ -75,7 +75,7 @@ class DistributedDataParallel(Module):
         self._reducer = Reducer(named, self.process_group, bucket_cap_mb, find_unused_parameters)
 
     def forward(self, *inputs, **options):
-        is_alone = self.process_group.size == 1
+        is_alone = self.process_group.n_ranks == 1
         self._reducer.is_on = state.grad_enabled and self.require_backward_grad_sync and not is_alone
         gives_buffers = self._gives_buffers and self.require_backward_grad_sync
         source = 0
@@ -120,7 +120,7 @@ class DistributedDataParallel(Module):
         still have a batch. throw_on_early_termination: RuntimeError on all ranks once one has none left. Every forward
         in the block must be followed by its backward, unless in no_sync or no_grad; other collectives are in vain.
         """
-        if not enable or self.process_group.size == 1:
+        if not enable or self.process_group.n_ranks == 1:
             yield
             return
         if self._reducer.hook is not None:
@@ -162,7 +162,7 @@ class Reducer:
         self.names, self.parameters = zip(*named)
         self.group, self.find_unused, self.is_on = group, find_unused, False
         self.hook = None  # of register_comm_hook, with its state
-        self.divides_by_all, self.n_active = True, group.size  # see DistributedDataParallel.join
+        self.divides_by_all, self.n_active = True, group.n_ranks  # see DistributedDataParallel.join
         self.buckets = _buckets(self.parameters, cap_mb)
         self.bucket_of = {number: bucket for bucket in self.buckets for number in bucket.numbers}
         self.ready, self.n_begun = set(), 0
@@ -333,7 +333,7 @@ def _check_hook(hook):
 def _compare(module, group):
     """All ranks must have the same parameters and buffers."""
     mine = [(name, x.dtype.name, tuple(x.shape)) for name, x in _named(module)]
-    everybodys = [None] * group.size
+    everybodys = [None] * group.n_ranks
     all_gather_object(everybodys, mine, group)
     for rank, theirs in zip(group.ranks, everybodys):
         if theirs != everybodys[0]:
@@ -362,5 +362,5 @@ def _from_rank(root, tensors, group):
     works = [started.broadcast(tensor.detach(), root, group) for tensor in tensors]
     for tensor, work in zip(tensors, works):
         values = group.wait(work)
-        if group.rank != root:
+        if group.place != root:
             write(tensor, values)

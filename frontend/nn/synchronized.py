@@ -49,7 +49,7 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input):
         self._check(input)
         group = started.member(self.process_group) if self.training and world.group is not None else None
-        if group is None or group.size == 1:
+        if group is None or group.n_ranks == 1:
             return super().forward(input)
         share = None
         if self.track_running_stats:

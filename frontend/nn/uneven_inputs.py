@@ -24,7 +24,7 @@ class UnevenInputs:
 
     def __init__(self, group, divides_by_all, throws):
         self.group, self.divides_by_all, self.throws = group, divides_by_all, throws
-        self.source, self.n_active = 0, group.size
+        self.source, self.n_active = 0, group.n_ranks
 
     def tell(self, is_active, gives_buffers, gives_gradients):
         """What all ranks say: whether any gives buffers, and gradients; None if nobody is active."""

@@ -167,8 +167,8 @@ class DistributedSampler(Sampler):
                 "DistributedSampler: there is no process group to ask; call weft.distributed.init_process_group('mpi') "
                 "first, or pass num_replicas and rank"
             )
-        num_replicas = group.size if num_replicas is None else num_replicas
-        rank = group.rank if rank is None else rank
+        num_replicas = group.n_ranks if num_replicas is None else num_replicas
+        rank = group.place if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank

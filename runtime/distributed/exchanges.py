@@ -25,7 +25,7 @@ def as_bytes(array):
 
 def checked(group, call, line, number, phases):
     """The phases of a collective after that in which all ranks compare what they are about to do."""
-    rows = np.empty((group.size, checks.SIZE_BYTES), np.uint8)
+    rows = np.empty((group.n_ranks, checks.SIZE_BYTES), np.uint8)
     mine = checks.record(call, line)
     yield Phase(CHECK, lambda comm: comm.Iallgather(mine, rows), rows.size)
     checks.compare(rows, group.ranks, number)
@@ -37,18 +37,18 @@ def barrier(group):
 
 
 def all_reduce(group, array, reduction, dtype):
-    if array.nbytes * group.size <= SMALL_BYTES:
+    if array.nbytes * group.n_ranks <= SMALL_BYTES:
         rows = yield from all_gather(group, array)
         return sums.combine(rows, reduction, dtype)
-    mine = yield from _reduced_part(group, array, _shares(len(array), group.size), reduction, dtype)
+    mine = yield from _reduced_part(group, array, _shares(len(array), group.n_ranks), reduction, dtype)
     return (yield from _joined(group, mine, len(array)))
 
 
 def reduce(group, array, root, reduction, dtype):
     """The same bits as all_reduce, at the root only; None elsewhere."""
-    mine = yield from _reduced_part(group, array, _shares(len(array), group.size), reduction, dtype)
-    counts = _in_bytes(_shares(len(array), group.size), array)
-    whole = np.empty_like(array) if group.rank == root else None
+    mine = yield from _reduced_part(group, array, _shares(len(array), group.n_ranks), reduction, dtype)
+    counts = _in_bytes(_shares(len(array), group.n_ranks), array)
+    whole = np.empty_like(array) if group.place == root else None
     target = None if whole is None else [as_bytes(whole), counts]
     yield Phase(SECOND, lambda comm: comm.Igatherv(as_bytes(mine), target, root), array.nbytes)
     return whole
@@ -56,21 +56,21 @@ def reduce(group, array, root, reduction, dtype):
 
 def reduce_scatter(group, array, reduction, dtype):
     """Of as many equal parts as there are ranks, this rank's part."""
-    return (yield from _reduced_part(group, array, [len(array) // group.size] * group.size, reduction, dtype))
+    return (yield from _reduced_part(group, array, [len(array) // group.n_ranks] * group.n_ranks, reduction, dtype))
 
 
 def _reduced_part(group, array, shares, reduction, dtype):
-    mine = shares[group.rank]
-    rows = np.empty((group.size, mine), array.dtype)
-    sent, received = _in_bytes(shares, array), _in_bytes([mine] * group.size, array)
+    mine = shares[group.place]
+    rows = np.empty((group.n_ranks, mine), array.dtype)
+    sent, received = _in_bytes(shares, array), _in_bytes([mine] * group.n_ranks, array)
     begin = lambda comm: comm.Ialltoallv([as_bytes(array), sent], [as_bytes(rows), received])  # noqa: E731
-    yield Phase(FIRST, begin, array.nbytes - rows.nbytes // group.size)
+    yield Phase(FIRST, begin, array.nbytes - rows.nbytes // group.n_ranks)
     return sums.combine(rows, reduction, dtype)
 
 
 def _joined(group, mine, length):
     whole = np.empty(length, mine.dtype)
-    counts = _in_bytes(_shares(length, group.size), mine)
+    counts = _in_bytes(_shares(length, group.n_ranks), mine)
     begin = lambda comm: comm.Iallgatherv(as_bytes(np.ascontiguousarray(mine)), [as_bytes(whole), counts])  # noqa: E731
     yield Phase(SECOND, begin, whole.nbytes - mine.nbytes)
     return whole
@@ -78,15 +78,15 @@ def _joined(group, mine, length):
 
 def all_gather(group, array):
     """Everybody's array, one per row."""
-    rows = np.empty((group.size, len(array)), array.dtype)
+    rows = np.empty((group.n_ranks, len(array)), array.dtype)
     yield Phase(FIRST, lambda comm: comm.Iallgather(as_bytes(array), as_bytes(rows)), rows.nbytes)
     return rows
 
 
 def gather(group, array, root):
-    rows = np.empty((group.size, len(array)), array.dtype) if group.rank == root else None
+    rows = np.empty((group.n_ranks, len(array)), array.dtype) if group.place == root else None
     target = None if rows is None else as_bytes(rows)
-    yield Phase(FIRST, lambda comm: comm.Igather(as_bytes(array), target, root), array.nbytes * group.size)
+    yield Phase(FIRST, lambda comm: comm.Igather(as_bytes(array), target, root), array.nbytes * group.n_ranks)
     return rows
 
 
@@ -94,7 +94,7 @@ def scatter(group, rows, like, root):
     """This rank's row of what the root has; `rows` is None elsewhere."""
     mine = np.empty_like(like)
     source = None if rows is None else as_bytes(rows)
-    yield Phase(FIRST, lambda comm: comm.Iscatter(source, as_bytes(mine), root), mine.nbytes * group.size)
+    yield Phase(FIRST, lambda comm: comm.Iscatter(source, as_bytes(mine), root), mine.nbytes * group.n_ranks)
     return mine
 
 
@@ -115,7 +115,7 @@ def all_to_all(group, array, sent, n_received):
 
 def all_gather_texts(group, text):
     """Everybody's bytes, of any length, as a list."""
-    lengths = np.empty(group.size, np.int64)
+    lengths = np.empty(group.n_ranks, np.int64)
     mine, text = np.array([len(text)], np.int64), np.frombuffer(text, np.uint8)
     yield Phase(FIRST, lambda comm: comm.Iallgather(as_bytes(mine), as_bytes(lengths)), lengths.nbytes)
     whole, counts = np.empty(int(lengths.sum()), np.uint8), lengths.tolist()

@@ -1,6 +1,6 @@
 """Groups of processes: who is in one, the communicators it has, and the works under way in it.
 
-Ranks in arguments are those of the world, as in PyTorch; `group.rank` is the place in the group.
+Ranks in arguments are those of the world, as in PyTorch; `group.place` is the place in the group.
 """
 
 from datetime import timedelta
@@ -35,14 +35,22 @@ class ProcessGroup:
 
     def __init__(self, communicator, ranks, number, timeout):
         self.ranks, self.number, self.timeout_seconds = tuple(ranks), number, timeout.total_seconds()
-        self.rank, self.works, self.n_works = communicator.rank, [], 0
+        self.place, self.works, self.n_works = communicator.rank, [], 0
         self.error, self.has_ended = None, False
         *self.communicators, between = _copies(communicator, 4)
         self.messages = Messages(self, between)
 
     @property
-    def size(self):
+    def n_ranks(self):
         return len(self.ranks)
+
+    def size(self):
+        """How many processes are in the group."""
+        return self.n_ranks
+
+    def rank(self):
+        """The place of this process in the group."""
+        return self.place
 
     def rank_of(self, rank, name="src"):
         """The place in the group of a rank of the world."""
@@ -59,7 +67,7 @@ class ProcessGroup:
             raise ValueError(f"{name}: the group has been destroyed by destroy_process_group; make another")
         self.n_works += 1
         line = user_line()
-        if world.is_checked and self.size > 1:
+        if world.is_checked and self.n_ranks > 1:
             phases = exchanges.checked(self, call, line, self.n_works, phases)
         work = Work(name, self.n_works, line, phases)
         self.works.append(work)
@@ -97,7 +105,7 @@ class ProcessGroup:
             trouble = f"not all other ranks have come to it within {self.timeout_seconds:g} s"
         if trouble is not None:
             self.works.clear()
-            rank = world.group.rank if world.group else self.rank
+            rank = world.group.place if world.group else self.place
             self.error = checks.DistributedError(
                 f"{work.name}, number {work.number} of its group, waits on rank {rank} at {work.line}, but {trouble}"
             )
@@ -132,8 +140,8 @@ def part(ranks, timeout):
     """A group of some ranks, on those; None on others. All processes call it, in the same order."""
     mpi, everybody = load(), default()
     everybody.wait(everybody.begin("new_group", f"new_group of ranks {list(ranks)}", exchanges.barrier(everybody)))
-    is_in = everybody.rank in ranks
-    place = ranks.index(everybody.rank) if is_in else 0
+    is_in = everybody.place in ranks
+    place = ranks.index(everybody.place) if is_in else 0
     communicator = mpi.COMM_WORLD.Split(0 if is_in else mpi.UNDEFINED, place)
     if is_in:
         return _add(communicator, ranks, timeout)

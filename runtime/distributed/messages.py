@@ -101,14 +101,14 @@ class Receipt:
         if call != self.call:
             raise checks.DistributedError(
                 f"recv: rank {ranks[self.source]} sends {call} at {line}, and rank "
-                f"{ranks[self.messages.group.rank]} receives {self.call} at {self.line}"
+                f"{ranks[self.messages.group.place]} receives {self.call} at {self.line}"
             )
         self.result = body.copy().view(self.like.dtype)
 
     def trouble(self, farewells):
         """Why nothing will come any more; None if something may."""
         ranks = self.messages.group.ranks
-        sources = [k for k in range(len(ranks)) if self.wanted in (_ANY, k) and k != self.messages.group.rank]
+        sources = [k for k in range(len(ranks)) if self.wanted in (_ANY, k) and k != self.messages.group.place]
         ended = [ranks[k] for k in sources if farewells.has_ended(ranks[k])]
         self.messages.advance()
         if self.request is not None or len(ended) < len(sources):
@@ -136,5 +136,5 @@ def _look(transfer, farewells, seconds, group):
         trouble = f"the other rank has not come to it within {group.timeout_seconds:g} s"
     if trouble is not None:
         raise checks.DistributedError(
-            f"{transfer.name} waits on rank {group.ranks[group.rank]} at {transfer.line}, but {trouble}"
+            f"{transfer.name} waits on rank {group.ranks[group.place]} at {transfer.line}, but {trouble}"
         )

@@ -22,7 +22,7 @@ def monitored_barrier(group, seconds, waits_for_all, farewells):
     if group.error is not None:
         raise checks.DistributedError(f"{_CALL}: the group cannot be used after an error: {group.error}")
     try:
-        if group.rank == 0:
+        if group.place == 0:
             _gather(group, seconds, waits_for_all, farewells)
         else:
             _report(group, seconds, farewells)
@@ -33,7 +33,7 @@ def monitored_barrier(group, seconds, waits_for_all, farewells):
 
 def _gather(group, seconds, waits_for_all, farewells):
     messages, patience = group.messages, Patience()
-    awaited = {k: messages.receive(_NOTHING, _CALL, k, _TAG) for k in range(1, group.size)}
+    awaited = {k: messages.receive(_NOTHING, _CALL, k, _TAG) for k in range(1, group.n_ranks)}
     while awaited and patience.seconds() <= seconds:
         _let_go_on(group, awaited.values())
         awaited = {k: receipt for k, receipt in awaited.items() if not receipt.has_ended}
@@ -45,7 +45,7 @@ def _gather(group, seconds, waits_for_all, farewells):
             patience.pause()
     messages.awaited = [receipt for receipt in messages.awaited if receipt not in awaited.values()]
     answer = _FAILED if awaited else _GO_ON
-    there = [k for k in range(1, group.size) if not farewells.has_ended(group.ranks[k])]
+    there = [k for k in range(1, group.n_ranks) if not farewells.has_ended(group.ranks[k])]
     messages.answers = [messages.send(answer, _CALL, k, _TAG) for k in there]  # kept while they are on their way
     if awaited:
         missing = [str(group.ranks[k]) for k in (awaited if waits_for_all else [min(awaited)])]
@@ -65,8 +65,8 @@ def _report(group, seconds, farewells):
         trouble = f"Please check rank {group.ranks[0]} logs for faulty rank"
     if trouble is not None:
         raise checks.DistributedError(
-            f"[Rank {group.ranks[group.rank]}]: Rank {group.ranks[group.rank]} successfully reached monitoredBarrier, "
-            f"but received errors while waiting for rank {group.ranks[0]}. {trouble}"
+            f"[Rank {group.ranks[group.place]}]: Rank {group.ranks[group.place]} successfully reached "
+            f"monitoredBarrier, but received errors while waiting for rank {group.ranks[0]}. {trouble}"
         )
 
 
@@ -77,7 +77,7 @@ def _wait(group, transfers, seconds, farewells, other):
         _let_go_on(group, transfers)
         if all(transfer.has_ended for transfer in transfers):
             return None
-        if farewells.has_ended(group.ranks[other]) and group.rank != other:
+        if farewells.has_ended(group.ranks[other]) and group.place != other:
             _let_go_on(group, transfers)  # it may have answered before it ended
             if not all(transfer.has_ended for transfer in transfers):
                 return f"rank {group.ranks[other]} has ended"
