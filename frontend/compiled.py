@@ -164,11 +164,9 @@ class CompiledFunction(Calls):
         self._eagerly.value = False
 
     def _needs_nodes(self):
-        """Calls are run again after their end, most of them. Returns whether the next ones run eagerly."""
-        if self._contest.pause >= NEVER:
-            return False
-        self._n_left.value, self._eagerly.value = self._contest.needs_nodes(), True
-        return True
+        """Calls are run again after their end, most of them: the next ones run eagerly."""
+        if self._contest.pause < NEVER:
+            self._n_left.value, self._eagerly.value = self._contest.needs_nodes(), True
 
     def _why_eager(self):
         """Why calls run eagerly at present, if they do."""

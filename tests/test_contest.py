@@ -6,7 +6,7 @@ import weft
 from weft import contest as contest_module
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest, may_be_quicker
 from weft.runtime.programs import recording
-from weft.runtime.record.closed_again import FEW_STEPS, TIMES_BEFORE
+from weft.runtime.record.closed_again import TIMES_BEFORE
 
 AFTER = 100
 
@@ -240,24 +240,12 @@ def short(x, w):
     return (w * x).tanh().sum()
 
 
-def long(x, w):
-    for _ in range(FEW_STEPS):
-        x = (w * x).tanh()
-    return x.sum()
-
-
-@pytest.mark.parametrize("function", [short, long])
-def test_gradients_of_gradients_of_few_steps_are_found_by_nodes(function):
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_gradients_of_gradients_of_few_steps_are_found_by_programs_too(fullgraph):
     n = TIMES_BEFORE + 20
-    seen, f = differentiated_twice(weft.compile, function, n)
-    assert seen == differentiated_twice(lambda f: f, function, n)[0]
-    assert f.recordings[0].calls == (TIMES_BEFORE + 1 if function is short else n)
-    assert ("run eagerly" in f.explain()) is (function is short)
-
-
-def test_who_wants_no_eager_calls_gets_none_for_gradients_of_gradients_either():
-    seen, f = differentiated_twice(lambda f: weft.compile(f, fullgraph=True), short, TIMES_BEFORE + 20)
-    assert f.recordings[0].calls == TIMES_BEFORE + 20
+    seen, f = differentiated_twice(weft.compile(fullgraph=fullgraph), short, n)
+    assert seen == differentiated_twice(lambda f: f, short, n)[0]
+    assert f.recordings[0].calls == n and "run eagerly" not in f.explain()
 
 
 def test_what_goes_through_python_on_its_way_back_may_be_quicker_eagerly():

@@ -48,7 +48,8 @@ def test_gradients_of_gradients(name):
 
 
 def program_of(f):
-    return f.recordings[0].usual.outside.gradients
+    (program,) = f.recordings[0].usual.outside.gradients.values()
+    return program
 
 
 def test_the_program_is_known_after_a_while():
@@ -278,6 +279,98 @@ def test_the_hessian_of_a_compiled_function(compile):
     f, x = compile(curve), weft.randn(3)
     for _ in range(9):
         yield weft.autograd.functional.hessian(f, x), weft.func.hessian(f)(x)
+
+
+def weighted(x, w, b):
+    return ((w * x).tanh() * w + b).square().sum()
+
+
+def of_the_argument(f, x, w, b):
+    x = x.detach().clone().requires_grad_()
+    (g,) = grad(f(x, w, b), x, create_graph=True)
+    w.grad = b.grad = None
+    g.square().sum().backward()
+    return g.detach(), w.grad, b.grad, x.grad
+
+
+def of_the_weight(f, x, w, b):
+    (g,) = grad(f(x, w, b), [w], create_graph=True)
+    return g.detach(), grad(g.sin().sum(), [x, w, b], allow_unused=True)
+
+
+def of_two_in_another_order(f, x, w, b):
+    g, h = grad(f(x, w, b), (t for t in (b, x)), create_graph=True)
+    return g.detach(), h.detach(), grad((g * h).sum(), [w, b, x])
+
+
+def of_some_and_then_of_all(f, x, w, b):
+    y = f(x, w, b)
+    (g,) = grad(y, w, create_graph=True)
+    every = grad(y, [x, w, b], create_graph=True)
+    return g.detach(), grad(g.sum() + sum(e.square().sum() for e in every), [x, w, b])
+
+
+def hessian_by_rows(f, x, w, b):
+    (g,) = grad(f(x, w, b), x, create_graph=True)
+    return [grad(part, x, retain_graph=True)[0] for part in g]
+
+
+def in_the_middle(f, x, w, b):
+    z = (x * 2.0).sin()
+    (g,) = grad(f(z, w, b).sqrt(), z, create_graph=True)
+    return g.detach(), grad(g.square().sum(), [x, w], allow_unused=True)
+
+
+def of_a_leaf_that_is_watched(f, x, w, b):
+    seen = []
+    handles = [w.register_hook(seen.append), x.register_hook(lambda g: g * 0.5)]
+    (g,) = grad(f(x, w, b), x, create_graph=True)
+    x.grad = w.grad = b.grad = None
+    g.square().sum().backward()
+    for handle in handles:
+        handle.remove()
+    return g.detach(), x.grad, w.grad, seen
+
+
+def and_a_second_pass(f, x, w, b):
+    (g,) = grad(f(x, w, b), x, create_graph=True)
+    z = g.square().sum()
+    first = grad(z, w, retain_graph=True)
+    return first, grad(z, [x, w]), error_of(grad, z, w), error_of(grad, g.sum(), x)
+
+
+SOME = [
+    of_the_argument, of_the_weight, of_two_in_another_order, of_some_and_then_of_all, hessian_by_rows, in_the_middle,
+    of_a_leaf_that_is_watched, and_a_second_pass,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", SOME)
+@pytest.mark.parametrize("is_expected", [True, False])
+def test_gradients_for_some_of_what_a_call_depends_on(use, is_expected):
+    """is_expected: w and b are the same tensors in all calls."""
+
+    def scenario(compile):
+        x, w, b = leaf(3), leaf(3), leaf(3)
+        whole = compile(lambda x: weighted(x, w, b)) if is_expected else compile(weighted)
+        for _ in range(2 * ROUNDS):
+            x.grad = w.grad = b.grad = None
+            yield use((lambda x, w, b: whole(x)) if is_expected else whole, x, w, b)
+            with weft.no_grad():
+                w += 0.125
+
+    twin(scenario)()
+
+
+def test_what_is_wanted_again_is_found_by_a_program_for_just_that():
+    f, w = weft.compile(lambda x, w: (w * x).tanh().sum()), leaf(3)
+    for _ in range(ROUNDS):
+        x = leaf(3)
+        (g,) = grad(f(x, w), x, create_graph=True)
+        g.square().sum().backward()
+    program = program_of(f)
+    assert program.gradients.count(None) == 1
+    assert len(program.outside.needed.live) == 1 and f.recordings[0].calls == ROUNDS
 
 
 def test_a_call_and_its_derivatives_go_with_the_last_who_holds_them():

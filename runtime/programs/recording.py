@@ -356,14 +356,9 @@ class Recording:
         if self.calls - self.opened_since > 2 * MOST_OPENED:
             self.n_opened, self.opened_since = 0, self.calls
         self.n_opened += 1
-        if self.n_opened == MOST_OPENED:
-            self.needs_nodes()
-
-    def needs_nodes(self):
-        """What is asked of finished calls is quicker by nodes, which eager calls have from the start. Returns whether
-        the next calls are such."""
         tell = self.when_opened and self.when_opened()
-        return tell is not None and tell()
+        if self.n_opened == MOST_OPENED and tell is not None:
+            tell()
 
     def took(self, reason, line, seconds):
         """So long ran what was noted for this reason."""

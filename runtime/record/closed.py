@@ -273,6 +273,10 @@ class CallNode(BaseNode):
         check_unchanged(self, steps, self.externals)
         return closed_again.gradients(self, steps, cotangents)
 
+    def derives(self, node, cotangents, numbers):
+        """This call has found the gradients of another one, whose node that is."""
+        self.again = node, cotangents, numbers
+
     @property
     def family(self):
         """The call that this one is a derivative of, of whatever order."""

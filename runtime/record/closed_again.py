@@ -13,9 +13,6 @@ from ..state.modes import state, watching
 
 TIMES_BEFORE = 6
 MOST_FAILED = 12
-# Of so few steps, nodes are quicker: a gradient and its own gradient take 135 us by programs, with 6 us for every
-# further step of the call, and 60 us with 25 by nodes.
-FEW_STEPS = 5
 _compile = None
 
 
@@ -28,7 +25,8 @@ def set_compile(function):
 @dataclass(slots=True)
 class Again:
     """How the gradients of all calls that did the same are found: a compiled function of (tensors, cotangents, run-time
-    numbers of every step). read: the numbers of the tensors that it is given.
+    numbers of every step). read: the numbers of the tensors that it is given. wanted: positions of the edges that get
+    a gradient, of n_edges.
 
     failed: how often all had to be found by nodes after all, mostly because the call itself took part in the same pass.
     left_out: how often it will not be run before the next try. Twice as often each time, since what comes after a call
@@ -39,6 +37,8 @@ class Again:
     read: list
     steps: list
     default_dtype: object
+    wanted: tuple
+    n_edges: int
     failed: int = 0
     left_out: int = 0
 
@@ -51,19 +51,30 @@ class Again:
         self.left_out = 2 ** min(self.failed, MOST_FAILED)
 
     def run(self, externals, cotangents, numbers):
-        """Gradients of the leaves. externals: number -> tensor; numbers: all run-time numbers of the call."""
+        """Gradients for all edges, None for those that are not wanted. externals: number -> tensor; numbers: all
+        run-time numbers of the call."""
         inputs = [externals[v] for v in self.read]
         own = [list(numbers[step.first_number :])[: sum(k < 0 for k in step.operands)] for step in self.steps]
         before = state.grad_enabled, state.default_dtype
         state.grad_enabled, state.default_dtype = True, self.default_dtype
         try:
-            return self.function(inputs, cotangents, own)
+            found = self.function(inputs, cotangents, own)
         finally:
             state.grad_enabled, state.default_dtype = before
+        of_edges = [None] * self.n_edges
+        for k, gradient in zip(self.wanted, found):
+            of_edges[k] = gradient
+        return of_edges
+
+
+def wanted_edges(node):
+    """Positions of the edges of a node to which the pass in flight takes what the node gives."""
+    return tuple([k for k, edge in enumerate(node.edges) if edge is not None and state.sweep.is_wanted(edge)])
 
 
 def gradients(node, steps, cotangents):
-    """Cotangents of a CallNode's edges, with a history; None if they must be found by its eager nodes."""
+    """Cotangents of a CallNode's edges, with a history, of those that the pass in flight wants; None if they must be
+    found by its eager nodes."""
     frame = node.frame
     if state.frame is not None or _compile is None or watching or node.freed_steps:
         return None
@@ -72,18 +83,18 @@ def gradients(node, steps, cotangents):
         return None
     made = {step.first for step in steps}
     read = dict.fromkeys(v for step in steps for v in step.operands if v >= 0 and v not in made)
-    if any(v not in node.externals for v in read):
+    wanted = wanted_edges(node)
+    if not wanted or any(v not in node.externals for v in read):
         return None
-    key, known = (node.needed, node.present), frame.step.known.again
+    key, known = (node.needed, node.present, wanted), frame.step.known.again
     again = known.get(key, 0)
     if isinstance(again, int):
         known[key] = again + 1
         if again < TIMES_BEFORE:
             return None
-        if len(steps) <= FEW_STEPS and frame.recording.needs_nodes():
-            return None
-        function = _compile(_again(steps, list(read), node.present, frame.last_program.meta["reached"]))
-        again = known[key] = Again(function, list(read), steps, frame.default_dtype)
+        reached = frame.last_program.meta["reached"]
+        function = _compile(_again(steps, list(read), node.present, [reached[k] for k in wanted]))
+        again = known[key] = Again(function, list(read), steps, frame.default_dtype, wanted, len(reached))
     if not again.is_due():
         return None
     found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)
@@ -98,9 +109,9 @@ def has_met_relatives(node):
     use."""
     first, cotangents, _ = node.again
     present = tuple(v for v, c in zip(first.needed.differentiable, cotangents) if c is not None)
-    again = first.frame.step.known.again.get((first.needed, present))
-    if isinstance(again, Again):
-        again.has_failed()
+    for (*whose, _), again in first.frame.step.known.again.items():
+        if whose == [first.needed, present] and isinstance(again, Again):
+            again.has_failed()
 
 
 def are_watched(edges):
@@ -119,7 +130,7 @@ def is_told(node, cotangents, found):
     call = getattr(made[0], "_call_node", None) or frame
     if not hasattr(call, "again"):
         return False
-    call.again = node, cotangents, [None if x is None else x._vid for x in found]
+    call.derives(node, cotangents, [None if x is None else x._vid for x in found])
     return True
 
 

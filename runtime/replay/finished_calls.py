@@ -32,7 +32,7 @@ from .usual_calls import NO_EDGES, ReplayedCall
 
 CALL_FIELDS = (
     "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-    "late", "again", "edges",
+    "late", "again", "edges", "n_derived",
 )  # fmt: skip
 CallObject = ObjectKind("FinishedCall", ReplayedCall, {name: (f"call_{name}", Object) for name in CALL_FIELDS})
 
@@ -88,6 +88,7 @@ def make(words: Words) -> Object:
     call.node = None
     call.late = None
     call.again = None
+    call.n_derived = words.zero
     return call
 
 

@@ -13,7 +13,7 @@ from ..code.kernels import address_of
 from ..code.packing import Packed
 from . import eager_native, finished_backward, finished_nodes
 from . import native as objects
-from .finished_calls import layout_of_calls
+from .finished_calls import NativeEnd, layout_of_calls
 from .finished_words import Count, Gradient, Number, Source, Words
 from .usual_calls import LateNode, run_in_sweep
 from .usual_outside import KNOWN
@@ -111,6 +111,11 @@ def take_over(outside, program, sources, slow_backward):
         return None
     eager_native.let_run(LateNode, run_in_sweep)
     return NativeBackward(outside, program, sources, slow_backward)
+
+
+def end_natively(whose, slow_open):
+    """A NativeEnd, filled in from that; None if there is no native code."""
+    return None if eager_native.install() is None else NativeEnd(whose, slow_open)
 
 
 _FUNCTIONS = [

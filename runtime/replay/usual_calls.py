@@ -19,7 +19,7 @@ from ..eager.gate import apply_inplace
 from ..eager.node import BaseNode, edge_of, next_sequence
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.closed import CallNode, _contiguous
-from ..record.closed_again import are_watched
+from ..record.closed_again import are_watched, wanted_edges
 from ..record.frame import Frame
 from ..state.aligned import owner_of
 from ..state.modes import state, watching
@@ -73,19 +73,20 @@ NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
     somebody has asked for more than one backward() of all results. late: a weak reference to its node before that.
-    again: (call, cotangents, numbers of the gradients) if it has differentiated another one."""
+    again: (call, cotangents, numbers of the gradients) if it has differentiated another one; n_derived: how many have
+    differentiated this one, or one of those that have."""
 
     closed = True
 
     __slots__ = (
         "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-        "late", "again", "edges", "__weakref__",
+        "late", "again", "edges", "n_derived", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, outside, tensors):
         """Of a call whose program is about to run, and whose values are these tensors."""
         self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
-        self.late = None
+        self.late, self.n_derived = None, 0
         self.inputs = tuple([tensors[vid] for vid in outside.inside])
         self.arrays = tuple([tensor._data for tensor in self.inputs])
         self.kept = tuple([_storage(tensors[vid]) for vid in outside.kept])
@@ -117,7 +118,7 @@ class ReplayedCall:
         if inputs is not None or create_graph:
             return False
         leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
-        gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
+        gradients = self._gradients(outputs, cotangents, leaves, retain_graph)
         if gradients is None:
             return False
         for leaf, gradient in zip(leaves, gradients):
@@ -128,19 +129,43 @@ class ReplayedCall:
         """What autograd.grad gives, if these inputs are all leaves that the results depend on; else None."""
         leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
         places = {id(leaf): k for k, leaf in enumerate(leaves)}
-        if len(inputs) != len(leaves) or {id(x) for x in inputs} != places.keys():
+        asked = {id(x) for x in inputs}
+        if len(asked) < len(inputs) or not asked <= places.keys():
+            return None
+        if create_graph:
+            wanted = tuple(sorted([places[x] for x in asked]))
+            gradients = self._gradients_again(outputs, cotangents, leaves, wanted) if retain_graph else None
+            return None if gradients is None else [gradients[places[id(x)]] for x in inputs]
+        if len(inputs) != len(leaves):
             return None
         native, gradients = self.outside.native, None
-        if native is not None and not create_graph:
+        if native is not None:
             gradients = native.gradients(self, outputs, cotangents, retain_graph)
         if gradients is None:
-            gradients = self._gradients(outputs, cotangents, leaves, retain_graph, create_graph)
+            gradients = self._gradients(outputs, cotangents, leaves, retain_graph)
         return None if gradients is None else [gradients[places[id(x)]] for x in inputs]
 
-    def _gradients(self, outputs, cotangents, leaves, retain_graph, create_graph):
+    def _gradients(self, outputs, cotangents, leaves, retain_graph):
         """Tensors with the gradients of the leaves, or None if more than the program has to be asked."""
+        arrays = self._cotangents(outputs, cotangents, leaves)
+        if arrays is None:
+            return None
+        found = self._run(self.outside.needed.differentiable, arrays)
+        if found is not None and not retain_graph:
+            self.free()
+        return found
+
+    def _gradients_again(self, outputs, cotangents, leaves, wanted):
+        """The same with a history, of the leaves at the wanted positions."""
+        if self._cotangents(outputs, cotangents, leaves) is None:
+            return None
+        # Gradients may share memory with cotangents, and these are known to the next pass.
+        return gradients_again(self, _as_tensors(outputs, cotangents, self.outside.needed.differentiable), wanted)
+
+    def _cotangents(self, outputs, cotangents, leaves):
+        """The arrays of the cotangents of all results, if these are the outputs of a pass that nobody follows."""
         present = self.outside.needed.differentiable
-        if self.frame is not None or self.freed or len(outputs) != len(present) or create_graph and not retain_graph:
+        if self.frame is not None or self.freed or len(outputs) != len(present):
             return None
         if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
@@ -148,15 +173,7 @@ class ReplayedCall:
         if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
             return None
         arrays = [given[vid] for vid in present]
-        if any(array is None for array in arrays):
-            return None
-        if create_graph:
-            # Gradients may share memory with cotangents, and these are known to the next pass.
-            return gradients_again(self, _as_tensors(outputs, cotangents, present))
-        found = self._run(present, arrays)
-        if found is not None and not retain_graph:
-            self.free()
-        return found
+        return None if any(array is None for array in arrays) else arrays
 
     def _run(self, present, arrays):
         """Gradients of the leaves for these cotangents; None if no program is known that finds them."""
@@ -189,17 +206,42 @@ class ReplayedCall:
         if self._versions() != self.versions:
             return None
         if create_graph:
-            return None if are_watched(node.edges) else gradients_again(self, list(cotangents))
+            return None if are_watched(node.edges) else gradients_again(self, list(cotangents), wanted_edges(node))
         return self._run(self.outside.needed.differentiable, [_contiguous(c) for c in cotangents])
 
     def externals(self):
         """number -> tensor from outside; None if one has other memory since."""
         outside = self.outside
-        if any(t._data is not array for t, array in zip(self.inputs, self.arrays)):
-            return None
-        if any(t._data is not outside.expectation.known[v] for v, t in outside.expected.items()):
-            return None
+        for tensor, array in zip(self.inputs, self.arrays):
+            if tensor._data is not array:
+                return None
+        known = outside.expectation.known
+        for vid, tensor in outside.expected.items():
+            if tensor._data is not known[vid]:
+                return None
         return {**outside.expected, **dict(zip(outside.inside, self.inputs))}
+
+    def derives(self, call, cotangents, numbers):
+        """This call has found the gradients of another one."""
+        self.again = call, cotangents, numbers
+        first = call.family
+        if first.__class__ is ReplayedCall:
+            first.n_derived += 1
+
+    @property
+    def family(self):
+        """The call that this one is a derivative of, of whatever order; its node if that is a CallNode like others."""
+        if self.frame is not None:
+            return self.node.family
+        return self if self.again is None else self.again[0].family
+
+    def is_alone(self):
+        """Whether nothing else of its family can take part in a backward pass: the first call has no node, and no other
+        derivative."""
+        first = self.family
+        if first.__class__ is not ReplayedCall or first.n_derived > 1:
+            return False
+        return first.late is None or first.late() is None
 
     def before_silent_change(self, tensor):
         """What a CallNode does then; one that there is already is told by itself."""
@@ -326,19 +368,24 @@ class LateNode(CallNode):
     def family(self):
         if self.call is None:
             return super().family
-        return self if self.call.again is None else _node_of(self.call.again[0]).family
+        return self.call.family
 
     def meets_relatives(self):
         """What `_meets_relatives` tells, without the Frame."""
-        again = self.call.again
-        return again is not None and (_node_of(again[0]).stands_for is not None or state.sweep.has_relatives(self))
+        if self.call.again is None or self.call.is_alone():
+            return False
+        return _node_of(self.call.again[0]).stands_for is not None or state.sweep.has_relatives(self)
 
 
 def run_in_sweep(node, cotangents, retain_graph):
     """What a node gives its edges for these in a simple backward pass; None if the engine has to run it."""
     call = node.call
-    if call is None or node.hooks or node.pre_hooks or node.retained or node.summed or node.stands_for is not None:
+    if call is None or node.hooks or node.pre_hooks or node.retained or node.stands_for is not None:
         return None
+    for k in node.summed:
+        # The call goes on adding to what has arrived there.
+        if node.edges[k][0] in state.sweep.pending:
+            return None
     found = call.cotangents_of_leaves(node, cotangents, False, retain_graph)
     if found is not None and not retain_graph:
         call.free()

@@ -12,10 +12,11 @@ from ..state.references import PICKED, counts_of_picked
 from ..state.tensor import pending_tensor
 from . import finished_calls, finished_tables
 from .usual_calls import EndedCall, ReplayedCall
-from .usual_outside import set_native_backward
+from .usual_outside import set_native_backward, set_native_end
 
 _ENDED_BEFORE_NATIVE = 2
 set_native_backward(finished_tables.take_over)
+set_native_end(finished_tables.end_natively)
 
 
 def picker(numbers):

@@ -4,6 +4,9 @@ The compiled call that finds them (closed_again.py) does the same whenever its a
 user. So after it has been seen to end as a usual call, its program is run without it.
 """
 
+import threading
+
+from ..programs.own_run import are_watched, own_run
 from ..record.closed_again import Again, is_told
 from ..state.attributes import same
 from ..state.exposure import has_exposed
@@ -16,67 +19,116 @@ class GradientProgram:
 
     made: the ReplayedCall that it has left. given: the run-time numbers of the call that it differentiates, which its
     own depend on. numbers: those of the gradients, None where there is none.
+
+    outside, tensors, outputs, own_numbers: what native code ends such a call with (finished_calls.py), which fills in
+    the tensors of one call at a time.
     """
 
-    __slots__ = ("outside", "given", "numbers", "own_numbers", "metas", "cotangents")
+    __slots__ = (
+        "outside",
+        "given",
+        "gradients",
+        "numbers",
+        "tensors",
+        "outputs",
+        "metas",
+        "places",
+        "run_on",
+        "lock",
+        "native",
+    )
 
-    def __init__(self, made, given, cotangents, found):
-        self.outside, self.own_numbers, self.given = made.outside, list(made.numbers), list(given)
-        self.numbers = [None if x is None else x._vid for x in found]
-        self.metas = made.outside.step.metas_so_far()
-        self.cotangents = [(c._data.shape, c._data.dtype) for c in cotangents]
+    def __init__(self, made, given, n_cotangents, found):
+        self.outside, self.numbers, self.given = made.outside, list(made.numbers), tuple(given)
+        self.gradients = [None if x is None else x._vid for x in found]
+        outside, program, n = made.outside, made.outside.program, len(made.inputs)
+        self.metas = outside.step.metas_so_far()
+        self.tensors, self.outputs = [None] * len(self.metas), []
+        self.places = {v: _place(made.inputs[v]._data) for v in {*program.inputs, *range(n - n_cotangents, n)}}
+        self.run_on = own_run(program, self.numbers, {}, range(len(program.inputs)))
+        self.lock, self.native = threading.Lock(), outside.native_end(self, self._open)
 
-    def takes(self, tensors, cotangents, numbers):
+    def takes(self, tensors, n_cotangents, numbers):
         """Whether the call would be like the one that was seen."""
-        if len(numbers) != len(self.given) or not all(map(same, numbers, self.given)):
+        if numbers and (len(numbers) != len(self.given) or not all(map(same, numbers, self.given))):
             return False
-        if any(c._requires_grad or not _is_like(c._data, *key) for c, key in zip(cotangents, self.cotangents)):
-            return False
+        for c in tensors[len(tensors) - n_cotangents :]:
+            if c._requires_grad:
+                return False
+        for v, place in self.places.items():
+            if _place(tensors[v]._data) != place:
+                return False
         return len(set(map(id, tensors))) == len(tensors) and not has_exposed(tensors)
 
     def run(self, kind, tensors):
-        """(the ReplayedCall, of this kind, that the gradients get, the gradients); None if a check has failed."""
+        """(the ReplayedCall, of this kind, that the gradients get, the gradients); None if a check has failed, or
+        somebody is at it already."""
         outside = self.outside
-        outputs = outside.program.call([tensors[v]._data for v in outside.program.inputs], self.own_numbers)
-        if outputs is None:
+        if are_watched() or not self.lock.acquire(False):
             return None
-        values = dict(enumerate(tensors))
-        for vid, array in zip(outside.needed.live, outputs):
-            values[vid] = pending_tensor(None, vid, self.metas[vid])
-            values[vid]._data = array
-        call = kind(outside, values)
-        call.open(self.own_numbers, outputs)
-        for vid in outside.needed.differentiable:
-            values[vid]._frame = call
-        return call, [None if v is None else values[v] for v in self.numbers]
+        try:
+            outputs = self.run_on([tensors[v]._data for v in outside.program.inputs])
+            if outputs is None:
+                return None
+            values = self.tensors
+            values[: len(tensors)] = tensors
+            for vid, array in zip(outside.needed.live, outputs):
+                values[vid] = pending_tensor(None, vid, self.metas[vid])
+                values[vid]._data = array
+            call = self._made(kind, outputs)
+            for vid in outside.needed.differentiable:
+                values[vid]._frame = call
+            found = [None if v is None else values[v] for v in self.gradients]
+            values[:] = [None] * len(values)
+        finally:
+            self.lock.release()
+        return call, found
+
+    def _made(self, kind, outputs):
+        self.outputs += outputs
+        if self.native is not None:
+            make, open_made = self.native.functions
+            call = make()
+            if call is not None:
+                open_made(call)
+                return call
+        call = kind(self.outside, self.tensors)
+        self._open(call)
+        return call
+
+    def _open(self, call):
+        call.open(self.numbers, self.outputs)
+        self.outputs.clear()
 
 
-def _is_like(array, shape, dtype):
-    return array is not None and array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+def _place(array):
+    return array.shape, array.dtype, array.strides
 
 
-def gradients_again(call, cotangents):
-    """Tensors with the gradients of a ReplayedCall's leaves, of all its results, and with a history. None if its node
-    has to find them."""
+def gradients_again(call, cotangents, wanted):
+    """Tensors with the gradients of a ReplayedCall's leaves, of those at the positions `wanted`, of all its results,
+    and with a history. None if its node has to find them."""
     outside = call.outside
-    again = outside.step.known.again.get((outside.needed, outside.needed.differentiable))
-    if not isinstance(again, Again) or state.frame is not None or watching or call.freed or outside.is_changing:
+    again = outside.step.known.again.get((outside.needed, outside.needed.differentiable, wanted))
+    if again.__class__ is not Again or state.frame is not None or watching or call.freed or outside.is_changing:
         return None
     externals = call.externals()
     if externals is None or any(v not in externals for v in again.read) or not again.is_due():
         return None
-    tensors, program = [externals[v] for v in again.read] + cotangents, outside.gradients
-    if program is not None and program.takes(tensors, cotangents, call.numbers):
+    tensors, program = [externals[v] for v in again.read] + cotangents, outside.gradients.get(wanted)
+    if program is not None and program.takes(tensors, len(cotangents), call.numbers):
         made = program.run(call.__class__, tensors)
         if made is not None:
-            made[0].again = call, cotangents, program.numbers
+            made[0].derives(call, cotangents, program.gradients)
             return made[1]
     found = again.run(externals, cotangents, call.numbers)
     if not is_told(call.graph_node(), cotangents, found):
         again.has_failed()
         return None
     if program is None and not any(c._requires_grad for c in cotangents):
-        outside.gradients = _learn(call, tensors, cotangents, found)
+        program = _learn(call, tensors, cotangents, found)
+        if program is not None:
+            outside.gradients[wanted] = program
     return found
 
 
@@ -92,9 +144,11 @@ def _learn(call, tensors, cotangents, found):
         return None
     if not all(x is y for x, y in zip(made.inputs, tensors)) or not set(outside.program.inputs) <= set(range(n)):
         return None
+    if any(place.is_written for place in outside.program.places.items):
+        return None
     if {x._vid for x in given} != set(outside.needed.live) or not all(_is_whole(c) for c in cotangents):
         return None
-    return GradientProgram(made, call.numbers, cotangents, found)
+    return GradientProgram(made, call.numbers, len(cotangents), found)
 
 
 def _is_whole(cotangent):

@@ -6,13 +6,20 @@ from .usual_entries import NotReplayed
 
 COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
 _DONE_BEFORE_NATIVE = 2
-_native_backward = None
+_native_backward = _native_end = None
 
 
 def set_native_backward(function):
     """What gives the native twin of the backward passes of a function's calls (finished_backward.py)."""
     global _native_backward
     _native_backward = function
+
+
+def set_native_end(function):
+    """What ends finished calls natively: function(what it is filled in from, slow_open) gives a NativeEnd, or None
+    (finished_calls.py)."""
+    global _native_end
+    _native_end = function
 
 
 class OutsideBackward:
@@ -47,7 +54,7 @@ class OutsideBackward:
             raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
         self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
-        self.gradients = None  # the GradientProgram of these calls
+        self.gradients = {}  # positions of the wanted leaves -> the GradientProgram that finds these gradients
         self._plans = {}
         self.native, self.n_done = None, 0  # what does it natively; how often it was done in Python
 
@@ -89,6 +96,12 @@ class OutsideBackward:
         if k in self.needed.live:
             return OUTPUT, self.needed.live.index(k)
         return (ARRAY, self.places[k]) if k in self.places else (KNOWN, self.expectation.known[k])
+
+    @staticmethod
+    def native_end(whose, slow_open):
+        """What ends a call natively whose tensors, outputs and numbers are those of `whose`; None where there is no
+        native code."""
+        return None if _native_end is None else _native_end(whose, slow_open)
 
     def count_done(self, in_python):
         """A program has been run from all results. After some times native code does that, and in_python what it
