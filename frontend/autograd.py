@@ -14,7 +14,8 @@ from .public import of_module
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.eager.expected import Expected
-from .runtime.eager.function import Function, FunctionContext, FunctionNode, once_differentiable
+from .runtime.eager.function import Function, once_differentiable
+from .runtime.eager.function_node import FunctionContext, FunctionNode
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching

@@ -51,7 +51,7 @@ from .eager_words import (
     replace_part,
     set_tuple_item,
 )
-from .function import FunctionNode
+from .function_node import FunctionNode
 from .node import AccumulateGrad, Node, Saved, adding
 
 

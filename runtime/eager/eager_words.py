@@ -32,7 +32,7 @@ from ...compiler.translate.kinds import (
 )
 from ...compiler.translate.language import External
 from ..state.storage import Storage
-from .function import FunctionNode
+from .function_node import FunctionNode
 from .node import AccumulateGrad, Node, Recording, Saved
 
 N_PLANS = 1 << 14  # places in the table of plans

@@ -178,6 +178,16 @@ class Sweep:
     def run_node(self, node, cotangents, sums=None):
         return _run_node(node, cotangents, sums, self.retain_graph, self.create_graph)
 
+    def run_function(self, node, cotangents):
+        """The node of a user's Function."""
+        if watching or node.hooks:
+            return self.run_node(node, cotangents)
+        is_reached = node.n_outputs > 1 or cotangents[0] is not None
+        results = node.run_all(cotangents) if is_reached else [None] * len(node.edges)
+        if not self.retain_graph:
+            node.release()
+        return results
+
     def _sums_before(self, node):
         """What has arrived where a node goes on adding: {position of the edge: sum}. It is taken from there."""
         sums = {}

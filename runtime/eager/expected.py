@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...compiler.dtypes import from_numpy
 from ..state.device import CPU
 from ..state.size import Size
-from .function import FunctionNode
+from .function_node import FunctionNode
 from .node import AccumulateGrad, BaseNode, Node
 from .rebase import AsStridedBackward0, CopySlices
 

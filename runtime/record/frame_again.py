@@ -14,6 +14,10 @@ class NothingAgain:
         """Whether the outputs of a Function of this name go on as values with a history here too, and do."""
         return False
 
+    def connected_again(self, facts, context, args, outputs):
+        """The same for what a call of a Function was given and has returned, if it has come before: its node."""
+        return None
+
     def hook_again(self, tensor):
         """What hooks of a value are to be registered with, if it had some in the call before."""
         return None

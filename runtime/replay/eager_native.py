@@ -59,7 +59,7 @@ from ..eager.eager_words import (
     Words,
     this_thread,
 )
-from ..eager.function import FunctionNode
+from ..eager.function_node import FunctionNode
 from ..programs.large import some_results
 from ..state.aligned import Memory
 from ..state.exposure import set_native_show

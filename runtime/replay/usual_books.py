@@ -16,10 +16,10 @@ def at_work(method):
 
     @wraps(method)
     def working(self, *args):
-        if self.working:
+        flag = self._working
+        if flag.value:
             return None
-        n_numbers = len(self.numbers)
-        self.working = True
+        n_numbers, flag.value = len(self.numbers), 1
         try:
             return method(self, *args)
         except BaseException:
@@ -27,7 +27,7 @@ def at_work(method):
             del self.numbers[n_numbers:]
             raise
         finally:
-            self.working = self.torn
+            flag.value = self.torn
 
     return working
 

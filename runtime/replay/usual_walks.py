@@ -1,6 +1,8 @@
 """Backward passes of a usual call: those that are one entry, and those that a recorded call did node by node
 (frame_walks.py), of which all between two meetings with Python of the user is taken as a whole."""
 
+from operator import is_
+
 from ..eager import engine
 from ..eager.frame_walks import Kind, flags_of
 from ..eager.node import AccumulateGrad, edge_of
@@ -17,10 +19,11 @@ from .usual_hooks import go_on_in_frame
 class WalkAgain:
     """A pass that begins at an entry. end: the position after it. before: the run-time numbers met until then, which
     those that the pass itself adds may depend on. pieces: of what lies between meetings, (the position after it, the
-    numbers it adds, (view, base) numbers); ends: the positions after the meetings; waiting: numbers of the cotangents
-    that have arrived at other nodes then; quiet: whether nothing was recorded at a meeting, which is a leaf's."""
+    numbers it adds, (view, base) numbers); ends: the positions after the meetings; steps_only: of which pieces there is
+    no more to do than to go to their end; waiting: numbers of the cotangents that have arrived at other nodes then;
+    quiet: whether nothing was recorded at a meeting, which is a leaf's."""
 
-    __slots__ = ("walk", "end", "before", "pieces", "ends", "waiting", "quiet")
+    __slots__ = ("walk", "end", "before", "pieces", "ends", "steps_only", "waiting", "quiet")
 
     def __init__(self, frame, entries, walk):
         first, last = walk.n_numbers
@@ -35,6 +38,7 @@ class WalkAgain:
                 position, number = _position(entries, meeting.end[0]), meeting.end[1]
                 self.ends.append((position, number))
         self.end = end
+        self.steps_only = [bool(walk.meetings) and not numbers and not views for _, numbers, views in self.pieces]
         self.waiting = [_waiting(meeting) for meeting in walk.meetings]
         self.quiet = [_is_quiet(meeting) for meeting in walk.meetings]
         if begin == end:
@@ -50,14 +54,16 @@ class WalkAgain:
         tensors, numbers = call.tensors, self.walk.operands
         if flags != self.walk.flags or len(operands) != len(numbers):
             return False
-        if any(x is not (tensors[k] if k >= 0 else None) for x, k in zip(operands, numbers)):
+        if not all(map(is_, operands, [tensors[k] if k >= 0 else None for k in numbers])):
             return False
         if not self.walk.meetings:
             leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
             inputs = [x for x in operands if x is not None]
             if any(leaf._grad is not None for leaf in leaves) or any(map(_may_be_watched, (*leaves, *inputs))):
                 return False
-        return len(call.numbers) == len(self.before) and all(map(same, call.numbers, self.before))
+        if len(call.numbers) != len(self.before):
+            return False
+        return all(map(is_, call.numbers, self.before)) or all(map(same, call.numbers, self.before))
 
     def give_gradients(self, call):
         """All leaves get their first one."""
@@ -216,7 +222,7 @@ class GoesBack:
             self.walking = walk, k
             # What waits is held by whoever walks, if users read values meanwhile.
             self.waiting = [self.tensors[n] for n in walk.waiting[k]]
-            node, do = self._node_at(meeting), sweep.run_node if meeting.kind is Kind.FUNCTION else sweep.arrive
+            node, do = self._node_at(meeting), sweep.run_function if meeting.kind is Kind.FUNCTION else sweep.arrive
             try:
                 left = do(node, [self.tensors[n] if n >= 0 else None for n in meeting.given])
             except BaseException:
@@ -249,7 +255,8 @@ class GoesBack:
     def _is_as_usual(self, meeting, end, left):
         if self.departed.value or (self.position.value, len(self.numbers)) != end or len(left) != len(meeting.left):
             return False
-        return all(x is (self.tensors[n] if n >= 0 else None) for x, n in zip(left, meeting.left))
+        tensors = self.tensors
+        return all(map(is_, left, [tensors[n] if n >= 0 else None for n in meeting.left]))
 
     def _walk_failed(self):
         """A hook has raised. The call may go on, but nobody needs to know the way."""
@@ -259,9 +266,15 @@ class GoesBack:
             frame.walked = self.walking = None
             frame.walks.append(None)
 
-    @at_work
     def _pass_over(self, walk, k):
         """Do all that is done up to the k-th meeting, or the end."""
+        if walk.steps_only[k]:
+            self.position.value = walk.pieces[k][0]
+        else:
+            self._pass_with_more(walk, k)
+
+    @at_work
+    def _pass_with_more(self, walk, k):
         end, numbers, views = walk.pieces[k]
         self.changing = True
         self.numbers += numbers
