@@ -48,6 +48,9 @@ NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 
 
+_LETS_GO = "a leaf is made in the call, or a value of it has hooks or is made by a Function"
+
+
 class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, AppliesEagerly, UsualBooks):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
@@ -106,7 +109,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
-        self._counts = self._counts_now = self._counts_with_nodes = None
+        self._counts = self._counts_with_nodes = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
         self.native_start = None  # what native code reads where every call begins with this frame (compiled_call.py)
         self.following = self  # the one that the call after this one is expected to use
@@ -124,6 +127,8 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.goes_on = self.outside is not None and any(key is not None and not key[3] for key in self.argument_keys)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
+        # Whether Python has nothing to do at the end but to let go of nodes and gradients, before the program runs.
+        self.only_lets_go = self.slower_for == [_LETS_GO] and self.outside is None
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners = None, ()
@@ -142,10 +147,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
                 "what is read before the call ends is a view of memory that may lie otherwise",
                 [s for s in self.segments if not s.is_native],
             ),
-            (
-                "a leaf is made in the call, or a value of it has hooks or is made by a Function",
-                self.leaves or self.has_nodes,
-            ),
+            (_LETS_GO, self.leaves or self.has_nodes),
         )
 
     def _use_native_methods(self):

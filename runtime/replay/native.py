@@ -236,12 +236,12 @@ class NativeReplay:
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED] = id(frame.ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
-        words[t.ACCUMULATE_REST] = id(ends[7])
+        words[t.ACCUMULATE_REST], words[t.IS_FINISHED] = id(ends[7]), not frame.only_lets_go
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
-        shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED
+        shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED, t.IS_FINISHED
         numbers = [ctypes.c_int64.from_buffer(words, 8 * k) for k in shared]
-        self.busy, self.departed, self.working, self.n_flushed = numbers
+        self.busy, self.departed, self.working, self.n_flushed, self.is_finished = numbers
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):

@@ -107,17 +107,20 @@ def _end(f, result):
     with b.when(is_done):
         f.count(f.word(t.PROGRAM_CALLS), 0)
         ready = b.call(PTR, "weft_views_ready", [f.words])
-        in_python = b.or_(has_more, b.cmp("eq", ready, NULL))
+        is_finished = b.cmp("ne", f.word(t.IS_FINISHED, I64), b.i64(0))
+        in_python = b.or_(b.and_(has_more, is_finished), b.cmp("eq", ready, NULL))
         with b.when(in_python):
             _finish_in_python(f, ended, is_new, result)
         with b.when(b.not_(in_python)):
+            with b.when(has_more):
+                _set_frame(f, f.word(t.NONE))
             with b.when(is_made):
                 _open_end(f, ended, result)
             native_views.give(f, ended, tensors)
             native_segments.clean(f, tensors)
             native_changes.clean(f, tensors)
             native_inputs.clean(f, tensors)
-            _let_go_of_end(f, ended, is_made)
+            _let_go_of_end(f, ended, is_new)
         _let_go(f, tensors)
 
 

@@ -82,7 +82,8 @@ MAKE_END, OPEN_END = 111, 112
 # What gradients are added with to those that are there: an op and a dict without attributes; who adds the rest of them.
 ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
 MEMORY = 116  # the class of what an array is a view of that owns its memory (state/aligned.py)
-API = 117
+IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not only for views that lie otherwise
+API = 118
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

@@ -78,8 +78,9 @@ class Ending:
         """Nodes hold values, which would be alive because of them. But if the user holds others than usual, the call
         goes on in a Frame, which asks for the nodes: then they stay."""
         counts, usual = counts_of_picked(self._pick(self.tensors)), self._counts_with_nodes
-        self._counts_now, self._counts_with_nodes = counts, None
+        self._counts_with_nodes = None
         if usual is None or counts == usual:
+            self._counts_with_nodes = counts
             self.hooked.clear()
             self.functions.clear()
 
@@ -154,6 +155,11 @@ class Ending:
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
         self._drop_gradients()
+        if self.only_lets_go:
+            # Native code does the rest, as for calls without nodes, if there are none left.
+            self._native.is_finished.value = bool(self.hooked or self.functions)
+            if not self._native.is_finished.value:
+                return self.ended
         self.given = [self.tensors[vid] for vid in self.needed.live]
         return self._new_end()
 
@@ -214,7 +220,6 @@ class Ending:
         return True
 
     def _clean(self, ended):
-        self._counts_with_nodes = self._counts_now
         for segment in self.segments:
             segment.clean(self, ended)
         for change in reversed(self.changes):
