@@ -13,8 +13,10 @@ from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
 from .runtime.eager.gate import apply_inplace
+from .runtime.replay import native_keys
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
+from .usual_keys import note_read, note_write, noted
 
 _FULL = slice(None)
 _WHOLE = (None, None, None)
@@ -182,7 +184,12 @@ def getitem(x, key):
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
     if key.__class__ is slice and shape:
-        return view.slice_(x, spec=_spec_of(shape, 0, key)[0])
+        spec = _spec_of(shape, 0, key)[0]
+        if noted:
+            plain = _plain((key,))
+            if plain is not None:
+                note_read(shape, key, plain, [(view.slice_, {"spec": spec})])
+        return view.slice_(x, spec=spec)
     if key.__class__ is tuple:
         one = _element(x, shape, key)
         if one is not None:
@@ -192,6 +199,8 @@ def getitem(x, key):
         plain = _plain((key,))
     steps = None if plain is None else _steps_to(shape, plain)
     if steps is not None:
+        if noted:
+            note_read(shape, key, plain, steps)
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
@@ -319,7 +328,7 @@ def _combined(indices):
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
-    sizes, frame, made = shape_of(x), state.frame, None
+    sizes, frame, made, given = shape_of(x), state.frame, None, value
     plain = (key,) if key.__class__ is int else _plain(key if key.__class__ is tuple else (key,))
     place = None if plain is None else _place(sizes, plain)
     if not isinstance(value, Tensor):
@@ -345,6 +354,8 @@ def setitem(x, key, value):
             return
         place = _basic(sizes, entries)
     spec, shape, lengths = place
+    if noted and plain is not None:
+        note_write(x, sizes, key, plain, given, place)
     if made is None:
         value = _fitted(value, shape)
         if shape != lengths:
@@ -352,10 +363,22 @@ def setitem(x, key, value):
                 # The end of `x[key] += y`: a compiled call knows what other names x has, if they are parts of it.
                 value = view.clone(value)
             value = view.reshape(value, shape=lengths)
-    if frame is not None and frame.has_varied(view.slice_scatter) and not _requires(x, value):
-        _set_anywhere(x, spec, value)
-        return
-    apply_inplace(view.slice_scatter, x, (x, value), {"spec": spec})
+    _write(x, value, {"spec": spec})
+
+
+def _write(x, value, attributes):
+    frame = state.frame
+    if frame is not None:
+        if frame.inplace_again(view.slice_scatter, x, (x, value), attributes):
+            return
+        if frame.has_varied(view.slice_scatter) and not _requires(x, value):
+            _set_anywhere(x, attributes["spec"], value)
+            return
+    apply_inplace(view.slice_scatter, x, (x, value), attributes)
+
+
+def _write_number(x, number, made, attributes):
+    _write(x, _apply(source.full, (number,), made), attributes)
 
 
 def _shows(value, x):
@@ -469,3 +492,6 @@ def _set_positions(x, key, value):
     positions = getitem(view.reshape(numbers, shape=x.shape), key)
     value = _fitted(value, positions.shape)
     apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (count,)})
+
+
+native_keys.answers(getitem, setitem, _write, _write_number)

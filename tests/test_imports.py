@@ -48,6 +48,7 @@ CTYPES = {
     "runtime/replay/compiled_call.py": "fills in the words that native code of compiled functions reads",
     "runtime/replay/native.py": "makes builtin functions",
     "runtime/replay/native_layout.py": "looks at the layout of objects",
+    "runtime/replay/native_keys.py": "fills in words that native functions read",
     "runtime/replay/native_operators.py": "fills in words that native functions read",
     "runtime/code/packing.py": "asks for the address of a C function",
     "runtime/programs/exported.py": "calls exported functions through their addresses",

@@ -67,7 +67,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import native, native_layout, native_operators, native_text
+from . import native, native_keys, native_layout, native_operators, native_text
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, program_of, program_of_few
@@ -88,7 +88,7 @@ _FUNCTIONS = [
 ]
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
-_update = None  # the builtin that updates a row
+_update = None  # the builtin for a row
 _modes = []  # those that native code knows
 _noting = threading.RLock()  # who tells it of others
 if hasattr(os, "register_at_fork"):
@@ -157,6 +157,7 @@ def _install():
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
     native_operators.install(layout)
+    native_keys.install(layout)
     return code
 
 
@@ -471,8 +472,7 @@ def take_over(plan, requires, arrays):
         try:
             known = _Native(plan, layouts, few)
         except NoSteps as reason:
-            # Not the exception: its traceback would keep the operands alive.
-            known = _Refusal(reason)
+            known = _Refusal(reason)  # not the exception: its traceback would keep the operands alive
         plan.native[layouts] = known
     if isinstance(known, _Refusal):
         return CALLS_BETWEEN_REFUSALS

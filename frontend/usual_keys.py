@@ -1,0 +1,57 @@
+"""Keys of `x[key]` and `x[key] = value` that are used again and again: native code is told what they lead to.
+
+noted   what native code reads; empty while it is not asked
+"""
+
+from functools import lru_cache
+from math import prod
+
+from .compiler.ops import view
+from .runtime.replay import native_keys
+from .runtime.state.tensor import Tensor, shape_of
+
+noted = native_keys.held
+# So many uses later it may be worth telling native code of a key.
+_USES = 16
+# Of places with more elements, a number is written without an array for it.
+_MOST_MADE = 1 << 10
+
+
+@lru_cache(4096)
+def _uses(*what):
+    return [0]
+
+
+def _is_usual(*what):
+    uses = _uses(*what)
+    uses[0] += 1
+    return not uses[0] % _USES
+
+
+def note_read(shape, key, plain, steps):
+    """steps: the ops, with their attributes, that lead to x[key] of tensors of this shape. plain: the key as something
+    that can be looked up."""
+    if _is_usual(shape, plain):
+        native_keys.note_read(shape, key, steps)
+
+
+def note_write(x, sizes, key, plain, value, place):
+    """place: of x[key] = value, as indexing.py has it. What becomes of the value before it is written is found out here
+    as `setitem` does it."""
+    spec, shape, lengths = place
+    dtype, made, given, steps = x.dtype, None, (), []
+    if value.__class__ is Tensor and value.dtype is dtype:
+        given = now = shape_of(value)
+        while len(now) > len(shape) and now[0] == 1:
+            now = now[1:]
+            steps.append((view.reshape, {"shape": now}))
+        if now != shape:
+            steps.append((view.expand, {"shape": shape}))
+        if shape != lengths:
+            steps.append((view.reshape, {"shape": lengths}))
+    elif value.__class__ in (int, float) and dtype.is_compiled and prod(lengths) <= _MOST_MADE:
+        made = {"shape": lengths, "dtype": dtype}
+    else:
+        return
+    if _is_usual(sizes, plain, dtype, given, made is None):
+        native_keys.note_write(sizes, key, dtype, given, steps, made, {"spec": spec})
