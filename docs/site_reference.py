@@ -96,8 +96,8 @@ def described(full, value, is_member):
 
 def kind_and_signature(value, is_member):
     """The directive of Sphinx's that fits, and the parameters as they are written."""
-    if isinstance(value, property) or not callable(value):
-        return "py:property" if isinstance(value, property) else "py:attribute", ""
+    if not callable(value):
+        return "py:property" if inspect.isdatadescriptor(value) else "py:attribute", ""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

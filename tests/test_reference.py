@@ -32,7 +32,7 @@ def documented(path):
     for name in public.public_names(path):
         value = inspect.getattr_static(home, name, None)
         value = getattr(home, name) if value is None else getattr(value, "__func__", value)
-        if not isinstance(value, ModuleType) and (callable(value) or isinstance(value, property)):
+        if not isinstance(value, ModuleType) and (callable(value) or inspect.isdatadescriptor(value)):
             found[name] = value.__doc__ or ""
     return found
 

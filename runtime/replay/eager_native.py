@@ -67,7 +67,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import native, native_keys, native_layout, native_operators, native_text
+from . import native, native_keys, native_layout, native_operators, native_questions, native_text
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, program_of, program_of_few
@@ -88,8 +88,7 @@ _FUNCTIONS = [
 ]
 _installed = []  # the words that native code reads, or None, once that is known
 _held = []  # what the words are the addresses of
-_update = None  # the builtin for a row
-_modes = []  # those that native code knows
+_update, _modes = None, []  # the builtin that updates a row; the modes that native code knows
 _noting = threading.RLock()  # who tells it of others
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_noting._at_fork_reinit)
@@ -158,6 +157,7 @@ def _install():
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
     native_operators.install(layout)
     native_keys.install(layout)
+    native_questions.install(layout)
     return code
 
 

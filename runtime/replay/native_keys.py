@@ -327,7 +327,7 @@ def install(layout):
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
     if held or any(known.get(method) is not now[method] for method in ("__getitem__", "__setitem__")):
         return
-    layout = _layout_with(layout)
+    layout = layout_with_keys(layout)
     code = translated.load("keys", [get_item, set_item, store], layout)
     nothing = Packed(Known(hash=-1))
     words = Words(**dict(zip(("get", "set", "write", "write_number"), _functions)))
@@ -347,7 +347,7 @@ def install(layout):
         marks.methods[Tensor][method] = new
 
 
-def _layout_with(layout):
+def layout_with_keys(layout):
     """Where slices and descriptions of pending values keep what is in them, too."""
     parts, meta = [object() for _ in range(3)], ValueMeta((object(),), object())
     places = {f"slice_{name}": native_layout.place(slice(*parts), id(part)) for name, part in zip(_PARTS, parts)}
