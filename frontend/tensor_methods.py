@@ -7,6 +7,7 @@ from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.rebase import is_apart
+from .runtime.replay import native_methods
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
@@ -208,3 +209,14 @@ def typename(obj):
 PUBLIC = str.split("""
     is_complex is_neg is_inference is_signed is_storage is_nonzero is_same_size typename
 """)
+
+
+# Those that lead to one op after the other, or to a number, by shape, type and arguments alone.
+native_methods.answers(
+    str.split("""
+        sum mean amax amin any all var std softmax log_softmax argmax argmin
+        view reshape flatten squeeze unsqueeze permute transpose swapaxes swapdims t expand narrow select
+        size dim ndimension numel nelement
+    """),
+    showing={"view"},
+)

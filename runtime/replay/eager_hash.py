@@ -13,16 +13,16 @@ def hash_of_plan(plan, layouts):
         for word in words:
             h = (h * 31 + word) & HASH_MASK
     for value in plan.attributes.values():
-        h = _hash_with_value(h, value)
+        h = hash_with_value(h, value)
     return h ^ (h >> 11) ^ (h >> 23)
 
 
-def _hash_with_value(h, x):
+def hash_with_value(h, x):
     if type(x) in (int, float, str):
         return (h * 31 + (hash(x) & HASH_MASK)) & HASH_MASK
     if type(x) is DType:
         return (h * 31 + (id(x) >> 4)) & HASH_MASK
     if type(x) is tuple or type(x) is Size:
         for item in x:
-            h = _hash_with_value(h, item)
+            h = hash_with_value(h, item)
     return h

@@ -363,3 +363,18 @@ def builtin(definition, array):
 def definition_of(name, address):
     """Of builtin methods by the address of their code."""
     return _MethodDef(name.encode(), address, _METH_FASTCALL, None)
+
+
+_methods = []  # what CPython keeps the addresses of
+
+
+def new_method(kind, name, address, doc):
+    """A method of a class whose C function is given its arguments as they are called with."""
+    _methods.append(_MethodDef(name.encode(), address, _METH_FASTCALL | _METH_KEYWORDS, (doc or "").encode()))
+    return _new_method(kind, ctypes.byref(_methods[-1]))
+
+
+_METH_KEYWORDS = 2
+_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.POINTER(_MethodDef))(
+    ("PyDescr_NewMethod", ctypes.pythonapi)
+)
