@@ -159,7 +159,9 @@ def settle_changes(frame):
         vid = tensor._vid if tensor._frame is frame else frame.bound[key]
         tensor._data = home
         frame.arrays[vid] = home
-        frame.same[vid] = origin
+        # What the change began from may have been written back itself, by an update that is usual: whoever builds a
+        # program asks once, and two inputs for one memory would be read and written without regard for each other.
+        frame.same[vid] = frame.same.get(origin, origin)
     frame.homes, frame.only_update = {}, None
 
 
