@@ -129,3 +129,66 @@ def test_such_calls_are_replayed(name):
     for _ in range(9):
         step(x, y, 0)
     assert step.recordings[0].not_replayed is None and step.recordings[0].usual is not None
+
+
+LOGGED = {
+    "the loss": lambda model, loss, prediction: loss.item(),
+    "two numbers": lambda model, loss, prediction: (loss.item(), prediction.mean().item()),
+    "a gradient's norm": lambda model, loss, prediction: sum(p.grad.norm() ** 2 for p in model.parameters()).item(),
+    "a weight": lambda model, loss, prediction: model[0].weight.abs().max().item(),
+    "all weights": lambda model, loss, prediction: [p.square().sum().item() for p in model.parameters()],
+}
+
+
+def logging_step(logged, every, make=OPTIMIZERS["SGD"]):
+    """(a step that logs something after every so many calls, its log, its model)."""
+    weft.manual_seed(0)
+    model, log = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), []
+    optimizer = make(model.parameters())
+
+    def step(k, x, y):
+        optimizer.zero_grad()
+        prediction = model(x)
+        loss = F.mse_loss(prediction, y)
+        loss.backward()
+        optimizer.step()
+        if k % every == 0:
+            log.append((k, LOGGED[logged](model, loss, prediction)))
+        return loss.detach()
+
+    return step, log, model
+
+
+@pytest.mark.parametrize("logged", LOGGED)
+@pytest.mark.parametrize("every", [1, 4])
+def test_what_is_logged_now_and_then(logged, every):
+    def scenario(compile):
+        step, log, model = logging_step(logged, every)
+        step = compile(step)
+        for k in range(24):
+            yield step(k, weft.randn(5, 3), weft.randn(5, 2)), log, list(model.parameters())
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("logged", LOGGED)
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_calls_that_log_are_replayed_like_those_that_do_not(logged, make):
+    step, _, _ = logging_step(logged, 4, make)
+    step = weft.compile(step)
+    for k in range(40):
+        step(k, weft.randn(5, 3), weft.randn(5, 2))
+    (recording,) = step.recordings
+    assert recording.not_replayed is None and not recording.refusals
+    assert len(recording.replays) == 2
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_weight_that_is_read_after_its_update_stays_where_it_is(every):
+    """A history that nobody goes back through has saved the weight itself, not a copy of it."""
+    step, _, model = logging_step("all weights", every)
+    places = [p.data_ptr() for p in model.parameters()]
+    step = weft.compile(step)
+    for k in range(12):
+        step(k, weft.randn(5, 3), weft.randn(5, 2))
+        assert [p.data_ptr() for p in model.parameters()] == places

@@ -42,14 +42,14 @@ def what_is_needed(frame, closing):
         commits = tuple(
             [(origin, t._vid if t._frame is frame else bound[key]) for key, (t, _, origin) in homes.items()]
         )
+    # What an update computes is written into its own memory anyway, and a view of it is one of that memory.
+    written = {new for _, new in commits}
     if differentiable and not closing:
         saved = frame_autograd.saved_values(frame)
         views += [v for v in saved if v in frame.roots and v not in views]
-        live += [v for v in saved if v not in frame.roots and v not in live]
+        live += [v for v in saved if v not in frame.roots and v not in live and v not in written]
     roots = {frame.roots[v] for v in views}
     if roots:
-        # What an update computes is written into its own memory anyway, and a view of it is one of that memory.
-        written = {new for _, new in commits}
         live += sorted(r for r in roots if r not in frame.arrays and r not in live and r not in written)
     ends = frame_autograd.living(frame, tuple(differentiable)) if closing and differentiable else ()
     return Needed(tuple(live), tuple(views), commits, ends)

@@ -217,6 +217,7 @@ class UsualUpdate:
 
     def redo(self, frame, step):
         """What a Frame notes down when it meets the update that a usual call has done."""
+        frame.updates[step] = self
         if not self.are_changed:
             self.apply(frame)
             return
