@@ -2,8 +2,11 @@
 
 Beginning and ending a replayed call takes about a microsecond, an eager op a fifth of one. So a function of a few small
 ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again. The
-results are the same bits; so a function that has been called some hundreds of times is timed, in blocks of calls that
-go the one way and the other, and takes the quicker one from then on.
+results are the same bits; so a function that has been called a hundred times is timed, in blocks of calls that go the
+one way and the other, and takes the quicker one from then on.
+
+So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
+rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
 """
 
 from time import perf_counter
@@ -12,7 +15,7 @@ from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
 from .runtime.state.tensor import Tensor
 
 # So many calls come before the first trial, and so many times as many before each further one.
-AFTER, _LONGER = 500, 4
+AFTER, _LONGER = 100, 4
 NEVER = 2**60
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 # The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of
@@ -23,24 +26,32 @@ _FEW_STEPS = 16
 # Where a replayed call takes so many seconds, its beginning and end are nothing.
 _LONG = 100e-6
 _LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
-# A trial ends where an eager call takes so much longer, or all of them took so many seconds.
-_CLEARLY, _SECONDS = 8, 0.1
+# A trial ends where an eager call takes so much longer, or all of them took so many seconds; more of them where a call
+# that is replayed may take some milliseconds as well.
+_CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
 # A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
 # many times what they took in the trial, there is another one. Timing a call takes 1.5 us, so it is done once in so
 # many seconds of eager calls, which are so many calls at least and at most.
 _LITTLE, _SLOWER = 1.05, 2.0
+# Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
+_ONE_OF = 8
 _LOOKED_AT_EVERY, _FEWEST, _MOST = 200e-6, 16, 512
 
 
 class Contest:
     """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
-    calls that take longer replayed, nobody asks."""
+    calls that take longer replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
+    calls were followed step by step, and how many there were when it was asked last."""
 
-    __slots__ = ("is_eager", "for_nodes", "pause", "seconds", "limit", "_n_tried", "_n_left", "_n_slow", "_look_after")
+    __slots__ = (
+        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "_n_tried", "_n_left",
+        "_n_slow", "_look_after",
+    )  # fmt: skip
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
+        self.goes_many_ways, self.followed = False, (None, 0, 0)
         self._n_tried = self._n_left = self._n_slow = 0
         self._look_after = _FEWEST
 
@@ -50,11 +61,28 @@ class Contest:
         if self.is_eager:
             return EAGER
         if self._n_tried == 0:
-            if not may_be_quicker(usual):
+            self.goes_many_ways, is_few = self._goes_many_ways(usual), may_be_quicker(usual)
+            if not self.goes_many_ways and not is_few:
                 return None
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
-            self.limit = _LONG_IN_PYTHON if runs_python(usual) else _LONG
+            self.limit = (_LONG_IN_PYTHON if runs_python(usual) else _LONG) if is_few else 0.0
         return TRIAL[self._n_tried]
+
+    def _goes_many_ways(self, usual):
+        """Whether many of the calls since the last time were followed step by step. usual: as for `way`."""
+        if usual is None:
+            self.followed = None, 0, 0
+            return True
+        recording, (before, n_calls, n_followed) = usual.recording, self.followed
+        self.followed = recording, recording.calls, recording.n_followed
+        if before is not recording:
+            n_calls = n_followed = 0
+        return _ONE_OF * (recording.n_followed - n_followed) >= recording.calls - n_calls
+
+    def _goes_one_way(self):
+        """Whether no call of a trial was followed so far."""
+        recording, _, n_followed = self.followed
+        return recording is not None and recording.n_followed == n_followed
 
     def took(self, way, seconds):
         """A call that was timed took so long. Returns how many come before the next one that is."""
@@ -70,11 +98,16 @@ class Contest:
 
     def _is_lost(self, way, seconds):
         """Whether it is clear by now that calls are quicker replayed."""
+        if self._n_tried == TRIAL.index(WARMING):
+            self.goes_many_ways = self.goes_many_ways and not self._goes_one_way()
         if way is REPLAYED:
-            return self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > self.limit
-        if way is EAGER and seconds > _CLEARLY * self.typical(REPLAYED):
+            if self.goes_many_ways:
+                return False
+            if self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > self.limit:
+                return True
+        elif way is EAGER and seconds > _CLEARLY * self.typical(REPLAYED):
             return True
-        return sum(self.seconds[way]) > _SECONDS
+        return sum(self.seconds[way]) > (_MORE_SECONDS if self.goes_many_ways else _SECONDS)
 
     def needs_nodes(self):
         """Calls need nodes, which eager ones have from the start. Returns how many run eagerly before one that does
@@ -103,8 +136,10 @@ class Contest:
         return self._look_after
 
     def typical(self, way):
-        """What calls take: the mean of the lower three quarters, since others have waited for something."""
-        lower = sorted(self.seconds[way])[: max(1, len(self.seconds[way]) * 3 // 4)]
+        """What calls take: the mean of the lower three quarters, since others have waited for something; of all but a
+        few where the slow ones are what it is about."""
+        n, kept = len(self.seconds[way]), (11, 12) if self.goes_many_ways else (3, 4)
+        lower = sorted(self.seconds[way])[: max(1, n * kept[0] // kept[1])]
         return sum(lower) / len(lower)
 
     def described(self):

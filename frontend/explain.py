@@ -82,6 +82,10 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
     return Text("\n".join(lines))
 
 
+# Fewer are followed while the ways that calls go are learned.
+_MANY_FOLLOWED = 16
+
+
 def _head(name, recordings, seconds_of_a_read):
     found, is_replayed = breaks(recordings), all(r.replays for r in recordings)
     if found:
@@ -126,7 +130,8 @@ def _replay_lines(recording):
         replays = recording.replays
         lines = [f"calls are replayed {how}, in {len(replays)} way(s)"]
         ends = dict.fromkeys(reason for replay in replays for reason in replay.slower_for)
-        return lines + [f"  done in Python at the end of a call: {reason}" for reason in ends]
+        lines += [f"  done in Python at the end of a call: {reason}" for reason in ends]
+        return lines + _followed_lines(recording)
     if recording.not_replayed is None:
         return ["calls are not replayed yet: that takes three that are alike"]
     reason, line = recording.not_replayed
@@ -134,6 +139,15 @@ def _replay_lines(recording):
         measured = recording.ways.described()
         return [f"calls are not replayed, and run eagerly, which was quicker ({measured}): {reason} [{line}]"]
     return [f"calls are not replayed, every call is followed step by step: {reason} [{line}]"]
+
+
+def _followed_lines(recording):
+    """What calls are not replayed, though others are."""
+    reasons = dict.fromkeys([*(why for _, why in recording.refusals.values()), recording.not_replayed])
+    lines = [f"  calls that do something else are followed step by step: {why[0]} [{why[1]}]" for why in reasons if why]
+    if recording.n_followed >= _MANY_FOLLOWED and 8 * recording.n_followed >= recording.calls:
+        lines.append(f"  followed step by step so far: {recording.n_followed} call(s), since they went new ways")
+    return lines
 
 
 def _argument(part):

@@ -96,3 +96,33 @@ def test_what_is_slower_is_said():
     assert "what is read before the call ends is a view of" in explained(
         lambda x: x * (x * 2).data[:1].item(), weft.ones(3)
     )
+
+
+def test_calls_that_do_something_else_now_and_then():
+    def step(x, k):
+        y = x * W
+        if k % 4 == 0:
+            y.register_hook(lambda g: g * 2)
+            y.sum().backward()
+        return y.detach() if k % 4 else y
+
+    f = weft.compile(step)
+    for k in range(24):
+        f(weft.ones(3), k)
+    assert "calls are replayed" in f.explain()
+    assert "calls that do something else are followed step by step: gradients pass through nodes" in f.explain()
+    assert "test_explain_replay.py:" in f.explain().split("do something else")[1]
+
+
+def test_calls_that_go_new_ways_again_and_again():
+    f = weft.compile(lambda x, n: x[: 1 + n] * 2 if n % 2 else (x[: 1 + n] + 1).sum())
+    for _ in range(3):
+        f(weft.ones(50), 1)
+    for n in range(40):
+        f(weft.ones(50), n)
+    assert "followed step by step so far: " in f.explain()
+    assert "call(s), since they went new ways" in f.explain()
+    g = weft.compile(lambda x: x + 1)
+    for _ in range(60):
+        g(weft.ones(2))
+    assert "followed" not in g.explain()

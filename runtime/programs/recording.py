@@ -271,6 +271,7 @@ class Recording:
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
     openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
     costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
+    n_followed: int = 0  # how many calls were not replayed, or not to their end
     followed: float = inf  # seconds that a call took that was followed step by step, the least so far
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
     caught: dict = field(default_factory=dict)  # caught.py of the frontend: places on the stack of a call -> in a `try`

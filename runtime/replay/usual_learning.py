@@ -22,6 +22,7 @@ def usual_frame(frame, structure, types):
     recording = frame.recording
     # A frame may live on, and must not keep what the call met alive with it.
     lasting, frame.lasting = frame.lasting, ()
+    recording.n_followed += 1
     if frame.needed is None:
         return None
     recording.not_replayed = _reason_against(frame)
