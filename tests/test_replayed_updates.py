@@ -192,3 +192,45 @@ def test_a_weight_that_is_read_after_its_update_stays_where_it_is(every):
     for k in range(12):
         step(k, weft.randn(5, 3), weft.randn(5, 2))
         assert [p.data_ptr() for p in model.parameters()] == places
+
+
+def alternating(every=5):
+    """A step, and what freezes or thaws the first layer of its model, which is asked before each call."""
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, lambda k: model[0].requires_grad_(k // every % 2 == 0), model
+
+
+def test_a_layer_that_is_frozen_and_thawed_in_turn():
+    def scenario(compile):
+        step, turn, model = alternating()
+        step = compile(step)
+        for k in range(40):
+            turn(k)
+            yield (
+                step(weft.randn(5, 3), weft.randn(5, 2)),
+                list(model.parameters()),
+                [p.grad for p in model.parameters()],
+            )
+
+    assert_same(scenario)
+
+
+def test_what_was_learned_of_a_frozen_layer_is_known_when_it_is_frozen_again():
+    step, turn, _ = alternating()
+    step, n_followed = weft.compile(step), []
+    for k in range(60):
+        turn(k)
+        step(weft.randn(5, 3), weft.randn(5, 2))
+        n_followed.append(step.recordings[0].n_followed)
+    assert n_followed[-1] == n_followed[20]
+    assert len(step.recordings[0].replays) == 2

@@ -65,6 +65,10 @@ class Expectation:
         same = all(map(is_, map(_data, tensors), self.arrays)) and list(map(_autograd, tensors)) == self.leaves
         return same and not any(map(is_exposed, tensors))
 
+    def may_hold_again(self):
+        """Whether every tensor is on the array it was on: whether it requires gradients may be turned on and off."""
+        return all(map(is_, map(_data, self.tensors), self.arrays))
+
     def enter(self, frame):
         """Number the tensors in the frame. False if one shares memory with an argument of the call."""
         if not self.owners.keys().isdisjoint(frame.owners):

@@ -70,7 +70,7 @@ def _add(frame, key, stable, structure, types):
         recording.refusals[frame.step] = key, recording.not_replayed
         return None
     made.key = key
-    kept = [replay for replay in recording.replays if replay.expectation.holds()]
+    kept = [replay for replay in recording.replays if replay.expectation.may_hold_again()]
     recording.replays = [made, *kept[: _MAX_REPLAYS - 1]]
     return made
 
