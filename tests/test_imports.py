@@ -43,6 +43,7 @@ CTYPES = {
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
     "runtime/eager/eager_words.py": "asks for the number of a thread",
     "runtime/code/elf.py": "maps machine code",
+    "runtime/code/emission.py": "starts native threads that call LLVM",
     "runtime/code/jit.py": "keeps linked code alive",
     "runtime/code/kernels.py": "calls eager kernels through their address",
     "runtime/replay/compiled_call.py": "fills in the words that native code of compiled functions reads",

@@ -395,7 +395,7 @@ def test_global_symbols_are_found_and_internal_ones_are_not(everything):
 
 
 def test_code_is_never_writable_and_executable(everything):
-    memory, addresses = elf.load(everything)
+    (memory,), addresses = elf.load(everything)
     with open("/proc/self/maps") as file:
         maps = [line.replace("-", " ", 1).split()[:3] for line in file]
     access = [a for first, end, a in maps if int(first, 16) <= addresses["kernel"] < int(end, 16)]

@@ -6,7 +6,7 @@ not in the tables below raises `CannotLoad`, and `weft.runtime.code.jit` hands t
 
     memory, addresses = load(object_bytes)      # addresses["name"] is valid as long as `memory` is referenced
 
-The memory is one private mapping:
+Several objects that need each other are loaded together. The memory of each is one private mapping:
 
     | .text .rodata  links (one per external function)  |  .data .bss    |
     | read + execute, once filled                       |  read + write  |
@@ -73,29 +73,39 @@ class _Object(collections.namedtuple("_Object", "data sections symbols names")):
         return _text(self.names, int(self.symbols["name"][symbol]))
 
 
-def load(data):
-    """Map, relocate and protect an object file; returns (memory, {global symbol: address}).
+class _Image(collections.namedtuple("_Image", "file relocations memory base places links addresses writable_at")):
+    """An object with the memory that is mapped for it, where its parts go in there, and its symbols' addresses."""
 
-    Raises CannotLoad for an object outside the tables of this module, and where the system forbids new executable
-    memory. The memory is never writable and executable at once.
+    __slots__ = ()
+
+    def globals(self):
+        return _global_addresses(self.file, self.addresses)
+
+    def fill(self, known):
+        """Write it, with the addresses of global symbols known, and make it executable."""
+        _fill(self.memory, self.file, self.places)
+        _write_links(self.memory, self.file, self.links, self.addresses, known)
+        image = np.frombuffer(self.memory, np.uint8)
+        for section, table in self.relocations:
+            at = self.places[section] + table["offset"]
+            _relocate(image, self.file, table, at, self.addresses, self.links)
+        _make_executable(self.base, self.writable_at)
+
+
+def load(*objects):
+    """Map, relocate and protect object files; returns (memory, {global symbol: address}).
+
+    A symbol that is not defined is another object's of these, or one of EXTERNAL_FUNCTIONS. Raises CannotLoad for an
+    object outside the tables of this module, and where the system forbids new executable memory. The memory is never
+    writable and executable at once.
     """
-    try:
-        file = _read(data)
-        relocations = _read_relocations(file)
-    except (struct.error, IndexError, ValueError) as error:
-        raise CannotLoad(f"not a whole ELF object: {error}") from error
-    places, links, writable_at, size_bytes = _layout(file, relocations)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    memory = mmap.mmap(-1, size_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    image = np.frombuffer(memory, np.uint8)
-    base = image.ctypes.data
-    addresses = _symbol_addresses(file.symbols, places, links, base)
-    _fill(memory, file, places)
-    _write_links(memory, file, links, addresses)
-    for section, table in relocations:
-        _relocate(image, file, table, places[section] + table["offset"], addresses, links)
-    _make_executable(base, writable_at)
-    return memory, _global_addresses(file, addresses)
+    images = [_map(data) for data in objects]
+    known = {}
+    for image in images:
+        known |= image.globals()
+    for image in images:
+        image.fill(known)
+    return [image.memory for image in images], known
 
 
 @functools.cache
@@ -105,6 +115,21 @@ def external_address(name):
     if function is None:
         raise CannotLoad(f"refers to {name!r}, which is not among the library functions a kernel may call")
     return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _map(data):
+    """The _Image of an object, nothing of which is written yet."""
+    try:
+        file = _read(data)
+        relocations = _read_relocations(file)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CannotLoad(f"not a whole ELF object: {error}") from error
+    places, links, writable_at, size_bytes = _layout(file, relocations)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, size_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    base = np.frombuffer(memory, np.uint8).ctypes.data
+    addresses = _symbol_addresses(file.symbols, places, links, base)
+    return _Image(file, relocations, memory, base, places, links, addresses, writable_at)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -213,10 +238,12 @@ def _fill(memory, file, places):
             memory[place : place + section.size] = _content(file.data, section)
 
 
-def _write_links(memory, file, links, addresses):
+def _write_links(memory, file, links, addresses, known):
     for symbol in np.flatnonzero(links >= 0):
-        external = file.symbols["section"][symbol] == _UNDEFINED
-        target = external_address(file.name(symbol)) if external else int(addresses[symbol])
+        target = int(addresses[symbol])
+        if file.symbols["section"][symbol] == _UNDEFINED:
+            name = file.name(symbol)
+            target = known.get(name) or external_address(name)
         _LINK.pack_into(memory, links[symbol], target, _JUMP, _JUMP_BACK)
 
 

@@ -1,13 +1,15 @@
 """From LLVM IR text to machine code that can be called. The only file that imports LLVM.
 
-    text --compile_text--> object file (bytes, may be kept on disk) --link--> Library --address("f")--> int
+    text --compile_text--> object code (bytes, may be kept on disk) --link--> Library --address("f")--> int
 
     library = link(compile_text(text))
     axpy = ctypes.CFUNCTYPE(None, ctypes.c_int64, ...)(library.address("axpy"))
 
 Kernels are written with explicit vectors, folded constants and hoisted invariants, so no LLVM optimisation pass runs:
-they gained nothing in run time and doubled the compile time. Linking has three engines, chosen by the environment
-variable WEFT_JIT because a wrong linker can only be told from a wrong kernel by trying another one:
+they gained nothing in run time and doubled the compile time. A large program is cut into parts (compiler/parts.py),
+which threads compile at the same time (emission.py); its object code is that of all parts. Linking has three engines,
+chosen by the environment variable WEFT_JIT because a wrong linker can only be told from a wrong kernel by trying
+another one:
 
     elf     our own loader, `weft.runtime.code.elf`. The default on x86-64 Linux: a cached kernel runs without LLVM.
     lljit   LLVM's current linker. The default elsewhere, and where `elf` meets an object it does not know.
@@ -18,18 +20,22 @@ WEFT_CPU=x86-64, x86-64-v2, -v3 or -v4 compiles for that level instead of this m
 kernels can be tested on a wide machine.
 """
 
+import contextlib
 import functools
 import importlib
 import itertools
 import os
+import struct
 import sys
 import threading
 from typing import NamedTuple
 
 import numpy as np
 
+from weft.compiler.parts import parts
 from weft.compiler.target import target_for
-from weft.runtime.code import elf
+from weft.runtime.code import elf, emission
+from weft.runtime.code.cpus import n_cpus, wanted
 
 ENGINES = ("elf", "lljit", "mcjit")
 _LEVELS = {"x86-64": 8, "x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
@@ -42,15 +48,24 @@ PTX_ARCHITECTURES = ("sm_80", "sm_90")
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
 _library_numbers = itertools.count()
+# What begins the object code of several parts: then their number, the size of each, and what LLVM made of each.
+_PARTS = b"weft parts\r\n"
 # Held while code is made, from the imports that takes to the loaded library. A fork waits for it: a child would wait
 # for ever for a thread that it does not have, if that held one of LLVM's locks or was importing a module. One lock
 # for all who make code, so that no two can wait for each other; reentrant, because a program asks for kernels.
 compiling = threading.RLock()
+
+
+def _before_fork():
+    compiling.acquire()
+    emission.wait_for_all()
+
+
 if hasattr(os, "register_at_fork"):
     # networkx imports logging, which locks itself for a fork. Who registers last locks first: had logging done so after
     # this, a fork would hold its lock and wait for a thread that waits for it.
     importlib.import_module("logging")
-    os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
+    os.register_at_fork(before=_before_fork, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
 class NoCompiler(ModuleNotFoundError):
@@ -107,13 +122,48 @@ class Library:
         return f"Library(engine={self.engine!r})"
 
 
+class Compilation:
+    """Modules that LLVM is making object code of, each at the same time as the others and as what the caller does
+    meanwhile, if this system has threads for it. While it is begun and finished `compiling` is held."""
+
+    __slots__ = ("_texts", "_emission")
+
+    def __init__(self, texts):
+        self._texts = texts
+        self._emission = None
+        tools = _tools()
+        if tools is not None:
+            with contextlib.suppress(OSError):  # no more threads for this process
+                self._emission = emission.begin(texts, tools, _machines(target()), min(wanted(), n_cpus()))
+
+    def finish(self):
+        """The object code of all. Raises RuntimeError, with LLVM's words, on bad text; whatever is raised while the
+        caller waits, such as by a handler of Ctrl-C, gets through at once."""
+        objects = self._emission.finish() if self._emission else [None] * len(self._texts)
+        objects = [code or _emit(text) for code, text in zip(objects, self._texts)]
+        if len(objects) == 1:
+            return objects[0]
+        sizes = [len(objects), *map(len, objects)]
+        return b"".join([_PARTS, struct.pack(f"<{len(sizes)}Q", *sizes), *objects])
+
+
+def begin(ir):
+    """The Compilation of a module as a whole."""
+    return Compilation([ir])
+
+
+def begin_in_parts(ir):
+    """The Compilation of a module that may be cut into parts: calls between these cost a jump more."""
+    return Compilation(parts(ir))
+
+
 def compile_text(ir):
     """Object code of a module in LLVM IR text, for `target()`. Raises RuntimeError, with LLVM's words, on bad text.
 
     The code is position independent: within an object every reference is relative to the instruction.
     """
     with compiling:
-        return _machine().emit_object(_parse(ir))
+        return begin(ir).finish()
 
 
 def assembly(ir):
@@ -164,10 +214,20 @@ def ptx(ir, architecture):
         return machine.emit_assembly(module)
 
 
-def link(object_bytes):
+def link(code):
     """Load object code with the engine of WEFT_JIT; an object that `elf` refuses goes to `lljit`, which is noted."""
     with compiling:
-        return _LINKERS[_engine()](object_bytes)
+        return _LINKERS[_engine()](_objects(code))
+
+
+def _objects(code):
+    """The objects that object code consists of."""
+    if not code.startswith(_PARTS):
+        return [code]
+    at = len(_PARTS)
+    (count,) = struct.unpack_from("<Q", code, at)
+    ends = list(itertools.accumulate(struct.unpack_from(f"<{count}Q", code, at + 8), initial=at + 8 + 8 * count))
+    return [code[first:end] for first, end in itertools.pairwise(ends)]
 
 
 def target():
@@ -259,6 +319,22 @@ def _new_machine(wanted):
     )
 
 
+@functools.cache
+def _tools():
+    """What threads need to call LLVM, or None where they cannot."""
+    functions = emission.functions_of(_llvm().ffi.lib)
+    return functions and emission.tools_from(functions, link, _emit)
+
+
+@functools.cache
+def _machines(processor):
+    return emission.Machines(functools.partial(_new_machine, processor))
+
+
+def _emit(ir):
+    return _machine().emit_object(_parse(ir))
+
+
 def _parse(ir):
     binding = _llvm()
     # A context of its own: in the global one, types and metadata of every kernel ever compiled would pile up.
@@ -267,11 +343,11 @@ def _parse(ir):
     return module
 
 
-def _link_elf(object_bytes):
+def _link_elf(objects):
     try:
-        memory, addresses = elf.load(object_bytes)
+        memory, addresses = elf.load(*objects)
     except elf.CannotLoad as refusal:
-        return _link_lljit(object_bytes, refusal=str(refusal))
+        return _link_lljit(objects, refusal=str(refusal))
     return Library("elf", memory, addresses.get)
 
 
@@ -280,9 +356,11 @@ def _lljit():
     return _llvm().create_lljit_compiler()
 
 
-def _link_lljit(object_bytes, refusal=None):
+def _link_lljit(objects, refusal=None):
     jit, name = _lljit(), f"weft{next(_library_numbers)}"
-    builder = _llvm().JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+    builder = _llvm().JITLibraryBuilder().add_current_process()
+    for code in objects:
+        builder.add_object_img(code)
     trackers = _unseen([builder.link(jit, name)])
 
     def find(symbol):
@@ -293,12 +371,13 @@ def _link_lljit(object_bytes, refusal=None):
     return Library("lljit", trackers, find, refusal)
 
 
-def _link_mcjit(object_bytes):
+def _link_mcjit(objects):
     binding = _llvm()
     # One engine per library: a shared one cannot give memory back.
     empty = binding.parse_assembly("", binding.create_context())
     engine = binding.create_mcjit_compiler(empty, _new_machine(target()))
-    engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
+    for code in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
     held = _unseen(engine)
     return Library("mcjit", held, lambda symbol: held.item().get_function_address(symbol))

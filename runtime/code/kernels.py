@@ -21,6 +21,7 @@ _reduction_text = later("compiler.eager_kernels:reduction_text")
 _routine_text = later("compiler.eager_kernels:routine_text")
 _scratch_bytes = later("compiler.emit.gemm:scratch_bytes")
 _libraries = {}
+_begun = {}  # compilations of libraries that will be asked for
 _functions = {}
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 
@@ -51,7 +52,7 @@ def _load(key, make_text):
     entry = cache.get(key)
     if entry is not None:
         return jit.link(unpack(entry.payload)[1])
-    code = jit.compile_text(make_text())
+    code = (_begun.pop(key, None) or jit.begin(make_text())).finish()
     cache.put(key, pack({}, code))
     return jit.link(code)
 
@@ -181,6 +182,24 @@ def grid_address(element):
     """The address of weft_grid_f32 or weft_grid_f64: products over grids."""
     text = lambda: _routine_text("grid", element, jit.kernel_target())  # noqa: E731
     return library(f"grid {element}", text).address(f"weft_grid_{element}")
+
+
+_NEEDED = {"gemv": ("gemm",)}  # by a routine: others of its element type
+
+
+def begin_routines(symbols):
+    """Compile the routines that a program calls, if that must be done, while the program itself is compiled."""
+    for symbol in symbols:
+        if symbol not in OF_CPYTHON:
+            name, element = symbol.rsplit("_", 1)
+            for stem in (name, *_NEEDED.get(name, ())):
+                _begin_routine(stem, element)
+
+
+def _begin_routine(stem, element):
+    key = f"{stem} {element}"
+    if key not in _libraries and key not in _begun and default_cache().get(key) is None:
+        _begun[key] = jit.begin(_routine_text(stem, element, jit.kernel_target()))
 
 
 _ROUTINES = {"gemm": gemm_address, "gemv": gemv_address, "grid": grid_address}

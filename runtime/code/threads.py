@@ -15,16 +15,14 @@ Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_thr
 """
 
 import os
-import sys
 
 from ...compiler.conventions import MAX_WORKERS
 from ...compiler.later import later
 from . import jit
+from .cpus import requested, wanted
 
 _new_pool = later("runtime.code.workers:new_pool")
 _pools = []
-# The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
-_requested = []
 
 
 def get_num_threads():
@@ -44,7 +42,8 @@ def set_num_threads(n):
         raise TypeError(f"set_num_threads: expects an int, got {type(n).__name__}")
     if n < 1:
         raise RuntimeError(f"set_num_threads: expects a positive integer, got {n}")
-    _requested[:] = [n]
+    # The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
+    requested[:] = [n]
     if _pools:
         _pools[0].set_threads(n)
 
@@ -99,32 +98,3 @@ def _pool():
 
 def has_workers():
     return jit.target().triple == "x86_64-linux"
-
-
-def wanted():
-    """What was set; else WEFT_NUM_THREADS, by which a job scheduler can share out a machine; else all CPUs."""
-    if _requested:
-        return _requested[0]
-    text = os.environ.get("WEFT_NUM_THREADS", "")
-    if not text:
-        return n_cpus()
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"WEFT_NUM_THREADS={text}: must be a positive number")
-    return int(text)
-
-
-def n_cpus():
-    """CPUs this process may run on: its affinity, and no more than its control group's share of time."""
-    if not hasattr(os, "sched_getaffinity"):
-        return 1
-    return max(1, min(len(os.sched_getaffinity(0)), _cpu_share()))
-
-
-def _cpu_share():
-    """Containers are often given a share of time instead of CPUs; threads beyond it are only halted in turns."""
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        return -(-int(quota) // int(period))
-    except (OSError, ValueError):
-        return sys.maxsize

@@ -15,6 +15,7 @@ from ...compiler.emit.pool import POOL, SERIAL_POOL
 from ...compiler.emit.pool_memory import POOL_BYTES, SLOT_BYTES, SLOTS, Pool, Slot
 from ...compiler.translate.kinds import offset_of
 from . import jit, threads, translated
+from .cpus import n_cpus, wanted
 
 # A worker spins this long after a job: longer than what Python does between two steps of a training loop, and about
 # thirty times what waking a sleeping one costs.
@@ -25,7 +26,7 @@ _LEAVE_SECONDS = 10
 
 def new_pool():
     """The code of workers takes ten times as long to make, and many processes have one thread."""
-    if threads.has_workers() and threads.wanted() > 1:
+    if threads.has_workers() and wanted() > 1:
         return WorkerPool(translated.load("pool", POOL), has_workers=True)
     return WorkerPool(translated.load("serial pool", SERIAL_POOL), has_workers=False)
 
@@ -52,7 +53,7 @@ class WorkerPool:
         self.use(library)
         if has_workers:
             self.prepare(library)
-            self.set_threads(threads.wanted())
+            self.set_threads(wanted())
 
     def use(self, library):
         """Give programs, which look here every time, the functions of this library."""
@@ -93,7 +94,7 @@ class WorkerPool:
                 return
             self.quiesce()
             self.threads = min(n, MAX_WORKERS + 1)
-            self.n_workers = min(self.threads, threads.n_cpus()) - 1
+            self.n_workers = min(self.threads, n_cpus()) - 1
             self.write("threads", self.threads)
             self.give_scratch()
             self.resume()

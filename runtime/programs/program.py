@@ -321,6 +321,16 @@ def load_code(text, build):
     if made is None:
         return None
     meta, ir = made
-    code = jit.compile_text(ir)
+    code = _compiled(meta, ir)
     cache.put(text, pack(meta, code))
     return {**meta, "source": "compiled"}, code
+
+
+def _compiled(meta, ir):
+    """Object code of a program; meanwhile that of what it calls, which its loading will ask for."""
+    with jit.compiling:
+        compilation = jit.begin_in_parts(ir)
+        kernels.begin_routines(meta["symbols"])
+        if meta["has_team"]:
+            threads.pool_address()
+        return compilation.finish()
