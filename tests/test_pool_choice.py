@@ -135,3 +135,18 @@ def test_long_calls_that_are_often_late(kind):
     chooser.run(20, 20_000_000, late(100_000_000, 200_000_000, chooser, 12_000_000))
     team, slowdown = chooser.run(60, 20_000_000, late(100_000_000, 200_000_000, chooser, 12_000_000))
     assert team < 0.25 and slowdown < 1.2
+
+
+def test_turns_with_somebody_else_do_not_hide_what_a_team_gains(kind):
+    """Two libraries timed in turns of 10 ms: for 3 ms of ours the other's worker still looks for work on the CPU that
+    our worker wants, and a trial at every beginning of a turn would see nothing else."""
+    chooser, asked = Chooser(kind), []
+    begun = chooser.now
+    for _ in range(200):
+        turn = chooser.now
+        while chooser.now < turn + 10_000_000:
+            is_late = chooser.now < turn + 3_000_000
+            asked.append(chooser.call(100_000, 200_000 if is_late else 60_000))
+        chooser.now += 10_000_000
+    assert np.mean(asked[len(asked) // 2 :]) > 0.6
+    assert (chooser.now - begun - 200 * 10_000_000) / len(asked) < 90_000

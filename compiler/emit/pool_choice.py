@@ -22,6 +22,13 @@ from .pool_memory import Pool, now
 # those of a team: asking takes time too, in vain where no worker may run.
 FIRST_CALLS, MORE_CALLS, WARMING, REST, MOST_POSTPONED = 8, 5, 2, 32, 40
 
+# What counts is the time that the program's calls take (`spent`), not what passes between them. Where the CPUs are lent
+# to somebody else in turns, a trial would be due whenever a turn begins, which is when the other's threads are still
+# looking for work: of 125 eager calls timed in turns with PyTorch 53 seemed to gain nothing from a second thread.
+# After the other way has become the better one, there are soon trials, because what made it so may have been such a
+# moment: after twice the time of one, then four times and so on, if nothing changes.
+FIRST_REST = 2
+
 # A worker that loses its CPU makes one call late by milliseconds, and such a call should not end teams. So the estimate
 # of the way that is taken follows the times by a quarter of the difference, but by no more than a sixteenth of itself;
 # and a trial is judged by its mean without the worst call.
@@ -33,7 +40,7 @@ FIRST_CALLS, MORE_CALLS, WARMING, REST, MOST_POSTPONED = 8, 5, 2, 32, 40
 LOST_NS = 16_000_000
 
 
-class Choice(Struct, size_bytes=128):
+class Choice(Struct, size_bytes=192):
     """What a program knows of its calls. A trial is a few calls that go the way that seemed slower."""
 
     calls: I64
@@ -51,6 +58,8 @@ class Choice(Struct, size_bytes=128):
     count: I64
     postponed: I64
     lost: I64
+    spent: I64  # the time of all calls that are measured
+    rest: I64  # how many times as long as the last trial no other one comes
 
 
 STATE_WORDS = struct_bytes(Choice) // 8
@@ -66,31 +75,30 @@ def prefers_team(pool: Pool, choice: Choice) -> I64:
     choice.started = time
     choice.calls += 1
     before = choice.in_team
-    choose(choice, time)
+    choose(choice)
     choice.in_a_row = choice.in_a_row + 1 if choice.in_team == before else 1
     return time if choice.in_team else 0
 
 
 @native(inline=True)
-def choose(choice: Choice, time: I64):
+def choose(choice: Choice):
     """How this call goes: as the trial does, else as was faster, or the other way if a trial is due."""
     if choice.left > 0:
         choice.left -= 1
         return
-    prefers = choice.alone_ns == 0 or choice.alone_ns >= choice.team_ns
-    tries = time >= choice.next_trial and choice.calls > FIRST_CALLS
+    prefers = is_team_better(choice)
+    tries = choice.spent >= choice.next_trial and choice.calls > FIRST_CALLS
     choice.in_trial = tries
     choice.in_team = prefers != tries
     if tries:
         choice.left = MORE_CALLS
-        choice.trial_started = time
+        choice.trial_started = choice.spent
         choice.postponed = 0
 
 
 @native(name="weft_pool_postpone")
 def postpone(choice: Choice):
     if choice.in_trial and choice.postponed < MOST_POSTPONED:
-        choice.started = 0
         choice.in_a_row = 0
         choice.postponed += 1
         choice.left += 1
@@ -99,44 +107,58 @@ def postpone(choice: Choice):
 # --- at its end -------------------------------------------------------------------------------------------------------
 @native(name="weft_pool_learn")
 def learn(pool: Pool, choice: Choice):
-    if choice.started != 0 and choice.in_a_row > WARMING:
-        time = now(pool)
-        if not choice.in_trial:
-            follow(choice, time - choice.started, time)
-            return
-        choice.total += time - choice.started
-        choice.worst = max(choice.worst, time - choice.started)
-        choice.count += 1
+    if choice.started != 0:
+        took = now(pool) - choice.started
+        choice.spent += took
+        if choice.in_a_row > WARMING:
+            if not choice.in_trial:
+                follow(choice, took)
+                return
+            choice.total += took
+            choice.worst = max(choice.worst, took)
+            choice.count += 1
     if choice.in_trial and choice.left == 0:
-        judge(choice, now(pool))
+        judge(choice)
 
 
 @native(inline=True)
-def follow(choice: Choice, took: I64, time: I64):
+def follow(choice: Choice, took: I64):
     """What a usual call took changes the estimate a little; a team's call is compared with one alone."""
+    before = is_team_better(choice)
     estimate = choice.team_ns if choice.in_team else choice.alone_ns
     most = estimate >> 4
     step = max(min((took - estimate) >> 2, most), -most)
     set_estimate(choice, took if estimate == 0 else estimate + step)
+    if is_team_better(choice) != before:
+        choice.rest = FIRST_REST
+        choice.next_trial = min(choice.next_trial, choice.spent + took * ((MORE_CALLS + 1) * FIRST_REST))
     if choice.in_team and choice.alone_ns != 0:
         lost = max(choice.lost + took - choice.alone_ns, 0)
         bearable = choice.alone_ns + LOST_NS
         choice.lost = min(lost, bearable)
         if lost > bearable:
             choice.team_ns = 2 * choice.alone_ns
-            choice.next_trial = time + (lost - bearable) * REST
+            choice.rest = REST
+            choice.next_trial = choice.spent + (lost - bearable) * REST
 
 
 @native(inline=True)
-def judge(choice: Choice, time: I64):
+def judge(choice: Choice):
     """At a trial's end: its mean, without the worst call, is the new estimate."""
+    before = is_team_better(choice)
     if choice.count > 1:
         set_estimate(choice, quotient(choice.total - choice.worst, choice.count - 1))
     choice.total = 0
     choice.worst = 0
     choice.count = 0
     choice.in_trial = False
-    choice.next_trial = time + (time - choice.trial_started) * REST
+    choice.rest = max(min(2 * choice.rest, REST), FIRST_REST) if is_team_better(choice) == before else FIRST_REST
+    choice.next_trial = choice.spent + (choice.spent - choice.trial_started) * choice.rest
+
+
+@native(inline=True)
+def is_team_better(choice: Choice) -> Bool:
+    return choice.alone_ns == 0 or choice.alone_ns >= choice.team_ns
 
 
 @native(inline=True)
