@@ -11,10 +11,10 @@ in the one order:
     for b < blocks { for the rows of block b   }      shared; stores the sum of every column
     for the sums of blocks, as rows                   shared by columns; the results and what is computed from them
 
-Loops that stand one after the other, such as those over chunks of wide rows and over what is left of them, become
-kernels each: threads share what is one nest. Other reductions go by blocks too if their steps do not round
-(ops/reduction.py: Combine). Pieces of a kernel are kernels; what lies between them is memory like that of any value,
-and threads wait where they must (regions.py).
+Loops that stand one after the other, such as those over chunks of wide rows and over what is left of them, the parts of
+a join, or a copy and what is added to it at computed places, become kernels each: threads share what is one nest. Other
+reductions go by blocks too if their steps do not round (ops/reduction.py: Combine). Pieces of a kernel are kernels;
+what lies between them is memory like that of any value, and threads wait where they must (regions.py).
 """
 
 from dataclasses import dataclass, replace
@@ -41,6 +41,7 @@ from .loopnest import (
     Store,
     StoreLanes,
     Sweep,
+    Update,
     statements,
 )
 
@@ -49,7 +50,7 @@ _NUMBERS = (Constant, Scalar, Load, Position, Apply)
 _MANY_ROWS = 8
 # Positions of extremes have no order that could be seen.
 _EXTREME_BLOCK = 4096
-_MOST_NESTS = 4
+_MOST_NESTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,15 @@ class Pieces:
 def in_blocks(kernel, scratch, target):
     """The Pieces of a kernel; None where it has no sums that threads could share, or shares its work otherwise.
     `scratch`: bytes of its scratch parameters by name."""
-    if kernel.checks or kernel.by_vectors:
+    if kernel.by_vectors:
         return None
     preamble, outer, inner = _nest(kernel.body)
     if prod(estimated(loop.extent) for loop in outer) >= _MANY_ROWS:
         return None
     split = _Split(kernel, scratch, preamble, outer)
-    if _is_row(inner):
+    if kernel.checks:
+        split.nests([] if outer else _nests(inner, scratch))
+    elif _is_row(inner):
         split.row(inner)
     elif _is_extreme(inner):
         split.extreme(*inner)
@@ -103,21 +106,28 @@ def _nest(body):
 
 def _nests(body, scratch):
     """Loops that stand one after the other, each with what follows it up to the next: columns in chunks and those left
-    over, tiles and what does not fill one, parts of a join. Empty where they are not independent, one or very many."""
+    over, tiles and what does not fill one, parts of a join. A sweep is one too, unless it reads what stands before it.
+    Empty where they are not independent, one or very many."""
     nests = []
     for s in body:
-        if isinstance(s, Loop):
+        if isinstance(s, Loop) or (isinstance(s, Sweep) and not (nests and _depends(s, nests[-1], scratch))):
             nests.append([])
         if not nests:
             return []
         nests[-1].append(s)
-    own = [{*_used(nest)} & set(scratch) for nest in nests]
-    names = [{s.name for s in statements(nest) if hasattr(s, "name")} for nest in nests]
-    read = [{k for s in statements(nest) for k in _read_names(s)} for nest in nests]
     pairs = [(j, k) for j in range(len(nests)) for k in range(len(nests)) if j != k]
-    is_plain = all(isinstance(s, (Sweep, Loop, Store, Accumulate, Reduce, *_NUMBERS)) for s in statements(body))
-    apart = all(own[j].isdisjoint(own[k]) and names[j].isdisjoint(read[k]) for j, k in pairs)
+    is_plain = all(isinstance(s, (Sweep, Loop, Store, Update, Accumulate, Reduce, *_NUMBERS)) for s in statements(body))
+    apart = all(not any(_depends(s, nests[k], scratch) for s in nests[j]) for j, k in pairs)
     return nests if is_plain and apart and 1 < len(nests) <= _MOST_NESTS else []
+
+
+def _depends(s, nest, scratch):
+    """Whether a statement reads registers of a nest, or both use the same scratch memory."""
+    names = {x.name for x in statements(nest) if hasattr(x, "name")}
+    names |= {c.name for x in statements(nest) for c in getattr(x, "columns", ())}
+    read = {k for x in statements([s]) for k in _read_names(x)}
+    own = {*_used([s])} & {*_used(nest)} & set(scratch)
+    return bool(own) or not names.isdisjoint(read - {x.name for x in statements([s]) if hasattr(x, "name")})
 
 
 def _is_row(inner):
@@ -224,7 +234,9 @@ class _Split:
     def nests(self, nests):
         """Nests that do not touch each other are kernels, which threads share one after the other."""
         for nest in nests:
-            self.add((*self.preamble, *nest))
+            indexed = any(isinstance(s, Update) or getattr(s, "indices", ()) for s in statements(nest))
+            checked = any(isinstance(s, Apply) and s.op.checks for s in statements(nest))
+            self.add((*self.preamble, *nest), checks=self.kernel.checks and (indexed or checked))
 
     def shared(self, before, n_blocks, body):
         """A kernel whose outermost loop does a block in each iteration."""
@@ -366,6 +378,8 @@ def _read_names(s):
         return list(s.operands)
     if isinstance(s, (Store, Reduce, StoreLanes, Accumulate)):
         return [s.value]
+    if isinstance(s, Update):
+        return [s.value, s.index.name]
     return [i.name for i in s.indices] if isinstance(s, Load) else []
 
 

@@ -1,7 +1,7 @@
 """What programs and who loads and runs them have agreed on, without knowing each other's code."""
 
 # Who looks for Ctrl-C (emit/interrupt.py):
-INTERRUPTED = 2  # what a program returns that was; 1 if a check failed
+FAILED, INTERRUPTED = 1, 2  # what a program returns: a check failed; it was interrupted; or both, by `or`
 SEEN = "interrupt_seen"  # i32 (): whether there was an interrupt, which is forgotten then
 AGAIN = "interrupt_again"  # void (): as if there had been one
 

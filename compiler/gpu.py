@@ -107,10 +107,8 @@ def _refused(step, reason, trace):
 
 
 def _best_cut(lowered, memory, target):
-    """The cut that has work for most warps, or None. Threads of a CPU do not share a kernel that checks, since each
-    would have to say whether it has failed; here there is one byte for all."""
-    unchecked = replace(lowered, kernel=replace(lowered.kernel, checks=False))
-    return max(unchecked.cuts(target, memory, {}), key=lambda cut: cut.units, default=None)
+    """The cut that has work for most warps, or None."""
+    return max(lowered.cuts(target, memory, {}), key=lambda cut: cut.units, default=None)
 
 
 def _gains_warps(lowered, memory, target):

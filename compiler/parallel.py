@@ -2,7 +2,8 @@
 
 Only work that no two threads can disagree about is cut: elements that depend on nothing but the inputs, blocks of sums
 that blocks.py has made kernels of, and elements of a product, each of which is a sum of its own. So results have the
-same bits for any number of threads. Kernels that check something are not cut.
+same bits for any number of threads. What is put or added at computed places is cut if the places of different threads
+are others whatever is computed.
 
     rows         the outermost loop of a kernel, which may be one over blocks; rows of a product
     columns      the elements of the rows, whatever loops are around them; columns of a product
@@ -23,7 +24,7 @@ from math import prod
 from .dtypes import element_of
 from .emit.pool_memory import MOST_WAITS
 from .emit.vector import is_small
-from .extent import estimated, may_be_less
+from .extent import estimated, is_open, may_be_less
 from .loopnest import (
     Accumulate,
     Apply,
@@ -153,14 +154,31 @@ def kernel_cuts(kernel, aliases, wished, target):
     every = list(statements(kernel.body))
     if kernel.has_blocks:
         return _rows(kernel.body, target)[:1] if _is_in_step(every, aliases) else []
-    if kernel.checks or any(isinstance(s, Update) for s in every):
-        return []
+    if any(isinstance(s, Update) for s in every):
+        return _cuts_of_update(kernel, every, aliases, target)
     if not _is_in_step(every, aliases):
         return _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
     rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
     n_rows = estimated(prod(s.extent for s in every if isinstance(s, Loop)))
     return columns + flat + rows if not rows or n_rows <= target.many_rows else rows + columns + flat
+
+
+def _cuts_of_update(kernel, every, aliases, target):
+    """By rows where every row has places of its own, by columns where every column has."""
+    rows = _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
+    stored = {s.parameter for s in every if isinstance(s, (Store, Update))}
+    touched = [aliases.get(s.parameter, s.parameter) for s in every if isinstance(s, (Load, Store, Extreme, Update))]
+    is_alone = all(touched.count(aliases.get(name, name)) == 1 for name in stored)
+    own = is_alone and all(_stays_in_columns(s, kernel.sweeps) for s in every if isinstance(s, Update))
+    return rows + (_columns(kernel, every, target) if own else [])
+
+
+def _stays_in_columns(s, sweeps):
+    """Whether what an Update of a sweep touches are whole rows, element by element, whatever the index is."""
+    step, extent = s.at.lane, sweeps[0].extent if sweeps else 0
+    others = [c for _, c in s.at.terms] + [s.index.stride]
+    return step == 1 and not is_open(extent) and all(not is_open(c) and c % extent == 0 for c in others)
 
 
 def _is_in_step(every, aliases):
@@ -183,9 +201,9 @@ def _stays_in_rows(body, aliases):
     uses = [
         (aliases.get(s.parameter, s.parameter), s, loops, sweep)
         for s, loops, sweep in walk(body, (), None)
-        if isinstance(s, (Load, Store, Extreme))
+        if isinstance(s, (Load, Store, Extreme, Update))
     ]
-    stored = {name for name, s, _, _ in uses if isinstance(s, Store)}
+    stored = {name for name, s, _, _ in uses if isinstance(s, (Store, Update))}
     for name, s, loops, sweep in uses:
         if name in stored:
             found.setdefault(name, []).append(_stretch(s, outermost, loops, sweep))
@@ -209,6 +227,8 @@ def _stretch(s, outermost, loops, sweep):
             continue
         reach = c * ((extents[name] if name else sweep.extent if sweep else 1) - 1)
         first, last = first + min(reach, 0), last + max(reach, 0)
+    if isinstance(s, Update):
+        last += s.index.stride * (s.index.size - 1)
     return step, first, last
 
 
@@ -253,7 +273,7 @@ def _flat(kernel, columns, wished):
 
 def _stores_numbers(body):
     """Whether something is stored outside sweeps."""
-    return any(isinstance(s, Store) or (isinstance(s, Loop) and _stores_numbers(s.body)) for s in body)
+    return any(isinstance(s, (Store, Update)) or (isinstance(s, Loop) and _stores_numbers(s.body)) for s in body)
 
 
 _PURE = (Constant, Scalar, Load, Position, Apply)

@@ -4,6 +4,7 @@ A `Touch` is a stretch of memory that a step reads or writes, and who does:
 
     CALLER        the calling thread alone
     ALL           every thread, everywhere in it
+    MEMBERS       every thread, in a way that the order does not matter among those who touch it so
     Part(...)     every thread its own elements, which no other thread touches
 
 Two steps that touch the same memory, one of them writing, must not overlap in time, unless each thread touches in both
@@ -20,9 +21,9 @@ from .access import collapse
 from .dtypes import SIZES
 from .emit.reduce import VIRTUAL_LANES
 from .extent import is_open, may_be_less
-from .loopnest import Extreme, Load, Loop, Store, StoreLanes, Sweep
+from .loopnest import Extreme, Load, Loop, Store, StoreLanes, Sweep, Update
 
-CALLER, ALL = "caller", "all"
+CALLER, ALL, MEMBERS = "caller", "all", "members"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Touch:
         if not (self.writes or other.writes) or not self.overlaps(other):
             return False
         same_owner = self.by == other.by and self.by is not ALL
-        return not (same_owner and (self.by is CALLER or self.place == other.place))
+        return not (same_owner and (self.by in (CALLER, MEMBERS) or self.place == other.place))
 
 
 class Touched:
@@ -185,6 +186,8 @@ def _uses(s):
         yield s.parameter, True, s.at, ()
     elif isinstance(s, StoreLanes):
         yield s.parameter, True, s.at, ((1, VIRTUAL_LANES),)
+    elif isinstance(s, Update):
+        yield s.parameter, True, s.at, ((s.index.stride, s.index.size),)
     elif isinstance(s, Extreme):
         yield s.parameter, False, s.at, ((s.stride, s.count),)
         if s.positions:

@@ -4,7 +4,7 @@ from functools import partial
 
 from .memory import Place
 from .parallel import Work
-from .regions import ALL, CALLER, Touch
+from .regions import ALL, CALLER, MEMBERS, Touch
 
 # Whether a check has failed counts as memory: checks write it, and what outlives a failed call is written after it is
 # read.
@@ -26,7 +26,7 @@ def _work(order, lowered, k, memory, target):
     if commits(lowered, memory):
         always.append(Touch(_VERDICT, 1, False, ALL))
     if lowered.checks:
-        always.append(Touch(_VERDICT, 1, True, CALLER))
+        always.append(Touch(_VERDICT, 1, True, MEMBERS))
     touches = partial(_touches, order.fusion.graph, lowered, memory, always)
     return Work(lowered.cost_ns(target), partial(lowered.cuts, target, memory), touches)
 

@@ -35,7 +35,7 @@ class Look:
             number = b.call(I32, seen, [])
             with b.when(b.cmp("ne", number, b.const(0, I32))):
                 b.call("void", again, [])
-                b.store(b.or_(b.load(part.closure, I64), b.i64(INTERRUPTED)), part.closure)
+                part.note(INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The program: functions that call the kernels of a schedule in order.
 
-    i64 @weft_program(ptr table)                                0; 1 if a check failed; 2 if it was interrupted
+    i64 @weft_program(ptr table)                                0; else FAILED, INTERRUPTED or both (conventions.py)
     i64 @body(ptr closure, i64 rank, i64 size, i64 number, ptr scratch)
 
 The table's words: the arena, the run-time scalars, the thread pool, the routines that `Program.symbols` names, which
@@ -19,7 +19,7 @@ that LLVM takes for a function grows faster than its length.
 from copy import copy
 from dataclasses import dataclass
 
-from ..conventions import AGAIN, SEEN
+from ..conventions import AGAIN, FAILED, SEEN
 from ..dtypes import element_of
 from ..extent import is_open
 from ..target import LINE_BYTES
@@ -73,11 +73,17 @@ class KernelCall:
 
     def emit(self, part, operands):
         if self.units:
-            part.some(self.units, lambda first, stop: part.b.call("void", self.name, [*operands, first, stop]))
-        elif self.checks:
-            part.alone(lambda: part.note_failure(part.b.call(I1, self.name, operands)))
+            part.some(self.units, lambda first, stop: self._call(part, [*operands, first, stop]))
         else:
-            part.alone(lambda: part.b.call("void", self.name, operands))
+            part.alone(lambda: self._call(part, operands))
+
+    def _call(self, part, operands):
+        if not self.checks:
+            part.b.call("void", self.name, operands)
+            return
+        failed = part.b.call(I1, self.name, operands)
+        with part.b.when(failed):
+            part.note(FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +300,10 @@ class Program:
         begin, end = (b.load(b.offset(pool, offset_of(Pool, name), 1), PTR) for name in ("begin", "end"))
         size = b.call(I64, begin, [pool, state, body, closure, most, ahead_ns])
         number = b.load(b.offset(pool, offset_of(Pool, "generation"), 1), I64)
-        failed = b.call(I64, "body", [closure, b.i64(0), size, number, _NULL])
+        b.call(I64, "body", [closure, b.i64(0), size, number, _NULL])
         b.call("void", end, [pool, state, size])
-        return failed
+        # Other members may have noted a failure after the caller was done.
+        return b.load(closure, I64)
 
     def fill_closure(self, b, table, closure):
         first = FIRST_SYMBOL_WORD + len(self.symbols) - _ARRAYS
@@ -421,9 +428,9 @@ class _Part:
         b.call("void", function, [pool, self.rank, self.size, number])
 
     # --- checks -------------------------------------------------------------------------------------------------------
-    def note_failure(self, bad):
-        b = self.b
-        b.store(b.or_(b.load(self.closure, I64), b.convert(bad, "i64")), self.closure)
+    def note(self, what):
+        """FAILED or INTERRUPTED, in the closure, where several members may note something at the same time."""
+        self.b.emit(I64, f"atomicrmw or {self.closure}, i64 {what} monotonic, align 8")
 
     def leave_if_failed(self):
         self.leave_if(lambda: self.b.load(self.closure, I64))
