@@ -27,7 +27,8 @@ TensorObject = ObjectKind(
     {
         f"_{name}": (name, Object)
         for name in ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
-    },
+    }
+    | {"_is_apart": ("is_apart", Maybe(Object))},
 )
 
 # In Python 2 is Py_EQ.

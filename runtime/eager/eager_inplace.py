@@ -39,6 +39,7 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     default_dtype = keep(modes.get("default_dtype", words.default_dtype))
     if modes.get("grad_enabled", words.grad_enabled) is not False:
         require(cast(TensorObject, target)._requires_grad is False and which_require(operands) == 0)
+        require_no_history_lost(cast(TensorObject, target))
     # Before anything is looked at, because making one may run code that changes it.
     give_storage(words, cast(TensorObject, target))
     routine = routine_for(words, op, default_dtype, operands, given(attributes))
@@ -109,6 +110,14 @@ def require_undisturbed(words: Words):
 
 
 @native()
+def require_no_history_lost(target: TensorObject):
+    """A view without gradients of what has them may be one that must not be changed (rebase.py: check_rebase)."""
+    base = target._base
+    if base is not None:
+        require(cast(TensorObject, base)._requires_grad is False)
+
+
+@native()
 def give_storage(words: Words, target: TensorObject):
     if target._storage is None:
         storage = new_storage(words)
@@ -155,7 +164,9 @@ def require_clearable(words: Words, targets: List):
         require(is_tensor(x))
         target = cast(TensorObject, x)
         require(target._data is not None and target._storage is not None)
-        require(not recorded or target._requires_grad is False)
+        if recorded:
+            require(target._requires_grad is False)
+            require_no_history_lost(target)
         require(is_contiguous(cast(ArrayObject, target._data)))
         require(n_bytes_of(words, cast(ArrayObject, target._data)) > 0)
         require_plain(target)

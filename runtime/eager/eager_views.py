@@ -22,7 +22,7 @@ def new_view(words: Words, view: View, shown: TensorObject) -> TensorObject:
     out._storage = shared_storage(words, shown)
     append_sharer(words, cast(StorageObject, out._storage), out)
     base = keep(shown._base)
-    if base is None:
+    if base is None or shown._is_apart is not None:
         out._base = shown
     else:
         out._base = base

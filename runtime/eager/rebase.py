@@ -16,9 +16,9 @@ import numpy as np
 from ...compiler.ops import indexing, spelling, view
 from ..code.kernels import address_of
 from ..state.modes import state, watching
-from ..state.tensor import tensor_of
+from ..state.tensor import is_apart, tensor_of
 from .inference import inferred_among, spoil, views_of
-from .node import BaseNode, Node, edge_of, shown
+from .node import AccumulateGrad, BaseNode, Node, edge_of, shown
 
 
 class Place:
@@ -121,11 +121,6 @@ class AsStridedBackward0(BaseNode):
         """Nothing is saved."""
 
 
-def is_apart(tensor):
-    """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it."""
-    return getattr(tensor, "_is_apart", False)
-
-
 def set_apart(detached):
     """Let a tensor that detach() has made know whose memory it shows, but not how that came about: it would keep all
     that the base was computed from, in a loop that detaches its state all that was ever computed."""
@@ -207,18 +202,41 @@ def check_rebase(target, requires):
         return
     if target._requires_grad:
         _check_part(target)
-    if target._requires_grad and base._requires_grad and base.is_leaf:
-        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if base.is_leaf:
+            raise RuntimeError(_of_leaf(target))
+    elif base._requires_grad and not is_apart(target) and target._frame is None and target.dtype.is_differentiable:
+        raise RuntimeError(f"{_WITHOUT_HISTORY} (shape {target.shape}). {_TOGETHER}")
     if not target._requires_grad and requires:
         if base._requires_grad and not is_apart(target):
             raise RuntimeError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode enabled, by something "
-                f"that requires gradients; or it is a view of a detached tensor (shape {target.shape}). Make the view "
-                "outside the no_grad block, or change a copy (x = x.clone())."
+                "A view of a detached tensor is being modified inplace by something that requires gradients (shape "
+                f"{target.shape}), and the tensor has other ones: change a copy (x = x.clone())."
             )
         _check_apart(target, base)
     if target._requires_grad or requires:
         _check_memory(target, base)
+
+
+_WITHOUT_HISTORY = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled; or it is a view of a "
+    "leaf Variable that requires grad, made before that was asked for gradients: the change would be lost to autograd"
+)
+_TOGETHER = (
+    "Move the view and the in-place change both inside the no_grad block (or inside the inference_mode block), if the "
+    "change is not to be recorded, or both out of it, or change a copy (x = x.clone())"
+)
+
+
+def _of_leaf(target):
+    """What is said where a view requires gradients and its base is nothing that was computed."""
+    node = target._node
+    before = node.edges[0] if isinstance(node, Node) else None
+    if before is not None and isinstance(before[0], AccumulateGrad) and before[0].variable is not target._base:
+        return (
+            f"{_made(target)} is a view of a view which was created in no_grad mode, in inference mode, or asked for "
+            f"gradients by itself, and is being modified inplace with grad mode enabled. {_TOGETHER}"
+        )
+    return "a view of a leaf Variable that requires grad is being used in an in-place operation."
 
 
 _PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
@@ -250,7 +268,11 @@ def _check_part(target):
 def _made(target):
     """What made a tensor, without what makes its name the name of a node."""
     node, index = shown(edge_of(target))
-    return f"Output {index} of {re.sub(r'Backward[0-9]*$', '', node.name())}"
+    output = f"Output {index}"
+    if type(node).__name__ in _PARTS:
+        index = node.attributes.get("index")
+        output = "An output" if index is None else f"Output {index}"
+    return f"{output} of {re.sub(r'Backward[0-9]*$', '', node.name())}"
 
 
 def _check_apart(target, base):

@@ -39,6 +39,7 @@ class Layout(NamedTuple):
     storage: int
     base: int
     meta: int
+    is_apart: int
     version: int
     sharers: int
     exposed: int
@@ -74,7 +75,19 @@ def find_layout():
         "dict_version": _place_of_dict_version(),
     }
     wrapper_base()
-    names = ("data", "frame", "vid", "requires_grad", "grad", "node", "accumulator", "storage", "base", "meta")
+    names = (
+        "data",
+        "frame",
+        "vid",
+        "requires_grad",
+        "grad",
+        "node",
+        "accumulator",
+        "storage",
+        "base",
+        "meta",
+        "is_apart",
+    )
     found |= {name: place(tensor, id(slots[f"_{name}"])) for name in names}
     if state.__dict__ is not state.__dict__:
         raise NotFound

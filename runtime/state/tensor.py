@@ -402,13 +402,19 @@ def storage_of(tensor):
     return storage
 
 
+def is_apart(tensor):
+    """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it. Views of it
+    are its views, not the other's."""
+    return getattr(tensor, "_is_apart", None) is True
+
+
 def show(out, operand, array):
     """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
     An onlooker (onlooker.py) may have been given a copy of operand's memory."""
     if out._data.size == 0 or np.may_share_memory(out._data, array):
         if operand._data is None or operand._data is array:
             out.share_storage(operand)
-        out._base = operand if operand._base is None else operand._base
+        out._base = operand if operand._base is None or is_apart(operand) else operand._base
 
 
 _new_storages = {}  # id of a tensor -> its storage, between making it and giving it to the tensor
