@@ -202,3 +202,99 @@ def test_refusals():
         plain[0].add_(w)
     apart.add_(w)
     assert apart.requires_grad and not plain.requires_grad
+
+
+def changed(make, change, kind, is_late=False):
+    """What changing a view does, which make(base) has given: the sum of the view, or the first words of the error."""
+
+    def run(base, w):
+        view = make(base)
+        if is_late:
+            base.requires_grad_()
+        change(view, w)
+        return view.sum()
+
+    x, w = weft.ones(3, 2, requires_grad=kind != "plain"), weft.ones((), requires_grad=True)
+    base = x * 2 if kind == "computed" else x
+    results = []
+    for function in (run, weft.compile(run)):
+        given = base.clone().detach().requires_grad_() if kind == "leaf" else base.clone()
+        try:
+            results.append(function(given, w).item())
+        except RuntimeError as error:
+            results.append(str(error).partition(" and is being modified")[0])
+    eager, compiled = results
+    assert eager == compiled
+    return eager
+
+
+def without_grad(make):
+    def run(x):
+        with weft.no_grad():
+            return make(x)
+
+    return run
+
+
+VIEWS = {
+    "slice": lambda x: x[1:],
+    "transposed": lambda x: x.t(),
+    "chain": lambda x: x[1:].view(2, 2)[0],
+    "part": lambda x: x.unbind()[1],
+}
+CHANGES = {
+    "add_": lambda v, w: v.add_(1),
+    "zero_": lambda v, w: v.zero_(),
+    "mul_": lambda v, w: v.mul_(w),
+    "assignment": lambda v, w: v.__setitem__(0, 3.0),
+    "of a view": lambda v, w: v[0].add_(1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("kind", ["leaf", "computed"])
+def test_a_view_made_without_gradients_is_not_changed_with_them(kind, make, change):
+    assert changed(without_grad(make), change, kind) == "A view was created in no_grad mode"
+
+
+@pytest.mark.parametrize("change", [CHANGES["add_"], CHANGES["assignment"]], ids=["add_", "assignment"])
+@pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
+def test_views_of_what_was_detached_may_be_changed(make, change):
+    for kind in ("plain", "leaf", "computed"):
+        assert isinstance(changed(lambda x: make(x.detach()), change, kind), float)
+        assert isinstance(changed(without_grad(lambda x: make(x.detach())), change, kind), float)
+
+
+def test_a_view_of_what_was_detached_gives_that_a_history():
+    x, w = inputs(weft)
+    shown = x.detach()
+    row = shown[0]
+    row.mul_(w)
+    assert shown.grad_fn.name() == "CopySlices" and x.is_leaf and x.requires_grad
+    shown.sum().backward()
+    assert w.grad.tolist() == [0.5, 1.0, 1.5] and x.grad is None
+
+
+def test_a_view_made_before_its_base_was_asked_for_gradients_is_not_changed():
+    base = weft.zeros(2, 3)
+    view, apart = base[:], base.detach()
+    base.requires_grad_()
+    for refused in (lambda: view.add_(5), lambda: base.add_(5), lambda: view[0].zero_()):
+        with pytest.raises(RuntimeError, match="a (view of a )?leaf Variable that requires grad"):
+            refused()
+    apart[0].add_(5)
+    assert base.tolist() == [[5] * 3, [0] * 3]
+
+
+def test_a_view_of_a_view_that_is_a_leaf_is_not_changed():
+    for block in (weft.no_grad, weft.inference_mode):
+        x = weft.zeros(2)
+        with block():
+            view = x.view(2)
+        view.requires_grad_()
+        shown = view.view(2)
+        with pytest.raises(
+            RuntimeError, match="Output 0 of View is a view of a view .* is being .* inside the no_grad"
+        ):
+            shown /= 2

@@ -113,7 +113,7 @@ def require_undisturbed(words: Words):
 def require_no_history_lost(target: TensorObject):
     """A view without gradients of what has them may be one that must not be changed (rebase.py: check_rebase)."""
     base = target._base
-    if base is not None:
+    if base is not None and target._is_apart is None:
         require(cast(TensorObject, base)._requires_grad is False)
 
 

@@ -19,6 +19,7 @@ from ..state.modes import state, watching
 from ..state.tensor import is_apart, tensor_of
 from .inference import inferred_among, spoil, views_of
 from .node import AccumulateGrad, BaseNode, Node, edge_of, shown
+from .plan import is_view_op
 
 
 class Place:
@@ -204,7 +205,7 @@ def check_rebase(target, requires):
         _check_part(target)
         if base.is_leaf:
             raise RuntimeError(_of_leaf(target))
-    elif base._requires_grad and not is_apart(target) and target._frame is None and target.dtype.is_differentiable:
+    elif base._requires_grad and target.dtype.is_differentiable and not _is_of_detached(target):
         raise RuntimeError(f"{_WITHOUT_HISTORY} (shape {target.shape}). {_TOGETHER}")
     if not target._requires_grad and requires:
         if base._requires_grad and not is_apart(target):
@@ -215,6 +216,22 @@ def check_rebase(target, requires):
         _check_apart(target, base)
     if target._requires_grad or requires:
         _check_memory(target, base)
+
+
+def _is_of_detached(target):
+    """Whether a view has no gradients because detach() made what it is a view of. Values of a finished call do not
+    tell: it may be so."""
+    if is_apart(target) or target._frame is None:
+        return is_apart(target)
+    if target._frame is not state.frame:
+        return True
+    frame = state.frame.recorded()
+    step = frame.step_of(target._vid)
+    while not isinstance(step.op, str) and is_view_op(step.op):
+        if step.op in (view.detach, view.data):
+            return True
+        step = frame.step_of(step.operands[0])
+    return False
 
 
 _WITHOUT_HISTORY = (
