@@ -8,7 +8,8 @@ from .creation import full, tensor
 from .placement import check_memory_format, check_placement, strided
 from .runtime.replay import native_methods
 from .runtime.state.device import CPU, require_cpu
-from .runtime.state.tensor import Tensor, is_apart
+from .runtime.state.storage import is_apart
+from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
 from .shaping import sizes
 from .tensor_types import cast_method_names, type_named, type_of

@@ -20,7 +20,8 @@ from ...compiler.autodiff import has_rule, vjp
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.view import clone, data, detach
 from ..state.modes import state, step_out, watching
-from ..state.tensor import Tensor, is_apart, tensor_of
+from ..state.storage import is_apart
+from ..state.tensor import Tensor, tensor_of
 from . import engine
 from .gate import apply_inplace
 from .node import edge_of

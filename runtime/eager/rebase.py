@@ -16,7 +16,8 @@ import numpy as np
 from ...compiler.ops import indexing, spelling, view
 from ..code.kernels import address_of
 from ..state.modes import state, watching
-from ..state.tensor import is_apart, tensor_of
+from ..state.storage import is_apart
+from ..state.tensor import tensor_of
 from .inference import inferred_among, spoil, views_of
 from .node import AccumulateGrad, BaseNode, Node, edge_of, shown
 from .plan import is_view_op

@@ -52,6 +52,12 @@ class InferenceStorage(Storage):
     __slots__ = ()
 
 
+def is_apart(tensor):
+    """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it. Views of it
+    are its views, not the other's."""
+    return getattr(tensor, "_is_apart", None) is True
+
+
 def _drop_dead(sharers):
     """In place, because a storage for another version has the same list, and by one thread at a time, which has the
     lock: others may append meanwhile."""

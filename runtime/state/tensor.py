@@ -18,7 +18,7 @@ from ...compiler import dtypes
 from ...compiler.ops.table import OpError
 from .modes import inferring, state
 from .size import Size
-from .storage import SHARERS_CHECKED, InferenceStorage, Storage
+from .storage import SHARERS_CHECKED, InferenceStorage, Storage, is_apart
 
 _new, _new_tuple, _ndarray = object.__new__, tuple.__new__, np.ndarray
 
@@ -400,12 +400,6 @@ def storage_of(tensor):
             storage = tensor._storage = made
         _new_storages.pop(id(tensor), None)
     return storage
-
-
-def is_apart(tensor):
-    """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it. Views of it
-    are its views, not the other's."""
-    return getattr(tensor, "_is_apart", None) is True
 
 
 def show(out, operand, array):
