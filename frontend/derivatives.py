@@ -192,8 +192,13 @@ def _vector(v, others, several, create_graph, name, needed):
     for k, (x, other) in enumerate(zip(v, others)):
         if x.shape != other.shape:
             entry = f"Entry {k} in " if several else ""
-            raise RuntimeError(f"{entry}v has invalid size: should be {other.shape} but got {x.shape}.")
+            raise RuntimeError(f"{entry}v has invalid size: should be {_size(other)} but got {_size(x)}.")
     return tuple(x if create_graph else x.detach() for x in v)
+
+
+def _size(x):
+    """A shape as PyTorch's messages name it."""
+    return f"torch.Size({list(x.shape)})"
 
 
 def _subject(name):

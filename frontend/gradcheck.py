@@ -49,7 +49,9 @@ def gradcheck(
 
     GradcheckError says where they do not agree, unless raise_exception is False: then the result is False. nondet_tol:
     how much two backward passes may differ. check_forward_ad: check the tangents of forward mode (autograd.forward_ad)
-    too, and with check_undefined_grad that none is like zeros. fast_mode and the options about batches change nothing.
+    too. check_undefined_grad: check that hooks and the backward of Functions take None, for outputs that have no
+    gradient, like zeros, and that no tangent is like one of zeros. fast_mode and the options about batches change
+    nothing.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -57,6 +59,8 @@ def gradcheck(
     _check_inputs(inputs)
     try:
         _check(func, inputs, eps, (rtol, atol), nondet_tol, check_backward_ad, check_forward_ad)
+        if check_backward_ad and check_undefined_grad:
+            _check_missing_cotangents(func, inputs)
         if check_forward_ad and check_undefined_grad:
             _check_zero_tangents(func, inputs, [x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
     except GradcheckError:
@@ -115,6 +119,7 @@ def gradgradcheck(
         rtol=rtol,
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
     )
@@ -269,6 +274,35 @@ def _check_scaling(outputs, leaves):
     found = _gradients(outputs, leaves, [zeros_like(out) for out in outputs])
     if any(g is not None and (g != 0).any().item() for g in found):
         raise GradcheckError("backward not multiplied by grad_output")
+
+
+def _check_missing_cotangents(func, inputs):
+    """No gradient of an output must mean the same as one of zeros: of all outputs at once, and of each of several."""
+    leaves = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    with enable_grad():
+        n_outputs = len(_outputs(func, inputs))
+    for missing in [range(n_outputs), *([k] for k in range(n_outputs) if n_outputs > 1)]:
+        with enable_grad():
+            outputs = _outputs(func, inputs)
+        cotangents = [None if k in missing else zeros_like(out) for k, out in enumerate(outputs)]
+        try:
+            found = _gradients(outputs, leaves, cotangents)
+        except RuntimeError as error:
+            warnings.warn(
+                "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but "
+                "it may break existing callers of this function. If this is true for you, you can call this function "
+                'with "check_undefined_grad=False" to disable the feature',
+                stacklevel=4,
+            )
+            raise GradcheckError(
+                f"Expected backward function to handle undefined output grads (None, of output {list(missing)}): "
+                "a hook, or the backward of a Function, has raised an error"
+            ) from error
+        if any(g is not None and (g != 0).any().item() for g in found):
+            raise GradcheckError(
+                "Expected all inputs to have undefined or zero grads, as outputs have (a gradient of None, of output "
+                f"{list(missing)}, and zeros otherwise)"
+            )
 
 
 # --- forward mode -----------------------------------------------------------------------------------------------------

@@ -131,3 +131,42 @@ def test_functions_may_look_whether_their_values_require_gradients():
 
     r = weft.ones(1, dtype=weft.float64, requires_grad=True)
     assert weft.autograd.gradcheck(changed, (r,)) and weft.autograd.gradgradcheck(changed, (r,))
+
+
+def test_missing_gradients_of_outputs_are_tried():
+    def hooked(x):
+        y = x.clone()
+        y.register_hook(refuse_none)
+        return y
+
+    def refuse_none(gradient):
+        if gradient is None:
+            raise RuntimeError("a gradient is missing")
+
+    x = weft.ones(2, dtype=weft.float64, requires_grad=True)
+    with pytest.warns(UserWarning, match="New undefined gradient support checking feature"):
+        with pytest.raises(RuntimeError, match="Expected backward function to handle undefined output grads"):
+            gradcheck(hooked, (x,))
+    with pytest.warns(UserWarning, match="New undefined gradient support checking feature"):
+        assert not gradcheck(hooked, (x,), raise_exception=False)
+    assert gradcheck(hooked, (x,), check_undefined_grad=False)
+
+
+class AlwaysOne(weft.autograd.Function):
+    """x * 2, whose backward takes a missing gradient for one of ones."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * (weft.ones(2, dtype=weft.float64) if gradient is None else gradient)
+
+
+def test_a_missing_gradient_is_like_zeros():
+    x = weft.ones(2, dtype=weft.float64, requires_grad=True)
+    assert gradcheck(AlwaysOne.apply, (x,), check_undefined_grad=False)
+    with pytest.raises(GradcheckError, match="Expected all inputs to have undefined or zero grads"):
+        gradcheck(AlwaysOne.apply, (x,))

@@ -328,7 +328,9 @@ def _run(node, cotangents, sums, retain_graph, create_graph):
             "second time or if you need to access saved tensors after calling backward."
         )
     if node.n_outputs == 1 and not node.is_call:
-        results = node.run(cotangents[0]) if cotangents[0] is not None else [None] * len(node.edges)
+        # A Function is asked what it makes of None: it may make zeros of it.
+        is_asked = cotangents[0] is not None or node.is_python
+        results = node.run(cotangents[0]) if is_asked else [None] * len(node.edges)
     else:
         results = node.run_all(cotangents, create_graph=create_graph, retain_graph=retain_graph, sums=sums)
     if node.hooks and results is not None:
