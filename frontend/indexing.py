@@ -15,6 +15,7 @@ from .compiler.shapes import broadcast_shapes
 from .runtime.eager.gate import apply_inplace
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
+from .runtime.state.storage import shows_twice
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
 from .usual_keys import note_read, note_write, noted
 
@@ -353,6 +354,10 @@ def setitem(x, key, value):
             _set_positions(x, key, value)
             return
         place = _basic(sizes, entries)
+    if _is_expanded(x):
+        # What is written may be there once only.
+        x[key].copy_(value if made is None else view.reshape(made, shape=place[1]))
+        return
     spec, shape, lengths = place
     if noted and plain is not None:
         note_write(x, sizes, key, plain, given, place)
@@ -379,6 +384,14 @@ def _write(x, value, attributes):
 
 def _write_number(x, number, made, attributes):
     _write(x, _apply(source.full, (number,), made), attributes)
+
+
+def _is_expanded(x):
+    """Whether elements of x lie at one place of its memory."""
+    array = x._data
+    if array is None:
+        return x._base is not None and any(step == 0 and n > 1 for step, n in zip(x.stride(), shape_of(x)))
+    return not array.flags.writeable and shows_twice(array)
 
 
 def _shows(value, x):

@@ -298,3 +298,48 @@ def test_a_view_of_a_view_that_is_a_leaf_is_not_changed():
             RuntimeError, match="Output 0 of View is a view of a view .* is being .* inside the no_grad"
         ):
             shown /= 2
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("compiled", [False, True])
+def test_elements_of_expanded_tensors_that_are_there_once_may_be_changed(compiled):
+    torch = pytest.importorskip("torch")
+
+    def rows(ns, base):
+        return base.expand(2, 3)
+
+    def element(ns, w):
+        base = w * 2
+        rows(ns, base)[:, 0].mul_(w[:, 0])
+        return base
+
+    def assignment(ns, w):
+        base = w * 2
+        rows(ns, base)[:, 1] = w[:, 0] * 3
+        return base
+
+    def quotient(ns, w):
+        base = ns.ones(1)
+        numbers = base.expand(4)
+        numbers[0] = 5
+        numbers[0] /= 2
+        return numbers * w[0]
+
+    for function in (element, assignment, quotient):
+        results = []
+        for ns in (weft, torch):
+            w = ns.tensor([[2.0], [3.0]], requires_grad=True)
+            run = weft.compile(function) if compiled and ns is weft else function
+            for _ in range(3):
+                w.grad = None
+                out = run(ns, w)
+                out.sum().backward()
+            results.append((out.tolist(), w.grad.tolist()))
+        assert results[0] == results[1]
+    for refused in (lambda x: x.add_(1), lambda x: x.__setitem__(slice(1, 3), 2.0), lambda x: x[:2].zero_()):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single mem"):
+            (weft.compile(refused) if compiled else refused)(weft.ones(1).expand(4))
+    fixed = np.ones(3, np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(RuntimeError, match="the NumPy array whose memory the tensor shares is read-only"):
+        weft.from_numpy(fixed)[0].add_(1)

@@ -144,9 +144,11 @@ def test_missing_gradients_of_outputs_are_tried():
             raise RuntimeError("a gradient is missing")
 
     x = weft.ones(2, dtype=weft.float64, requires_grad=True)
-    with pytest.warns(UserWarning, match="New undefined gradient support checking feature"):
-        with pytest.raises(RuntimeError, match="Expected backward function to handle undefined output grads"):
-            gradcheck(hooked, (x,))
+    with (
+        pytest.warns(UserWarning, match="New undefined gradient support checking feature"),
+        pytest.raises(RuntimeError, match="Expected backward function to handle undefined output grads"),
+    ):
+        gradcheck(hooked, (x,))
     with pytest.warns(UserWarning, match="New undefined gradient support checking feature"):
         assert not gradcheck(hooked, (x,), raise_exception=False)
     assert gradcheck(hooked, (x,), check_undefined_grad=False)

@@ -15,6 +15,7 @@ from ...compiler.ops.view import data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
 from ..state.modes import inferring, state, watching
+from ..state.storage import shows_twice
 from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
 from .halves import in_float32
 from .inference import refuse_inferred, require_inference_mode, show_inferred
@@ -301,13 +302,22 @@ def check_fits(name, target, new):
 def check_writable(target):
     """RuntimeError where writing would change several elements at once, or memory that NumPy says is read-only."""
     array = target.array
-    if not array.flags.writeable:
+    if not array.flags.writeable and not _made_writable(target, array):
         reason = "the NumPy array whose memory the tensor shares is read-only"
-        if 0 in array.strides:
+        if shows_twice(array):
             reason = "more than one element of the written-to tensor refers to a single memory location"
         raise RuntimeError(
             f"unsupported operation: {reason}. Please clone() the tensor before performing the operation."
         )
+
+
+def _made_writable(target, array):
+    """Elements of an expanded tensor, none of them twice: NumPy gives them as read-only as it gives the whole."""
+    base = target._base
+    if base is None or shows_twice(array) or base._data is None or not base._data.flags.writeable:
+        return False
+    array.flags.writeable = True
+    return True
 
 
 def adopt_history(target, new):

@@ -52,6 +52,11 @@ class InferenceStorage(Storage):
     __slots__ = ()
 
 
+def shows_twice(array):
+    """Whether an array shows an element of memory at several places, as a broadcast one does."""
+    return 0 in array.strides and any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape))
+
+
 def is_apart(tensor):
     """Whether a tensor that shows another's memory has nothing to do with its history: detach() made it. Views of it
     are its views, not the other's."""
