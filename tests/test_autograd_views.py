@@ -343,3 +343,74 @@ def test_elements_of_expanded_tensors_that_are_there_once_may_be_changed(compile
     fixed.flags.writeable = False
     with pytest.raises(RuntimeError, match="the NumPy array whose memory the tensor shares is read-only"):
         weft.from_numpy(fixed)[0].add_(1)
+
+
+def parts_scaled(ns, z, w):
+    base = z * 1
+    base.real.mul_(w)
+    return base
+
+
+def pairs_moved(ns, z, w):
+    base = z.clone()
+    pairs = ns.view_as_real(base).transpose(0, 1)
+    pairs += w
+    return pairs
+
+
+def a_part_of_a_part(ns, z, w):
+    base = z * 2
+    row = base.view(6)[1:3]
+    ns.view_as_real(row)[0].copy_(w * w)
+    return base, row
+
+
+def parts_of_a_base_that_changes(ns, z, w):
+    base = z * 1
+    parts = base.real, base.imag, base[1], ns.view_as_real(base)
+    base.mul_(2j)
+    base[0] = 1j * w
+    return parts
+
+
+def a_row_of_complex_numbers(ns, z, w):
+    base = z * 1
+    row, column = base[1], base[:, 0]
+    row.mul_(2j)
+    return row, column
+
+
+def numbers_of_pairs(ns, z, w):
+    base = ns.view_as_real(z) * 1
+    ns.view_as_complex(base)[0].mul_(1j)
+    return base
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        parts_scaled,
+        pairs_moved,
+        a_part_of_a_part,
+        parts_of_a_base_that_changes,
+        a_row_of_complex_numbers,
+        numbers_of_pairs,
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_views_of_complex_numbers(function, compiled):
+    torch = pytest.importorskip("torch")
+    results = []
+    for ns in (weft, torch):
+        z = ns.tensor([[1 + 2j, 3j, -1.0], [2 - 1j, 1.0, 0.5j]], requires_grad=True)
+        w = ns.tensor([2.0], requires_grad=True)
+        run = weft.compile(function) if compiled and ns is weft else function
+        out = run(ns, z, w)
+        out = out if isinstance(out, tuple) else (out,)
+        factors = [ns.arange(1.0, 1 + x.numel()).reshape(x.shape) for x in out]
+        parts = [(x.imag * f + x.real).sum() if x.is_complex() else (x * f).sum() for x, f in zip(out, factors)]
+        sum(parts).backward()
+        results.append([*(x.tolist() for x in out), z.grad.tolist(), None if w.grad is None else w.grad.tolist()])
+    assert results[0] == results[1]

@@ -26,7 +26,7 @@ from . import engine
 from .gate import apply_inplace
 from .node import edge_of
 from .plan import is_view_op
-from .rebase import Place
+from .rebase import place_of
 
 _WITHOUT = (detach, data)  # what these return has no tangent
 
@@ -65,7 +65,7 @@ class Level:
                 f"forward mode: the tangent of a view of shape {x.shape}, made before its base of shape {base.shape} "
                 "got one, is known only where base and tangent lie in memory in their order; make the view again"
             )
-        found = tensor_of(Place(x.array, base.array).in_memory(of_base.array))
+        found = tensor_of(place_of(x.array, base.array).in_memory(of_base.array))
         found.share_storage(of_base)
         found._base = of_base
         self.set(x, found)

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.ops import indexing, spelling, view
+from ...compiler.ops import complex_numbers, indexing, spelling, view
 from ..code.kernels import address_of
 from ..state.modes import state, watching
 from ..state.storage import is_apart
@@ -75,6 +75,47 @@ class Place:
         positions = view.reshape(self.positions(), shape=(prod(self.shape),))
         added = indexing.index_add(flat, positions, view.reshape(x, shape=(prod(self.shape),)), axis=0)
         return view.reshape(added, shape=self.base_shape)
+
+
+class PlaceOfNumbers:
+    """The elements of a base that a view of another type shows: the parts of complex numbers, or numbers made of pairs.
+    It is the place of the real numbers of the one among those of the other."""
+
+    __slots__ = ("numbers", "shape", "dtype", "base_shape", "is_complex", "of_complex")
+
+    def __init__(self, shown, base):
+        self.shape, self.dtype, self.base_shape = shown.shape, shown.dtype, base.shape
+        self.is_complex, self.of_complex = shown.dtype.kind == "c", base.dtype.kind == "c"
+        self.numbers = Place(_numbers_of(shown), _numbers_of(base))
+
+    def in_memory(self, array):
+        found = self.numbers.in_memory(_numbers_of(array))
+        return complex_numbers.view_as_complex.evaluate(found) if self.is_complex else found
+
+    def read(self, x):
+        found = self.numbers.read(_as_numbers(x, self.of_complex))
+        return complex_numbers.view_as_complex(found) if self.is_complex else found
+
+    def written(self, x, value):
+        found = self.numbers.written(_as_numbers(x, self.of_complex), _as_numbers(value, self.is_complex))
+        return complex_numbers.view_as_complex(found) if self.of_complex else found
+
+    def spread(self, x):
+        found = self.numbers.spread(_as_numbers(x, self.is_complex))
+        return complex_numbers.view_as_complex(found) if self.of_complex else found
+
+
+def place_of(shown, base):
+    """Where a base has the elements of a view of it."""
+    return (Place if shown.dtype == base.dtype else PlaceOfNumbers)(shown, base)
+
+
+def _numbers_of(array):
+    return complex_numbers.view_as_real.evaluate(array) if array.dtype.kind == "c" else array
+
+
+def _as_numbers(x, is_complex):
+    return complex_numbers.view_as_real(x) if is_complex else x
 
 
 def _is_plain(x):
@@ -151,20 +192,20 @@ def rebase(target, edge):
         before = edge_of(base)
         if before is None and edge is None:
             return
-        living, place = views_of(base), Place(target.array, base.array)
+        living, place = views_of(base), place_of(target.array, base.array)
         views = [t for t in living if t is target or t._requires_grad or not base._requires_grad]
         inferred = inferred_among(living, base)
         _set(base, (CopySlices(place, (before, edge)), 0))
     if base._requires_grad:
         for shown in views:
             if _is_tracked(shown):
-                at = place if shown is target else Place(shown.array, base.array)
+                at = place if shown is target else place_of(shown.array, base.array)
                 _set(shown, (AsStridedBackward0(at, ((base._node, _index(base)),)), 0))
         spoil(inferred)
 
 
 def _is_tracked(shown):
-    return shown.dtype.is_floating_point and shown._data is not None and not is_apart(shown)
+    return shown.dtype.is_differentiable and shown._data is not None and not is_apart(shown)
 
 
 def _index(tensor):
@@ -173,6 +214,9 @@ def _index(tensor):
 
 
 def _set(tensor, edge):
+    if tensor._frame is not None:
+        # A value of a call, which some view that is none of its own has changed.
+        tensor.leave_call()
     before = tensor._node
     if edge is None:
         tensor._node, tensor._requires_grad = None, False
@@ -316,7 +360,9 @@ def require_order_for_views(base, array):
 
 def _check_memory(target, base):
     array = base._data
-    if array is not None and not (array.flags.c_contiguous and base.dtype is target.dtype):
+    # Complex numbers and their parts are of one kind.
+    of_one_kind = base.dtype is target.dtype or base.dtype.to_real() is target.dtype.to_real()
+    if array is not None and not (array.flags.c_contiguous and of_one_kind):
         raise NotImplementedError(
             f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients are "
             "recorded: the base must be a tensor whose elements lie in memory in their order; call .contiguous() or "
