@@ -9,7 +9,7 @@ from .compiler.ops import view
 from .compiler.ops.comparison import cast
 from .creation import ones, tensor
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
-from .graph import GradientEdge
+from .graph import GradientEdge, unsafe_preserve_version_counter
 from .public import of_module
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 FunctionCtx, BackwardCFunction, InplaceFunction = FunctionContext, FunctionNode, Function
+_unsafe_preserve_version_counter = unsafe_preserve_version_counter
 _PLAIN = dtypes.float32, dtypes.float64
 __getattr__, __dir__ = of_module(__name__)
 

@@ -6,7 +6,7 @@ node); the rest are what tests of autograd are written with.
 
 import weakref
 
-from .graph import Node
+from .graph import Node, set_versions
 from .runtime.eager.forward import set_enabled
 from .runtime.eager.function import Function
 from .runtime.eager.node import AccumulateGrad, BaseNode
@@ -101,6 +101,11 @@ class _autograd:
     """What is saved for backward passes."""
 
     SavedTensor = SavedTensor
+
+    @staticmethod
+    def _unsafe_set_version_counter(tensors, versions):
+        """Let tensors have these versions: what their memory was, nobody finds out any more."""
+        set_versions(tensors, versions)
 
     @staticmethod
     def _saved_tensors_hooks_is_enabled():

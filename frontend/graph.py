@@ -15,7 +15,7 @@ from .runtime.eager.mutation import allow_mutation_on_saved_tensors
 from .runtime.eager.node import BaseNode, edge_of
 from .runtime.eager.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor, answering_for
+from .runtime.state.tensor import Tensor, answering_for, storage_of
 
 __getattr__, __dir__ = of_module(f"{__name__.partition('.')[0]}.autograd.graph")
 __all__ = [
@@ -65,6 +65,31 @@ def increment_version(tensor):
     for x in (tensor,) if isinstance(tensor, Tensor) else tensor:
         x.leave_call()
         x.bump_version()
+
+
+def set_versions(tensors, versions):
+    """Let tensors, and all that share their memory and version, have these versions."""
+    versions = tuple(versions)
+    if any(version < 0 for version in versions):
+        raise RuntimeError(f"Cannot set a version counter to a value below 0: {versions}")
+    for x, version in zip(tensors, versions):
+        x.leave_call()
+        storage_of(x).version = version
+
+
+class unsafe_preserve_version_counter:
+    """A `with` block whose in-place changes of these tensors are not counted. Backward then goes by what the memory is
+    and not by what was saved, and does not say so. PyTorch has it as autograd._unsafe_preserve_version_counter."""
+
+    def __init__(self, tensors):
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        self.versions = tuple(x._version for x in self.tensors)
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *exception):
+        set_versions(self.tensors, self.versions)
 
 
 class save_on_cpu(saved_tensors_hooks):

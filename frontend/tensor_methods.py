@@ -6,8 +6,10 @@ from .compiler.later import later
 from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_memory_format, check_placement, strided
+from .runtime.eager.node import edge_of
 from .runtime.replay import native_methods
 from .runtime.state.device import CPU, require_cpu
+from .runtime.state.hooks import TensorHook
 from .runtime.state.storage import is_apart
 from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
@@ -127,6 +129,22 @@ _NEVER = str.split("pinned neg shared coalesced")
 _NOTHING_TO_DO = str.split("resolve_conj resolve_neg pin_memory share_memory_ to_dense")
 
 
+def _read_only(name, read):
+    """An attribute of PyTorch's that is read, and neither set nor deleted."""
+
+    def delete(self):
+        raise RuntimeError(f"{name} of a tensor cannot be deleted")
+
+    return property(read, None, delete, f"{name}, by PyTorch's private name.")
+
+
+def _backward_hooks(self):
+    """The hooks of the tensor's gradient by their number; None if there are none."""
+    node, index = edge_of(self) or (None, 0)
+    hooks = getattr(node, "pre_hooks", None) or {}
+    return {k: h.hook for k, h in hooks.items() if isinstance(h, TensorHook) and h.index == index} or None
+
+
 def _attach_questions():
     for name in (*_OTHER_DEVICES, *_OTHER_LAYOUTS):
         setattr(Tensor, f"is_{name}", False)
@@ -149,6 +167,8 @@ def _attach_questions():
     # Of inference tensors nobody need know.
     Tensor._is_view = lambda self: self._base is not None and not (_is_inference(self) or is_apart(self))
     Tensor.is_inference = _is_inference
+    Tensor._grad_fn = _read_only("grad_fn", lambda self: self.grad_fn)
+    Tensor._backward_hooks = _read_only("the hooks", _backward_hooks)
 
 
 def attach():

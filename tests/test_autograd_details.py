@@ -152,3 +152,31 @@ def test_a_gradient_that_lies_in_memory_in_no_order_is_read_as_complex_numbers()
     z = weft.ones(3, dtype=weft.complex64, requires_grad=True)
     weft.view_as_real(z).sum().backward()
     assert z.grad.tolist() == [1 + 1j] * 3
+
+
+def test_versions_that_are_kept():
+    x, y = (weft.ones(2, requires_grad=True).clone() for _ in range(2))
+    x.add_(1).add_(2)
+    with weft.autograd._unsafe_preserve_version_counter(x):
+        x.mul_(2)
+    assert x._version == x[:]._version == 2
+    weft._C._autograd._unsafe_set_version_counter((x,), (0,))
+    with weft.autograd._unsafe_preserve_version_counter((x, y)):
+        x.mul_(2)
+        y.mul_(3)
+    assert x._version == y._version == 0 and y.tolist() == [3, 3]
+    with pytest.raises(RuntimeError, match="Cannot set"):
+        weft._C._autograd._unsafe_set_version_counter((x,), (-1,))
+
+
+def test_attributes_by_private_names_are_read_only():
+    x = weft.ones(2, requires_grad=True)
+    y = x * 2
+    assert y._grad_fn is y.grad_fn and x._grad_fn is None and y._backward_hooks is None
+    handle = y.register_hook(lambda gradient: gradient * 3)
+    assert list(y._backward_hooks) and x._backward_hooks is None and weft.ones(2)._backward_hooks is None
+    handle.remove()
+    assert y._backward_hooks is None
+    for name in ("_grad_fn", "_backward_hooks"):
+        with pytest.raises(RuntimeError, match="cannot be deleted"):
+            delattr(y, name)
