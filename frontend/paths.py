@@ -90,12 +90,28 @@ _TABLE = [
     ("testing", "testing"),
     ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
     ("utils.checkpoint", "utils.checkpoint"),
+    ("foreach", "utils._foreach_utils"),
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
 LAZY = {"distributed", "distributions", "fft", "func", "futures", "linalg", "nn", "optim", "special", "utils"}
+# Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
+FOREACH_OF_ONE = """
+    abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round
+    rsqrt sigmoid sign sin sinh sqrt tan tanh trunc
+"""
+FOREACH_OF_TWO = "add clamp_max clamp_min div maximum minimum mul pow sub"
+FOREACH_APART = "clone copy_ max mm norm pow powsum zero_"
+_FOREACH = {
+    *(
+        f"_foreach_{stem}{form}"
+        for stem in f"{FOREACH_OF_ONE} {FOREACH_OF_TWO} addcdiv addcmul lerp".split()
+        for form in ("", "_")
+    ),
+    *(f"_foreach_{stem}" for stem in FOREACH_APART.split()),
+}
 _LATER = [
     ("compiled", "compile"),
     (
@@ -104,6 +120,7 @@ _LATER = [
         "qint8 quint8 qint32",
     ),
     ("exporting", "aot export"),
+    ("foreach", " ".join(sorted(_FOREACH))),
     ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
     ("runtime.programs.exported", "load_exported"),
     ("ptx", "export_ptx"),
