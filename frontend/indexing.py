@@ -354,10 +354,6 @@ def setitem(x, key, value):
             _set_positions(x, key, value)
             return
         place = _basic(sizes, entries)
-    if _is_expanded(x):
-        # What is written may be there once only.
-        x[key].copy_(value if made is None else view.reshape(made, shape=place[1]))
-        return
     spec, shape, lengths = place
     if noted and plain is not None:
         note_write(x, sizes, key, plain, given, place)
@@ -372,6 +368,10 @@ def setitem(x, key, value):
 
 
 def _write(x, value, attributes):
+    if _is_expanded(x):
+        # What is written may be there once only.
+        view.slice_(x, spec=attributes["spec"]).copy_(value)
+        return
     frame = state.frame
     if frame is not None:
         if frame.inplace_again(view.slice_scatter, x, (x, value), attributes):
