@@ -415,11 +415,34 @@ def test_references_are_counted_as_cpython_does():
 @of_native_code
 def test_native_code_is_installed_once():
     f = compiled_and_usual(lambda x: x * 2.0, weft.ones(3))
-    native.install()  # a few calls alone do not pay for it
+    native.install()
     before = [weft.nn.Module.__call__, weft.compiler.ops.table.Op.__call__]
     native.install.__wrapped__()
     assert before == [weft.nn.Module.__call__, weft.compiler.ops.table.Op.__call__]
     assert f(weft.ones(3)).tolist() == [2.0, 2.0, 2.0] == (weft.nn.ReLU()(weft.ones(3)) * 2.0).tolist()
+
+
+LAYERS_COME_LATER = """
+import weft
+
+f = weft.compile(lambda x: x * 2.0)
+for _ in range(50):
+    f(weft.ones(3))
+weft.runtime.replay.native.install()
+from weft import nn
+
+assert nn.Module.__call__ is nn.Linear.__call__ and type(nn.Module.__call__).__name__ == "wrapper_descriptor"
+model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+g = weft.compile(weft.no_grad()(lambda x: model(x)))
+for _ in range(50):
+    assert (g(weft.ones(1, 3)) == (weft.ones(1, 3) @ model[0].weight.t() + model[0].bias).relu()).all()
+"""
+
+
+@of_native_code
+def test_layers_imported_after_the_first_compiled_calls_are_called_natively_too():
+    done = subprocess.run([sys.executable, "-c", LAYERS_COME_LATER], cwd=HERE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 PATCHED_BEFORE = """

@@ -23,6 +23,7 @@ from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.aligned import Memory
 from ..state.marks import calls as own_calls
+from ..state.marks import told_of_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import Tensor
@@ -164,13 +165,20 @@ def install():
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
     words[t.HOOKS_NAME : t.MODES_THREAD] = [*map(id, _MODULE_NAMES), id(dict)]
     words[t.MODES_THREAD] = 2**64 - 1  # no thread's number
-    for name, (owner, function) in own_calls.items():
-        # Somebody may have put something else in the way.
-        if owner.__dict__["__call__"] is function:
-            words[t.CALLABLES + t.CALLABLE_NAMES.index(name)] = id(function)
-            new = new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
-            owner.__call__ = _wrappers.setdefault(name, new)
+    for name in own_calls:
+        _call_natively(words, name)
+    # weft.nn may be imported only now.
+    told_of_calls.append(functools.partial(_call_natively, words))
     return words
+
+
+def _call_natively(words, name):
+    owner, function = own_calls[name]
+    # Somebody may have put something else in the way.
+    if owner.__dict__["__call__"] is function:
+        words[native_text.CALLABLES + native_text.CALLABLE_NAMES.index(name)] = id(function)
+        new = new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
+        owner.__call__ = _wrappers.setdefault(name, new)
 
 
 _MODULE_NAMES = tuple(map(sys.intern, ("_forward_hooks", "_forward_pre_hooks", "forward")))

@@ -13,6 +13,7 @@ from .tensor import Tensor
 pure_when = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 spanning = set()  # what `spanned` has made
 calls = {"call_op": (Op, Op.__call__)}  # what can be called natively -> its class, and what calling it does in Python
+told_of_calls = []  # functions of the name of what can be called natively and came later
 # What stands between operands, as in __add__ -> its op, and what becomes of a Python number before a tensor: it and the
 # tensor are the op's operands as they stand, or turned round; or Python computes something else.
 operators = {}
@@ -23,6 +24,8 @@ methods = {}  # class of tensors -> its attributes as weft made them
 def is_module_class(kind):
     """Decorates the class of modules: calling one is asked of native code from the first usual call on."""
     calls["call_module"] = kind, kind.__call__
+    for told in told_of_calls:
+        told("call_module")
     return kind
 
 
