@@ -25,11 +25,10 @@ from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
-from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, expect, install
+from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, install
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
 from .runtime.replay.usual_learning import usual_frame
-from .runtime.replay.usual_turns import note_other
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor
 from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
@@ -83,12 +82,9 @@ class CompiledFunction(Calls):
         self._recordings = Recordings()
         self._warned = set()  # what has been said of them
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes(Loops())
-        self._next = None  # the UsualFrame that the next call is expected to use
-        self._previous = None  # the one that the last call has used
-        self._turns = None  # what tells which that is, if more than one has come after the last call's
         self._contest = Contest()
         # How many calls come before one that is timed, and whether they run eagerly.
-        self._n_left, self._eagerly = self.number(N_LEFT), self.number(EAGERLY)
+        self._n_left, self._eagerly = self._number(N_LEFT), self._number(EAGERLY)
         self._n_left.value = NEVER if fullgraph else self._contest.pause
         self._counted = None  # how often it was called, if it is not known to last
 
@@ -113,21 +109,10 @@ class CompiledFunction(Calls):
         self._n_left.value -= 1
         if self._eagerly.value and not captures:
             return self._function(*args, **kwargs)
-        usual, turns = self._next, self._turns
-        if turns is not None:
-            usual = turns.expected(args, kwargs) or usual
+        usual = self._expected(args, kwargs)
         if usual is not None:
-            if usual.structure is None and not kwargs:
-                result = usual.call(self._function, args, args, None)
-            else:
-                result = self._again(usual, args, kwargs)
+            result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
-                if usual.departed.value:
-                    self._learn_from(usual)
-                else:
-                    if turns is not None:
-                        turns.note(usual)
-                    self._expect(usual)
                 return result
         if state.frame is not None:
             # Inside another compiled call this one is part of its recording.
@@ -144,7 +129,7 @@ class CompiledFunction(Calls):
         if contest.for_nodes:
             self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
             return self(*args, **kwargs)
-        way = contest.way(self._next)
+        way = contest.way(self._expected(args, kwargs))
         if way is None:
             self._n_left.value = contest.pause
             return self(*args, **kwargs)
@@ -188,12 +173,16 @@ class CompiledFunction(Calls):
 
     def _again(self, usual, args, kwargs):
         """The call as one like the last, or NOT_STARTED if it does not begin like that."""
-        if usual.structure is None:
-            return NOT_STARTED if kwargs else usual.call(self._function, args, args, None)
         if state.frame is not None:
             return NOT_STARTED
-        leaves = usual.pick(args, kwargs)
-        return NOT_STARTED if leaves is None else usual.call(self._function, leaves, args, kwargs)
+        if usual.structure is not None:
+            leaves = usual.pick(args, kwargs)
+        else:
+            leaves = None if kwargs else args
+        result = NOT_STARTED if leaves is None else usual.call_in_python(self._function, leaves, args, kwargs)
+        if result is not NOT_STARTED:
+            self._took(args, kwargs, self._learn_from(usual, leaves))
+        return result
 
     def _call(self, tried, args, kwargs):
         """A call that does not begin like the one that was expected."""
@@ -204,7 +193,6 @@ class CompiledFunction(Calls):
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
-                self._learn_from(usual)
                 return result
         ways = ways_of(recording)
         if ways is None:
@@ -218,37 +206,30 @@ class CompiledFunction(Calls):
         structure, types = arguments_of(args, kwargs)
         result = run(frame, self._function, args, kwargs, tensors)
         recording.followed = min(recording.followed, perf_counter() - began)
-        self._learn(frame, structure, types)
+        self._took(args, kwargs, self._learn(frame, structure, types))
         return result
 
     def _learn(self, ended, structure, types):
-        """A call with such arguments ended in this frame, which was not the expected one: what follows such calls, and
-        what comes next."""
+        """A call with such arguments ended in this frame. Returns the UsualFrame for calls like it, or None."""
         if isinstance(ended, Frame):
             ended = usual_frame(ended, structure, types)
-        if ended is None:
-            self._next = self._previous = self._turns = None
-            expect(self, None)
-            return
-        if self._turns is not None:
-            self._turns.note(ended)
-        if self._previous is not None:
-            note_other(self._previous, ended)
-        ended.recording.use(ended)
-        self._expect(ended)
+        if ended is not None:
+            ended.recording.use(ended)
+            _call_natively()
+        return ended
 
-    def _expect(self, ended):
-        """A call has ended in this UsualFrame. Where no other ever follows, native code need not ask for the next."""
-        self._next, self._previous, self._turns = ended.following, ended, ended.turns
-        steady = ended if ended.following is ended and ended.turns is None else None
-        if steady is not self.frame:
-            expect(self, steady)
-            if steady is not None:
-                _call_natively()
+    def _learn_from(self, usual, leaves):
+        """The UsualFrame for calls like one that has begun in this one, with these leaves of its arguments; None if
+        there is none."""
+        if not usual.departed.value:
+            return usual
+        ended = usual.ended_by()
+        usual.make_ready()
+        return self._learn(ended, usual.structure, list(map(type, leaves)))
 
-    def _learn_from(self, usual):
-        """A call that has begun in this frame has departed from it."""
-        self._learn(usual.ended_by(), usual.structure, usual.argument_types)
+    def _number_after(self, usual, leaves):
+        """Of the way of a call that has departed from this UsualFrame."""
+        return self._number_of(self._learn_from(usual, leaves))
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
@@ -273,6 +254,7 @@ class CompiledFunction(Calls):
         if not self._fullgraph:
             recording.when_opened = weakref.WeakMethod(self._needs_nodes)
         self._recordings.add(recording, reason)
+        self._forget_released()
         for found in _listening:
             if self not in found:
                 found.append(self)
@@ -346,7 +328,7 @@ _calls = [CompiledFunction.__call__]  # what calls go to: the one before the las
 def _call_natively():
     """From now on, if there is native code for it and nobody has put something else in the way."""
     if len(_calls) == 1 and CompiledFunction.__call__ is _calls[0]:
-        _calls.append(install(CompiledFunction, CompiledFunction._learn_from) or _calls[0])
+        _calls.append(install(CompiledFunction, CompiledFunction._number_after) or _calls[0])
         CompiledFunction.__call__ = _calls[-1]
 
 

@@ -87,10 +87,6 @@ class Recordings:
         self.n_dropped += 1
         self._last = deque([_is_in_vain(r) if r is recording else r for r in self._last], LOOKED_AT)
         recording.release()
-        for replay in [r for other in self._recordings.values() for r in other.replays]:
-            following = replay.following
-            if following is not None and following.recording is recording:
-                replay.following = None
 
     def items(self):
         return list(self._recordings.items())

@@ -8,6 +8,7 @@ from collections import OrderedDict, namedtuple
 import pytest
 
 import weft
+from weft.runtime.replay.compiled_call import UNKNOWN
 from weft.runtime.replay.native import native_code_is_used
 from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, parts_of, structure_of
 
@@ -20,7 +21,8 @@ class Batch(list):
 
 def is_native(compiled):
     """Whether the next call begins in native code, if there is any."""
-    return compiled.frame is compiled._next is not None or not native_code_is_used()
+    start = compiled._ways[-1].native_start if compiled._ways else None
+    return not native_code_is_used() or start is not None and start.read("n_leaves") != UNKNOWN
 
 
 def same(compiled, function, *calls):
@@ -183,7 +185,7 @@ def test_references_are_counted():
     key, items = "y", (y,)
     for _ in range(6):
         compiled(x, parts={key: items})
-    held = [x, y, x._data, y._data, items, compiled, compiled.frame, compiled._function, None]
+    held = [x, y, x._data, y._data, items, compiled, compiled._ways[-1], compiled._function, None]
     before = [sys.getrefcount(v) for v in held]
     for _ in range(3000):
         compiled(x, parts={key: items})

@@ -32,7 +32,9 @@ def frames(monkeypatch):
     class Counted(frame_usual.UsualFrame):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            self.call = lambda *arguments, call=self.call: counted(call(*arguments))
+            for name in ("call", "call_in_python"):
+                call = getattr(self, name)
+                setattr(self, name, lambda *arguments, call=call: counted(call(*arguments)))
 
         def depart(self):
             counts["departed"] += self._real is None

@@ -84,7 +84,7 @@ def replayed_frame():
     compiled = weft.compile(lambda x: x.exp() * 2)
     for _ in range(5):
         compiled(weft.ones(3))
-    return compiled._next
+    return compiled._ways[-1]
 
 
 def test_only_short_calls_without_a_history_are_asked():
@@ -103,7 +103,7 @@ def test_only_short_calls_without_a_history_are_asked():
         for function in (step, many, history):
             function(weft.ones(3))
     assert may_be_quicker(replayed_frame()) and not may_be_quicker(None)
-    assert not any(may_be_quicker(function._next) for function in (step, many, history))
+    assert not any(may_be_quicker(function._ways[-1]) for function in (step, many, history))
 
 
 @pytest.mark.parametrize("is_eager", [False, True])

@@ -11,6 +11,8 @@ from weft import nn
 from weft.nn import functional as F
 from weft.runtime.record.frame import Frame
 from weft.runtime.replay import usual_depart
+from weft.runtime.replay.compiled_call import MOST_WAYS
+from weft.runtime.replay.frame_usual import UsualFrame
 
 
 def ensemble(n, optimizer=weft.optim.Adam):
@@ -293,3 +295,63 @@ def test_such_ways_go_on_in_each_other(monkeypatch):
                 made.clear()
             f(weft.randn(3), w, k % 2 == 0 if k < 20 else draw.random() < 0.5)
         assert made == [], function
+
+
+@pytest.fixture
+def departed(monkeypatch):
+    """The numbers of calls that did not go the way that was tried first."""
+    numbers, depart = [], UsualFrame.depart
+    monkeypatch.setattr(UsualFrame, "depart", lambda self: numbers.append(self.recording.calls) or depart(self))
+    return numbers
+
+
+_MODELS = [nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)) for _ in range(3)]
+_TABLE = {"exp": weft.exp, "tanh": weft.tanh, "square": weft.square}
+ARGUMENTS = {
+    "a flag": (lambda x, keep: (x if keep else x + 1, x.sum()), (True, False)),
+    "None or a tensor": (lambda x, y: x * 2 if y is None else x * y, (None, weft.ones(4))),
+    "a text": (lambda x, kind: _TABLE[kind](x) + 1, tuple(_TABLE)),
+    "a function": (lambda x, f: f(x) + 1, tuple(_TABLE.values())),
+    "a small integer": (lambda x, n: x * 3 if n < 0 else (x * 2).exp() + n, (-1, 0)),
+    "a model": (lambda x, model: model(x).detach(), tuple(_MODELS)),
+}
+
+
+@pytest.mark.parametrize("how", ["position", "keyword"])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_tell_which_way_a_call_goes(name, how, departed):
+    function, given = ARGUMENTS[name]
+    f, draw = weft.compile(function, fullgraph=True), random.Random(1)
+    keyword = function.__code__.co_varnames[1]
+    for k in range(150):
+        if k == 110:
+            departed.clear()
+        x, one = weft.randn(4), draw.choice(given)
+        result = f(x, one) if how == "position" else f(x, **{keyword: one})
+        expected = function(x, one)
+        assert [r.tolist() for r in result] == [r.tolist() for r in expected]
+    # Two hashes may be the same.
+    assert len(departed) < 8
+
+
+def test_sizes_in_any_order_are_replayed(recorded, departed):
+    w, draw = weft.randn(4, 3), random.Random(2)
+    f = weft.compile(lambda x: (x @ w).tanh().sum(0), fullgraph=True)
+    batches = [weft.randn(n, 4) for n in (8, 5, 3, 7, 2)]
+    for k in range(80):
+        if k == 40:
+            recorded.clear()
+        x = draw.choice(batches)
+        assert f(x).tolist() == (x @ w).tanh().sum(0).tolist()
+    assert recorded == departed == []
+
+
+def test_ways_are_forgotten_with_their_recordings():
+    """More than there is room for, and models that are gone."""
+    f = weft.compile(lambda m, x: m(x).sum().detach())
+    for n in range(1, 90):
+        model = nn.Linear(3, 2)
+        for _ in range(4):
+            f(model, weft.ones(n % 80 + 1, 3))
+    assert len(f._ways) <= MOST_WAYS
+    assert {id(way) for way in f._ways} <= {id(way) for recording in f.recordings for way in recording.replays}

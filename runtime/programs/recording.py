@@ -371,8 +371,6 @@ class Recording:
         the rest, since steps know their parents."""
         for program in self.programs:
             program.release()
-        for replay in self.replays:
-            replay.following = None
         self.replays, self.memories, self.refusals, self.expectation = [], [], {}, None
 
     def note(self, reason, line):

@@ -1,16 +1,37 @@
-"""Calling a compiled function whose calls go one way: from the decorator to the replay in native code.
+"""Calling a compiled function: from the decorator to the replay in native code.
 
-`weft_call_compiled` stands in place of CompiledFunction.__call__ (frontend/compiled.py), which it asks where anything
-is not as it was: another way is expected, a call is to be timed, or there are watchers. Where arguments are in
+`weft_call_compiled` stands in place of CompiledFunction.__call__ (frontend/compiled.py), which it asks where no way
+that calls went lately begins like this one, a call is to be timed, or there are watchers. Where arguments are in
 containers or keywords it takes the leaves out, as usual_arguments.py does. Of the subset (docs/native.md).
+
+    ways      0  1  0  0  1  0  ?       0 after 1, 0, 0 comes 1: what the last calls were tells which way is tried first
+    f(x, training=False)                and so do objects among the arguments that are no tensors, and no containers
+
+A call that goes another way than expected hands over what it has done so far (usual_siblings.py), which costs more than
+most small calls. What was done after calls like the last three, with arguments like these, is found in a table by a
+hash. Who is wrong there is slower, and nothing else.
 """
 
 import ctypes
 from collections import namedtuple
+from types import SimpleNamespace
 
 import numpy as np
 
-from ...compiler.translate.kinds import I64, Address, Dict, Inline, List, Maybe, Object, ObjectKind, Rows, Struct, Tuple
+from ...compiler.translate.kinds import (
+    I64,
+    Address,
+    Bool,
+    Dict,
+    Inline,
+    List,
+    Maybe,
+    Object,
+    ObjectKind,
+    Rows,
+    Struct,
+    Tuple,
+)
 from ...compiler.translate.language import SLOT, External, address_of, cast, keep, load_at, local_array, native, require
 from ..code import translated
 from ..code.native_kinds import ArrayObject, call_with
@@ -18,13 +39,22 @@ from ..code.packing import Packed
 from ..eager.eager_words import new_tuple, next_item, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import watching
+from ..state.tensor import Tensor
 from . import eager_native, native_layout
 from . import native as objects
 from .frame_usual import NOT_STARTED
 from .usual_arguments import AGAIN, LEAF, LISTED, NAMED, parts_of
 
 MOST_PARTS = 64
-N_LEFT, EAGERLY, STEADY = range(3)  # the words of a function
+MOST_WAYS, N_TURNS = 32, 512
+N_LEFT, EAGERLY, N_WAYS, LAST, HISTORY = range(5)  # the words of a function
+AS_GIVEN, UNKNOWN = -1, -2
+WAYS = 8
+TURNS = WAYS + MOST_WAYS
+# What a hash is of: arguments and last calls, either alone. Each is where its part of the table begins.
+BY_BOTH, BY_FLAGS, BY_HISTORY = 0, 256, 384
+_MIXING = 2654435761
+_HASH_MASK = (1 << 40) - 1
 
 # CompiledFunction's own functions, which `install` sets before the code is loaded: a call, and what is done after one
 # that has departed.
@@ -34,26 +64,68 @@ call_in_python = after_departing = None
 class Calls:
     """What native code reads of a compiled function.
 
-    function: the Python function. frame: the UsualFrame that every call is expected to use, or None. words: how many
-    calls come before one that is timed; whether they are eager ones; where the frame's Steady is, if there is a frame.
+    function: the Python function. _ways: the UsualFrames that calls have used, at most MOST_WAYS. _words: see Words.
     """
 
-    __slots__ = ("function", "frame", "words")
+    __slots__ = ("function", "_ways", "_words")
 
     def __new__(cls, *args, **kwargs):
         made = super().__new__(cls)
-        made.function = made.frame = None
-        made.words = np.zeros(3, np.int64)
+        made.function, made._ways = None, []
+        made._words = np.zeros(TURNS + N_TURNS, np.int64)
         return made
 
-    def number(self, word):
+    def _number(self, word):
         """One of the words, as something whose `value` is read and set."""
-        return ctypes.c_int64.from_buffer(self.words, 8 * word)
+        return ctypes.c_int64.from_buffer(self._words, 8 * word)
+
+    def _expected(self, args, kwargs):
+        """The UsualFrame that a call is expected to use; None if nothing is known."""
+        k = expected_way(self._turns(), _flags_in_python(args, kwargs), int(self._words[HISTORY]))
+        return self._ways[k] if k < len(self._ways) else None
+
+    def _took(self, args, kwargs, frame):
+        """A call that did not begin in native code has ended in this UsualFrame; None: in none."""
+        k, turns = self._number_of(frame), self._turns()
+        note(turns, _flags_in_python(args, kwargs), turns.history, k)
+        self._words[HISTORY], self._words[LAST] = turns.history, turns.last
+
+    def _turns(self):
+        """What functions that know Words as a structure read."""
+        words = self._words
+        return SimpleNamespace(turns=words[TURNS:], history=int(words[HISTORY]), last=int(words[LAST]))
+
+    def _number_of(self, frame):
+        """Of a way, counted from 1; of one that is not known from now on. 0 of None."""
+        if frame is None:
+            return 0
+        for k, way in enumerate(self._ways):
+            if way is frame:
+                return k + 1
+        self._forget_released()
+        self._set_ways([*(self._ways if len(self._ways) < MOST_WAYS else ()), frame])
+        return len(self._ways)
+
+    def _forget_released(self):
+        """Of recordings that made room for others nothing may be used again, nor what a recording has given up."""
+        kept = [way for way in self._ways if any(way is one for one in way.recording.replays)]
+        if len(kept) < len(self._ways):
+            self._set_ways(kept)
+            self._words[HISTORY:WAYS] = self._words[TURNS:] = 0
+
+    def _set_ways(self, ways):
+        # What native code can see is held at every moment.
+        self._words[N_WAYS], before, self._ways = 0, self._ways, ways
+        for k, way in enumerate(ways):
+            if way.native_start is None:
+                way.native_start = _start_of(way)
+            if way.native_start is not None:
+                self._words[WAYS + k] = way.native_start.address
+        self._words[N_WAYS] = len(ways)
+        del before
 
 
-CompiledObject = ObjectKind(
-    "Compiled", Calls, {name: (f"compiled_{name}", Object) for name in ("function", "frame", "words")}
-)
+CompiledObject = ObjectKind("Compiled", Calls, {name: (f"compiled_{name}", Object) for name in Calls.__slots__})
 
 
 class Part(Struct):
@@ -67,7 +139,8 @@ class Part(Struct):
 
 
 class Steady(Struct):
-    """call: the frame's function. n_leaves: -1 where the arguments are the leaves."""
+    """call: the frame's function. n_leaves: AS_GIVEN where the arguments are the leaves, UNKNOWN where native code
+    cannot take them out."""
 
     call: Object
     departed: Address
@@ -82,48 +155,152 @@ class Found(Struct):
 
 
 class Words(Struct):
+    """n_left: how many calls come before one that is timed. eagerly: whether they are eager ones. last: which way the
+    last call took, counted from 1; history: it and those before. ways: where each frame's Steady is, or 0. turns: by
+    hash, which way was taken, behind the rest of the hash."""
+
     n_left: I64
     eagerly: I64
-    steady: Address
+    n_ways: I64
+    last: I64
+    history: I64
+    unused: Inline(I64, WAYS - 5)
+    ways: Inline(Address, MOST_WAYS)
+    turns: Inline(I64, N_TURNS)
 
 
 call_vector = External("PyObject_VectorcallDict", (Object, Address, I64, Maybe(Dict)), Object, fails="null")
 
 
+as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, python=int)
+
+
 @native(form=SLOT, slow="call_in_python", name="weft_call_compiled")
 def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     compiled = cast(CompiledObject, this)
-    words = cast(Words, cast(ArrayObject, compiled.words).data)
+    words = cast(Words, cast(ArrayObject, compiled._words).data)
     require(words.n_left > 0 and len(cast(List, watching)) == 0)
     function = keep(compiled.function)
     if words.eagerly != 0:
         require(len(cast(List, captures)) == 0)
         words.n_left -= 1
         return call_with(function, args, kwargs)
-    frame = keep(compiled.frame)
-    require(frame is not None)
-    steady = cast(Steady, words.steady)
-    leaves = leaves_of(steady, args, kwargs)
-    words.n_left -= 1
+    require(words.n_ways > 0)
+    flags = flags_of(args, kwargs)
+    history = words.history
+    k = expected_way(words, flags, history)
     given = local_array(Address, 4)
     given[0] = cast(Address, function)
-    given[1] = cast(Address, leaves)
     given[2] = cast(Address, args)
     given[3] = cast(Address, None) if kwargs is None else cast(Address, kwargs)
-    result = call_vector(steady.call, address_of(given), 4, None)
-    if result is NOT_STARTED:
-        words.n_left += 1
-        require(False)
-    if load_at(I64, steady.departed, 0) != 0:
-        call_with(after_departing, (this, frame), None)
-    return result
+    words.n_left -= 1
+    for _ in range(words.n_ways):
+        if k < words.n_ways:
+            steady = cast(Steady, words.ways[k])
+            frame = keep(cast(List, compiled._ways)[k])
+            leaves = leaves_of(steady, args, kwargs)
+            if leaves is not None:
+                given[1] = cast(Address, leaves)
+                result = call_vector(steady.call, address_of(given), 4, None)
+                if result is not NOT_STARTED:
+                    k += 1
+                    if load_at(I64, steady.departed, 0) != 0:
+                        k = as_bits(call_with(after_departing, (this, frame, leaves), None))
+                    note(words, flags, history, k)
+                    return result
+        k += 1
+        if k >= words.n_ways:
+            k = 0
+    words.n_left += 1
+    require(False)
+
+
+# --- which way is expected --------------------------------------------------------------------------------------------
+@native(inline=True)
+def place_of(h: I64, part: I64) -> I64:
+    mixed = ((h & 0x7FFFFFFF) * _MIXING ^ h) >> 13
+    return part + (mixed & (255 if part == BY_BOTH else 127))
+
+
+@native(inline=True)
+def tag_of(h: I64) -> I64:
+    return (h * 7 + 1) & _HASH_MASK
+
+
+@native(inline=True)
+def history_after(history: I64, k: I64) -> I64:
+    """Of the last three calls."""
+    return (history << 6 | k) & (1 << 18) - 1
 
 
 @native()
-def leaves_of(steady: Steady, args: Tuple, kwargs: Maybe(Dict)) -> Tuple:
+def flags_of(args: Tuple, kwargs: Maybe(Dict)) -> I64:
+    h = 0
+    for k in range(len(args)):
+        h = (h * 31 + flag_of(args[k])) & _HASH_MASK
+    if kwargs is not None:
+        at = local_array(I64, 1)
+        key = local_array(Address, 1)
+        value = local_array(Address, 1)
+        for _ in range(len(kwargs)):
+            if next_item(kwargs, address_of(at), address_of(key), address_of(value)) != 0:
+                h = (h * 31 + (id(cast(Object, key[0])) >> 4) + flag_of(cast(Object, value[0]))) & _HASH_MASK
+    return h
+
+
+def _flags_in_python(args, kwargs):
+    h = 0
+    for key, x in (*((0, x) for x in args), *((id(key) >> 4, kwargs[key]) for key in kwargs)):
+        h = (h * 31 + key + flag_of(x)) & _HASH_MASK
+    return h
+
+
+@native()
+def flag_of(x: Object) -> I64:
+    """What tells an argument from others that may make a call go another way: which object it is, unless there is
+    another one in each call."""
+    kind = type(x)
+    if kind is Tensor or kind is float or kind is list or kind is tuple or kind is dict or kind is np.ndarray:
+        return 0
+    if kind is int:
+        # Large ones are taken for counts, which come once.
+        bits = as_bits(x)
+        return bits + 17 if bits + 16 >= 0 and bits < 16 else 1
+    return id(x) >> 4
+
+
+@native()
+def expected_way(words: Words, flags: I64, history: I64) -> I64:
+    both = (flags * 262147 + history) & _HASH_MASK
+    found = words.turns[place_of(both, BY_BOTH)]
+    if found >> 6 == tag_of(both):
+        return max((found & 63) - 1, 0)
+    found = words.turns[place_of(flags, BY_FLAGS)]
+    if flags != 0 and found >> 6 == tag_of(flags):
+        return max((found & 63) - 1, 0)
+    found = words.turns[place_of(history, BY_HISTORY)]
+    if found >> 6 == tag_of(history):
+        return max((found & 63) - 1, 0)
+    return max(words.last - 1, 0)
+
+
+@native()
+def note(words: Words, flags: I64, history: I64, k: I64):
+    both = (flags * 262147 + history) & _HASH_MASK
+    if k > 0:
+        words.turns[place_of(both, BY_BOTH)] = tag_of(both) << 6 | k
+        words.turns[place_of(flags, BY_FLAGS)] = tag_of(flags) << 6 | k
+        words.turns[place_of(history, BY_HISTORY)] = tag_of(history) << 6 | k
+    words.history = history_after(history, k)
+    words.last = k
+
+
+# --- the leaves of arguments ------------------------------------------------------------------------------------------
+@native()
+def leaves_of(steady: Steady, args: Tuple, kwargs: Maybe(Dict)) -> Object:
+    """A tuple, or None if they are not in what they are in usually."""
     if steady.n_leaves < 0:
-        require(kwargs is None or len(kwargs) == 0)
-        return args
+        return args if steady.n_leaves == AS_GIVEN and (kwargs is None or len(kwargs) == 0) else None
     memory = local_array(Address, MOST_PARTS)
     found = cast(Found, address_of(memory))
     found.parts[0] = cast(Address, args)
@@ -133,64 +310,64 @@ def leaves_of(steady: Steady, args: Tuple, kwargs: Maybe(Dict)) -> Tuple:
     for j in range(len(steady.parts)):
         part = steady.parts[j]
         if j == 1 and kwargs is None:
-            require(part.size == 0)
+            if part.size != 0:
+                return None
         elif part.role == LEAF:
             set_tuple_item(leaves, part.place, cast(Object, found.parts[j]))
         elif part.role == AGAIN:
-            require(cast(Object, found.parts[j]) is cast(Object, found.parts[part.place]))
-        else:
-            take_apart(part, cast(Object, found.parts[j]), found)
+            if cast(Object, found.parts[j]) is not cast(Object, found.parts[part.place]):
+                return None
+        elif not take_apart(part, cast(Object, found.parts[j]), found):
+            return None
     return leaves
 
 
 @native(inline=True)
-def take_apart(part: Part, x: Object, found: Found):
-    """The items of a container into their places."""
-    require(type(x) is part.kind)
+def take_apart(part: Part, x: Object, found: Found) -> Bool:
+    """Whether a container is the usual one, whose items are in their places now."""
+    if type(x) is not part.kind:
+        return False
     if part.role == NAMED:
-        take_values(part, cast(Dict, x), found)
-    elif part.role == LISTED:
+        return take_values(part, cast(Dict, x), found)
+    if part.role == LISTED:
         listed = cast(List, x)
-        require(len(listed) == part.size)
+        if len(listed) != part.size:
+            return False
         for k in range(part.size):
             found.parts[part.place + k] = cast(Address, listed[k])
-    else:
-        items = cast(Tuple, x)
-        require(len(items) == part.size)
-        for k in range(part.size):
-            found.parts[part.place + k] = cast(Address, items[k])
+        return True
+    items = cast(Tuple, x)
+    if len(items) != part.size:
+        return False
+    for k in range(part.size):
+        found.parts[part.place + k] = cast(Address, items[k])
+    return True
 
 
 @native()
-def take_values(part: Part, named: Dict, found: Found):
-    require(len(named) == part.size)
+def take_values(part: Part, named: Dict, found: Found) -> Bool:
+    if len(named) != part.size:
+        return False
     at = local_array(I64, 1)
     key = local_array(Address, 1)
     value = local_array(Address, 1)
     for k in range(part.size):
-        require(next_item(named, address_of(at), address_of(key), address_of(value)) != 0)
-        require(cast(Object, key[0]) is cast(Tuple, part.keys)[k])
+        if next_item(named, address_of(at), address_of(key), address_of(value)) == 0:
+            return False
+        if cast(Object, key[0]) is not cast(Tuple, part.keys)[k]:
+            return False
         found.parts[part.place + k] = value[0]
+    return True
 
 
-# --- which frame is expected ------------------------------------------------------------------------------------------
-def expect(calls, frame):
-    """Every call of these is expected to use this UsualFrame; None: Python is to be asked each time."""
-    calls.frame = None
-    if frame is not None and frame.native_start is None:
-        frame.native_start = _start_of(frame) or False
-    if frame is not None and frame.native_start:
-        calls.words[STEADY] = frame.native_start.address
-        calls.frame = frame
-
-
+# --- installing -------------------------------------------------------------------------------------------------------
 def _start_of(frame):
-    """How calls of a UsualFrame begin, for native code; None if they do not begin there."""
-    parts = None if frame.structure is None else parts_of(frame.structure, MOST_PARTS)
-    if frame._native is None or parts is None and frame.structure is not None:
+    """How calls of a UsualFrame begin, for native code; None if there is none."""
+    if frame._native is None:
         return None
+    parts = None if frame.structure is None else parts_of(frame.structure, MOST_PARTS)
     rows = [Part(**dict(zip(("role", "place", "size", "kind", "keys"), part))) for part in parts or ()]
-    n_leaves = -1 if parts is None else len(frame.argument_types)
+    n_leaves = len(frame.argument_types) if parts else AS_GIVEN if frame.structure is None else UNKNOWN
     departed = ctypes.addressof(frame.departed)
     return Packed(Steady(call=vars(frame)["call"], departed=departed, n_leaves=n_leaves, parts=rows))
 
@@ -199,7 +376,8 @@ _found = []  # what stands in place of a class's own __call__
 
 
 def install(kind, departed):
-    """Calls of this class go to native code from now on; `departed` is called with it and its frame. What stands in
+    """Calls of this class go to native code from now on; `departed` is called with it, its frame and the leaves of the
+    arguments. What stands in
     place of its own function; None if there is no such code."""
     global call_in_python, after_departing
     if not _found:

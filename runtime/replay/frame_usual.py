@@ -111,9 +111,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = self._counts_with_nodes = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
-        self.native_start = None  # what native code reads where every call begins with this frame (compiled_call.py)
-        self.following = self  # the one that the call after this one is expected to use
-        self.n_parted, self.turns = 0, None  # how often another one did, and what tells which (usual_turns.py)
+        self.native_start = None  # what native code reads to begin calls with this frame (compiled_call.py)
         self.tried = ()  # those that have departed from the call that this one goes on with
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
@@ -183,13 +181,18 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         changed = [(self.tensors[c.new], c.origin) for c in changes if not c.is_made and c.target is None]
         return {id(tensor): (tensor, tensor._data, origin) for tensor, origin in changed if tensor is not None}
 
-    def call(self, function, arguments, args, kwargs):
+    @staticmethod
+    def call(function, arguments, args, kwargs):
+        """As `call_in_python`. Where native code is in place of this, it comes here if it does not begin a call."""
+        return NOT_STARTED
+
+    def call_in_python(self, function, arguments, args, kwargs):
         """function(*args, **kwargs), whose leaves are `arguments`, as a call like the one before, or NOT_STARTED if it
         does not begin like that."""
         if state.frame is not None:
             return NOT_STARTED
         if self._native is not None and self._is_hidden_again(arguments):
-            return vars(self)["call"](function, arguments, args, kwargs)
+            return self.call(function, arguments, args, kwargs)
         if not self.start(arguments):
             return NOT_STARTED
         return run(self, function, args, kwargs)
@@ -474,11 +477,20 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self._finish()
 
     def ended_by(self):
-        """The frame that a call that began with this one has ended in."""
+        """The frame that a call that began with this one goes on in, or has ended in."""
         frame = self
         while isinstance(frame, UsualFrame) and frame.departed.value:
             frame = frame._real
         return frame
+
+    def make_ready(self):
+        """A call that departed from this frame is over: the next one may begin with it, and with those after it."""
+        frame = self
+        while isinstance(frame, UsualFrame) and frame.departed.value:
+            left, frame = frame, frame._real
+            if left._take():
+                left._real, left.departed.value = None, False
+                left._release()
 
     def __getattr__(self, name):
         # Whatever else is asked of a frame, a Frame answers.
