@@ -5,7 +5,6 @@ The compiled backward (compiler/autodiff.py) walks its graph in the same order, 
 """
 
 import os
-from bisect import insort
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -19,7 +18,8 @@ from ..state.tensor import Tensor
 from .anomaly import run_checked
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
-from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, TensorHook, adding
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
+from .node_queue import Queue
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None, callbacks=None):
@@ -133,12 +133,29 @@ class Sweep:
                 self._go_on_in_nodes(node, cotangents, {})
             return
         if self.walked is None:
-            self.go_on(node, self.arrive(node, cotangents))
+            if not self._has_run_simply(node, cotangents):
+                self.go_on(node, self.arrive(node, cotangents))
             return
         self.walked.meet(self, node, cotangents)
         cotangents = self.arrive(node, cotangents)
         self.walked.leave(cotangents)
         self.go_on(node, cotangents)
+
+    def _has_run_simply(self, node, cotangents):
+        """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
+        if not isinstance(node, Node) or node.released or watching or cotangents[0] is None:
+            return False
+        if node.hooks is not None or node.pre_hooks is not None or node.retained is not None:
+            return False
+        if self.captured is not None:
+            if (id(node), 0) in self.captured:
+                self.captured[id(node), 0] = cotangents[0]
+            if id(node) not in self.relevant:
+                return True
+        self.pass_on(node, node.run(cotangents.pop()))
+        if not self.retain_graph:
+            node.release()
+        return True
 
     def arrive(self, node, cotangents):
         """What users do with the cotangents of a node before it runs; at a leaf, all that is done."""
@@ -368,32 +385,6 @@ def _with_hooks(node, cotangents, of_tensors):
             if replaced is not None:
                 cotangents = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
     return cotangents
-
-
-class Queue:
-    """Nodes that cotangents have arrived at. The latest made comes out first; leaves come after all others, in the
-    order in which their sums were complete, as in PyTorch: hooks of leaves show it."""
-
-    __slots__ = ("waiting", "leaves")
-
-    def __init__(self):
-        self.waiting, self.leaves = [], {}  # (sequence, node) in order; the leaves
-
-    def add(self, node):
-        if node.sequence == ACCUMULATE_SEQUENCE:
-            self.leaves[node] = None
-        else:
-            insort(self.waiting, (node.sequence, node))
-
-    def put_last(self, leaf):
-        self.leaves[leaf] = self.leaves.pop(leaf)
-
-    def take(self):
-        if self.waiting:
-            return self.waiting.pop()[1]
-        leaf = next(iter(self.leaves))
-        del self.leaves[leaf]
-        return leaf
 
 
 def accumulating_into(roots, wanted):

@@ -11,7 +11,7 @@ from weakref import ref as _weak_reference
 
 from ...compiler.autodiff import has_rule, vjp
 from ...compiler.later import later
-from ...compiler.ops.kinds import is_unknown, number_meta
+from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.table import Meta
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
@@ -19,14 +19,14 @@ from ..state.tensor import (
     InferenceStorage,
     Storage,
     Tensor,
-    _apply,
     answering_for,
     show,
     storage_of,
     tensor_of,
 )
 from . import plan as plan_module
-from .needs import needs
+from .needs import Shape, needs
+from .plain_rules import in_form, plain_rules
 from .saved import Saved, check_version, to_save
 
 _derivative = later("runtime.programs.array_program:derivative")
@@ -204,8 +204,15 @@ class Node(BaseNode):
             results = None if found is None else _run_on_arrays(self, *found, cotangent)
             if results is not None:
                 return results
-        operands = [self._restore(x, k) for k, x in enumerate(self.operands)]
+        operands = [x if x.__class__ is Shape else self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(self.meta.shape, self.meta.dtype) if self.out is None else self._restore_output()
+        rules = None if self.recording is None else self.recording.plain_rules()
+        if rules is not None:
+            metas = self.recording.plan.metas
+            return [
+                None if e is None or rule is None else in_form(rule(cotangent, out, *operands, **self.attributes), meta)
+                for e, rule, meta in zip(self.edges, rules, metas)
+            ]
         # A rule that raises, for want of a derivative, does not where nobody wants its result.
         return [
             None
@@ -215,11 +222,10 @@ class Node(BaseNode):
         ]
 
     def _restore(self, saved, position):
-        if not isinstance(saved, Saved):
-            return saved
         if saved.__class__ is not Saved:
-            return saved.restored(self)
-        check_version(saved, f"{self.name()}, operand {position}")
+            return saved.restored(self) if isinstance(saved, Saved) else saved
+        if saved.tensor._version != saved.version:
+            check_version(saved, f"{self.name()}, operand {position}")
         if state.grad_enabled and self.edges[position] is not None and not saved.tensor._requires_grad:
             require_history(self.edges[position][0])
         return saved.tensor
@@ -227,8 +233,9 @@ class Node(BaseNode):
     def _restore_output(self):
         if self.out.__class__ is not Saved:
             return self.out.restored(self)
-        check_version(self.out, f"{self.name()}, output")
         tensor = self.out.tensor
+        if tensor._version != self.out.version:
+            check_version(self.out, f"{self.name()}, output")
         if tensor._node is None and tensor._frame is None:
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
             alias = tensor_of(tensor._data)
@@ -290,31 +297,6 @@ def require_history(node):
         )
 
 
-class Shape:
-    """Stands for an operand whose values the derivative does not read."""
-
-    __slots__ = ("shape", "dtype")
-    weak = False
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
-
-    @property
-    def ndim(self):
-        return len(self.shape)
-
-    def as_type(self, dtype):
-        return Shape(self.shape, dtype)
-
-    def apply_op(self, op, operands, attributes):
-        if op.kind == "view":
-            # A rule that asks for the shape of a view: no values are read (needs.py).
-            metas = [x if hasattr(x, "shape") else number_meta(x) for x in operands]
-            meta = op.infer(metas, attributes, state.default_dtype)
-            return Shape(meta.shape, meta.dtype)
-        return _apply(op, operands, attributes)
-
-
 # --- nodes of eager ops, as their plan says -------------------------------------------------------------------------
 class Recording:
     """What all nodes of a plan have in common whose operands require gradients in the same places.
@@ -322,11 +304,12 @@ class Recording:
     `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
     `released` has for all of them. `reads_out` says whether the output is kept. `left` is how many derivatives Python
     runs until native code is told of them, `native` what it reads then, `held` what that is, by how cotangents lie.
+    `rules` are those of plain_rules, once they have been asked for.
     """
 
     __slots__ = (
         "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "asked", "derivative", "left",
-        "native", "held",
+        "native", "held", "rules",
     )  # fmt: skip
 
     def __init__(self, plan, operands, differentiated):
@@ -336,8 +319,14 @@ class Recording:
         self.saved = tuple(sorted(needed))
         self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
         self.has_saved = self.reads_out or bool(needed)
-        self.asked, self.derivative = False, None
+        self.asked, self.derivative, self.rules = False, None, False
         self.held, self.native, self.left = {}, None, plan_module.CALLS_BEFORE_NATIVE
+
+    def plain_rules(self):
+        """What plain_rules.py says of the plan."""
+        if self.rules is False:
+            self.rules = plain_rules(self.plan, self.differentiated)
+        return self.rules
 
     def found_derivative(self, cotangent):
         """(program, roots) of the derivative, made when it is asked for the second time; None if there is none."""
