@@ -3,11 +3,12 @@
 from . import functions as f
 from .compiler.dtypes import DType
 from .compiler.later import later
+from .compiler.ops import TABLE
 from .complex_numbers import converted
 from .creation import full, tensor
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
-from .runtime.replay import native_methods
+from .runtime.replay import native_in_place, native_methods
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.hooks import TensorHook
 from .runtime.state.storage import is_apart
@@ -239,4 +240,10 @@ native_methods.answers(
         size dim ndimension numel nelement
     """),
     showing={"view"},
+)
+native_in_place.answers(
+    {f"{name}_": (TABLE[name], native_in_place.ALONE) for name in str.split("exp sqrt neg tanh sigmoid abs relu")}
+    | {f"{name}_": (TABLE[name], native_in_place.PLAIN) for name in ("mul", "div")}
+    | {f"{name}_": (TABLE[name], native_in_place.WITH_FACTOR) for name in ("add", "sub")}
+    | {"copy_": (TABLE["clone"], native_in_place.COPY)}
 )

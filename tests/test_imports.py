@@ -52,6 +52,7 @@ CTYPES = {
     "runtime/replay/native_keys.py": "fills in words that native functions read",
     "runtime/replay/native_questions.py": "makes descriptors of attributes",
     "runtime/replay/native_methods.py": "fills in words that native functions read",
+    "runtime/replay/native_in_place.py": "fills in words that native functions read",
     "runtime/replay/native_operators.py": "fills in words that native functions read",
     "runtime/code/packing.py": "asks for the address of a C function",
     "runtime/programs/exported.py": "calls exported functions through their addresses",

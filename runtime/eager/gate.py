@@ -144,16 +144,22 @@ def _record(op, operands, attributes, out):
 # --- in place -------------------------------------------------------------------------------------------------------
 def apply_inplace(op, target, operands, attributes):
     """target's memory becomes op(*operands), one of which usually is the target. Returns the target."""
-    frame, array = state.frame, target._data
+    frame = state.frame
     if frame is None:
         if _change_natively(op, target, operands, attributes):
             return target
     elif frame.inplace_again(op, target, operands, attributes):
         return target
+    return change_anew(op, target, operands, attributes)
+
+
+def change_anew(op, target, operands, attributes):
+    """The same of a change that neither native code makes nor the call in flight has expected."""
+    array = target._data
     _check_inplace(target, operands)
+    # It may be another one now, which follows what the one before did not expect.
+    frame = state.frame
     if frame is not None:
-        # It may be another one now, which follows what the one before did not expect.
-        frame = state.frame
         # A program would write without asking.
         if array is not None and not array.flags.writeable:
             check_writable(target)
@@ -177,6 +183,10 @@ def set_native_change(function):
     """function(op, target, operands, attributes) changes the target if native code can do that, and says so."""
     global _change_natively
     _change_natively = function
+
+
+def native_change():
+    return _change_natively
 
 
 def set_native_clear(function):

@@ -67,7 +67,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import native, native_keys, native_layout, native_methods, native_operators, native_questions, native_text
+from . import native, native_layout, native_tensors, native_text
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, program_of, program_of_few
@@ -155,8 +155,7 @@ def _install():
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
-    for part in (native_operators, native_keys, native_questions, native_methods):
-        part.install(layout)
+    native_tensors.install(layout)
     return code
 
 

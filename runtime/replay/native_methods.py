@@ -284,12 +284,12 @@ def install(layout):
     (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
     _held.extend((code, packed, nothing))
     for place, name in enumerate(own):
-        new = new_method(Tensor, name, code.address(f"weft_method_{place}"), _described(name, now[name]))
+        new = new_method(Tensor, name, code.address(f"weft_method_{place}"), described(name, now[name]))
         setattr(Tensor, name, new)
         marks.methods[Tensor][name] = new
 
 
-def _described(name, function):
+def described(name, function):
     """Its docstring with its parameters, as `inspect` reads them of what is written in C."""
     given = str(signature(function)).partition("(")[2]
     first = given.partition(",")[0].partition(")")[0]

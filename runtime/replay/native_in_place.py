@@ -1,0 +1,191 @@
+"""Methods that change a tensor, in native code: `x.add_(y)`, `x *= 2`, `x.copy_(y)`, from the class to the change.
+
+The call in flight is asked whether the change is the one it expects, or native code of eager mode whether it can do it;
+all else is Python's business. Of the subset (docs/native.md).
+
+    answers    said by the frontend: the methods, and the op of each
+"""
+
+import ctypes
+import sys
+
+from ...compiler.dtypes import ALL
+from ...compiler.ops.arithmetic import mul
+from ...compiler.ops.view import clone
+from ...compiler.translate.kinds import I64, Address, Bool, Maybe, Object, Struct, Tuple
+from ...compiler.translate.language import cast, load_at, native
+from ..code import translated
+from ..code.native_kinds import TensorObject, as_double, as_long, call_with, get_attribute
+from ..code.packing import Packed
+from ..eager import gate
+from ..eager.eager_words import ArrayObject
+from ..programs.recording import ValueMeta
+from ..state import marks
+from ..state.modes import state
+from ..state.tensor import Tensor
+from .native import new_method
+from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at
+from .native_methods import described, in_python
+
+MOST_METHODS = 24
+ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies
+
+
+class Words(Struct):
+    classes: Tuple  # of tensors as weft made them
+    functions: Tuple  # in Python
+    ops: Tuple
+    kinds: Tuple
+    eagerly: Object  # makes a change outside of a call, or says that it is Python's business
+    anew: Object  # makes it where that and the call in flight have said no
+    modes: Object
+    factor: Object
+    alpha: Object  # the name of the keyword
+    copy: Object
+    array_types: Tuple
+    types: Tuple
+
+
+WORDS = Words()
+
+
+@native()
+def called(place: I64, x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if has_weft_methods(x):
+        kind = as_long(WORDS.kinds[place])
+        op = WORDS.ops[place]
+        if n == 0 and names is None and kind == ALONE:
+            return changed(op, x, (x,))
+        if n == 1 and kind != ALONE and is_operand(cast(Object, load_at(Address, arguments, 0))):
+            other = cast(Object, load_at(Address, arguments, 0))
+            if names is None and kind == COPY:
+                if can_copy(x, other):
+                    return changed(WORDS.copy, x, (other,))
+            elif names is None:
+                return changed(op, x, (x, other))
+            elif has_factor(kind, cast(Tuple, names), other, cast(Object, load_at(Address, arguments, 1))):
+                return changed_with_factor(op, x, other, cast(Object, load_at(Address, arguments, 1)))
+    return in_python(WORDS.functions[place], x, arguments, n, names)
+
+
+@native()
+def changed(op: Object, x: Object, operands: Tuple) -> Object:
+    attributes = new_dict()
+    frame = get_attribute(WORDS.modes, "frame")
+    if frame is None:
+        done = call_with(WORDS.eagerly, (op, x, operands, attributes), None)
+    else:
+        again = get_attribute(frame, "inplace_again")
+        done = call_with(again, (op, x, operands, attributes), None)
+    if done is True:
+        return x
+    return call_with(WORDS.anew, (op, x, operands, attributes), None)
+
+
+@native()
+def changed_with_factor(op: Object, x: Object, other: Object, factor: Object) -> Object:
+    if as_double(factor) == 1.0:
+        return changed(op, x, (x, other))
+    product = call_with(WORDS.factor, (other, factor), None)
+    return changed(op, x, (x, product))
+
+
+@native()
+def has_factor(kind: I64, names: Tuple, other: Object, factor: Object) -> Bool:
+    """Whether a tensor and a float, by keyword, are given: of such a method it can only be `alpha`."""
+    if kind != WITH_FACTOR or len(names) != 1 or not has_weft_methods(other):
+        return False
+    return names[0] is WORDS.alpha and type(factor) is float
+
+
+@native()
+def is_operand(x: Object) -> Bool:
+    return type(x) is float or type(x) is int or has_weft_methods(x)
+
+
+@native()
+def has_weft_methods(x: Object) -> Bool:
+    classes = WORDS.classes
+    k = 0
+    while k < len(classes) and type(x) is not classes[k]:
+        k += 1
+    return k < len(classes)
+
+
+@native()
+def can_copy(x: Object, source: Object) -> Bool:
+    """Whether nothing is to be converted or expanded, and no history to be changed."""
+    if not has_weft_methods(source) or cast(TensorObject, x)._requires_grad is not False:
+        return False
+    n = n_dimensions(x)
+    if n < 0 or n_dimensions(source) != n:
+        return False
+    d = 0
+    while d < n and size_at(x, d) == size_at(source, d):
+        d += 1
+    return d == n and type_of(x) is not None and type_of(x) is type_of(source)
+
+
+@native()
+def type_of(x: Object) -> Object:
+    """None if it is not known."""
+    data = cast(TensorObject, x)._data
+    if data is None:
+        meta = cast(TensorObject, x)._meta
+        if type(meta) is ValueMeta:
+            return cast(MetaObject, meta).dtype
+        return None
+    known = WORDS.array_types
+    for k in range(len(known)):
+        if known[k] is cast(ArrayObject, data).dtype:
+            return WORDS.types[k]
+    return None
+
+
+def _method_at(place):
+    @native(name=f"weft_change_{place}")
+    def method(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+        return called(place, x, arguments, n, names)
+
+    return method
+
+
+METHODS = [_method_at(place) for place in range(MOST_METHODS)]
+_methods, _held = {}, []  # name -> (op, what it takes); what the words are the addresses of
+functions = {}  # what stood there before
+
+
+def answers(methods):
+    """Said by the frontend: {name: (op, what it takes)} of methods that make x op(x) or op(x, other), the
+    other times `alpha` if that is given, or that copy; and do nothing else."""
+    _methods.update(methods)
+
+
+def install(layout):
+    """These methods go to native code from now on, unless somebody has replaced one."""
+    if _held:
+        return
+    known, now = marks.methods.get(Tensor, {}), vars(Tensor)
+    own = [name for name in _methods if name in now and known.get(name) is now[name]][:MOST_METHODS]
+    if not own:
+        return
+    functions.update((name, now[name]) for name in own)
+    code = translated.load("in place", METHODS, layout_with_keys(layout))
+    words = Words(
+        classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
+    )
+    words.ops, words.kinds = tuple([_methods[name][0] for name in own]), tuple([_methods[name][1] for name in own])
+    words.alpha = sys.intern("alpha")
+    words.eagerly, words.anew = gate.native_change(), gate.change_anew
+    words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
+    packed = Packed(words)
+    address = code.struct_address(f"{Words.__module__}:WORDS")
+    (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
+    _held.extend((code, packed))
+    for place, name in enumerate(own):
+        before = now[name]
+        new = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, before))
+        # `x += y` is x.add_(y).
+        for same in [same for same, function in now.items() if function is before]:
+            setattr(Tensor, same, new)
+            marks.methods[Tensor][same] = new
