@@ -7,7 +7,7 @@ from . import native_text as t
 from .native_inputs import enter_fresh
 from .native_ops import take_numbers
 from .native_text import NULL, Method
-from .native_updates import count_version
+from .native_updates import count_version, require_unshared
 
 
 def write(module, layout):
@@ -87,8 +87,8 @@ def _require_alone(f, change, target, tensors):
     with b.when(b.cmp("eq", f.load(target, layout.storage), none)):
         give_storage(f, target)
     storage = f.load(target, layout.storage)
-    for slot in (layout.sharers, layout.changes):
-        f.same(f.load(storage, slot), none)
+    f.same(f.load(storage, layout.changes), none)
+    require_unshared(f, storage, target)
 
 
 def give_storage(f, target):

@@ -67,11 +67,12 @@ def words_of_entry(held, entry):
         row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
         return [*row, *[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
     rule, n_rows, n_numbers, flags = entry.attributes
-    storages = np.array([id(s) for s in entry.update.storages], np.int64)
+    targets = entry.update.targets
+    storages = np.array([*map(id, entry.update.storages), *map(id, targets)], np.int64)
     views = np.array(entry.update.views, np.int64)
     held += [storages, views, flags]
     row[:2] = id(rule), id(flags)
-    row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(storages), 0, -1, 0, 0]
+    row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(targets), 0, -1, 0, 0]
     return [*row, views.ctypes.data, len(views)]
 
 

@@ -146,11 +146,23 @@ def _require_rule(f, entry, rule, numbers, flags):
 
 def _require_alone(f, entry):
     """Nothing living shares the memory of the targets."""
-    storages, views = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.DEAD)
-    with f.b.loop(0, f.load(entry, 8 * t.N_STORAGES, I64), 1) as i:
-        f.same(f.load(f.item(storages, i), f.layout.sharers), f.word(t.NONE))
+    storages, views, n = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.DEAD), f.load(entry, 8 * t.N_STORAGES, I64)
+    with f.b.loop(0, n, 1) as i:
+        require_unshared(f, f.item(storages, i), f.item(storages, f.b.add(n, i)))
     with f.b.loop(0, f.load(entry, 8 * t.N_DEAD, I64), 1) as i:
         f.require(f.is_unshared(f.item(f.tensor_items(), f.item(views, i, I64))))
+
+
+def require_unshared(f, storage, target):
+    """No other living tensor shares the memory of the target (state/storage.py: only_shared_by)."""
+    b, layout, none = f.b, f.layout, f.word(t.NONE)
+    sharers = f.load(storage, layout.sharers)
+    with b.when(b.cmp("ne", sharers, none)):
+        f.require_type(sharers, t.LIST)
+        with b.loop(0, f.load(sharers, layout.size, I64), 1) as i:
+            sharer = f.python("PyWeakref_GetObject", [f.item(f.load(sharers, layout.list_items), i)])
+            f.require(b.or_(b.cmp("eq", sharer, none), b.cmp("eq", sharer, target)))
+        f.assign(none, storage, layout.sharers)
 
 
 def _take_update(f, entry, numbers):
