@@ -27,7 +27,7 @@ from .native import new_method
 from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at
 from .native_methods import described, in_python
 
-MOST_METHODS = 24
+MOST_METHODS = 14
 ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies
 
 
@@ -180,7 +180,7 @@ def install(layout):
     words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
     packed = Packed(words)
     address = code.struct_address(f"{Words.__module__}:WORDS")
-    (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
+    ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed))
     for place, name in enumerate(own):
         before = now[name]

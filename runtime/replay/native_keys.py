@@ -330,16 +330,15 @@ def install(layout):
     layout = layout_with_keys(layout)
     code = translated.load("keys", [get_item, set_item, store], layout)
     nothing = Packed(Known(hash=-1))
-    words = Words(**dict(zip(("get", "set", "write", "write_number"), _functions)))
+    words = Words(**dict(zip(("get", "set", "write", "write_number"), _functions)), reads=(), writes=())
     words.delete, words.select = _refuse_deletion, select
     words.store, words.zero = code.address("weft_store"), 0
-    words.reads = words.writes = ()
     packed = Packed(words)
     for table in ("reads", "writes"):
         first = offset_of(Words, table) // 8
         packed.words[first : first + N_KEYS] = nothing.address
     address = code.struct_address(f"{Words.__module__}:WORDS")
-    (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
+    ctypes.memmove(address, packed.address, packed.words.nbytes)
     held.extend((code, packed, nothing))
     for method, name in (("__getitem__", "weft_get_item"), ("__setitem__", "weft_set_item")):
         new = new_wrapper(Tensor, native_layout.base_of(np.ndarray, method), code.address(name))

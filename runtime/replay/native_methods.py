@@ -42,7 +42,7 @@ from .native_keys import MetaObject, layout_with_keys, n_dimensions, size_at, st
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
-MOST_METHODS = 48
+MOST_METHODS = 32
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
 
 new_bound = External("PyMethod_New", (Object, Object), Object, fails="null", quiet=True)
@@ -276,12 +276,19 @@ def install(layout):
     learners = [_learner(place, now[name], _names[name]) for place, name in enumerate(own)]
     code = translated.load("methods", METHODS, layout_with_keys(layout))
     nothing = Packed(Known(hash=-1))
-    words = Words(classes=tuple(marks.methods), functions=tuple(functions), learners=tuple(learners), no_names=())
+    words = Words(
+        classes=tuple(marks.methods),
+        functions=tuple(functions),
+        learners=tuple(learners),
+        no_names=(),
+        uses=(),
+        known=(),
+    )
     packed = Packed(words)
     first = offset_of(Words, "known") // 8
     packed.words[first : first + N_CALLS] = nothing.address
     address = code.struct_address(f"{Words.__module__}:WORDS")
-    (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
+    ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed, nothing))
     for place, name in enumerate(own):
         new = new_method(Tensor, name, code.address(f"weft_method_{place}"), described(name, now[name]))

@@ -123,7 +123,7 @@ def install(layout):
     words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
     packed = Packed(words)
     address = code.struct_address(f"{Words.__module__}:WORDS")
-    (ctypes.c_int64 * len(packed.words)).from_address(address)[:] = packed.words.tolist()
+    ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed))
     for name, function in _QUESTIONS.items():
         doc = (now[name].__doc__ or "").encode()
