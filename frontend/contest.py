@@ -2,8 +2,8 @@
 
 Beginning and ending a replayed call takes about a microsecond, an eager op a fifth of one. So a function of a few small
 ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again. The
-results are the same bits; so a function that has been called a hundred times is timed, in blocks of calls that go the
-one way and the other, and takes the quicker one from then on.
+results are the same bits; so a function that has been called some dozens of times is timed, in blocks of calls that go
+the one way and the other, and takes the quicker one from then on.
 
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
@@ -15,7 +15,7 @@ from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
 from .runtime.state.tensor import Tensor
 
 # So many calls come before the first trial, and so many times as many before each further one.
-AFTER, _LONGER = 100, 4
+AFTER, _LONGER = 32, 4
 NEVER = 2**60
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 # The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of

@@ -49,7 +49,10 @@ class Ways:
         if not self.eager:
             return
         eager, followed = min(self.eager), min(self.followed)
-        if len(self.eager) == _TRIALS or (eager > _CLEARLY * followed and sum(self.eager) > _SECONDS):
+        is_long = eager > _CLEARLY * followed and sum(self.eager) > _SECONDS
+        # Following may take a hundred times as long: where it did so before, one call that still does is enough.
+        is_as_before = self.n_calls > _AGAIN and followed > _CLEARLY * eager
+        if len(self.eager) == _TRIALS or is_long or is_as_before:
             self.is_eager, self.n_left = eager < followed, self.n_calls
             self.n_calls *= _LONGER
 

@@ -91,3 +91,24 @@ def test_an_error_is_no_measurement(clock):
     with pytest.raises(ZeroDivisionError):
         ways.run(ways.followed, lambda: 1 / 0, ())
     assert ways.followed == []
+
+
+def test_when_tried_again_one_call_that_takes_much_longer_is_enough():
+    ways = Ways()
+
+    def went(followed, eager):
+        """How many calls were followed until it was decided."""
+        n = 0
+        while ways.is_eager is None:
+            is_eager = ways.call_eagerly()
+            (ways.eager if is_eager else ways.followed).append(eager if is_eager else followed)
+            ways._decide()
+            n += not is_eager
+        return n
+
+    assert went(followed=1e-3, eager=1e-5) == 5
+    for _ in range(2):
+        while ways.is_eager is not None:
+            assert ways.call_eagerly() or ways.is_eager is None
+        assert went(followed=1e-3, eager=1e-5) == 1
+        assert ways.is_eager

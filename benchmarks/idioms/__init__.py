@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     scripts,
     slopes,
     steps,
+    strangers,
     ways,
 )
 from .registry import IDIOMS  # noqa: F401
