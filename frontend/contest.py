@@ -30,8 +30,8 @@ _LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
 # that is replayed may take some milliseconds as well.
 _CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
 # A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
-# many times what they took in the trial, there is another one. Timing a call takes 1.5 us, so it is done once in so
-# many seconds of eager calls, which are so many calls at least and at most.
+# many times what they took in the trial, and longer than replays did, there is another one. Timing a call takes 1.5 us,
+# so it is done once in so many seconds of eager calls, which are so many calls at least and at most.
 _LITTLE, _SLOWER = 1.05, 2.0
 # Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
 _ONE_OF = 8
@@ -105,9 +105,13 @@ class Contest:
                 return False
             if self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > self.limit:
                 return True
-        elif way is EAGER and seconds > _CLEARLY * self.typical(REPLAYED):
+        elif way is EAGER and self._seldom_exceeded(seconds) > _CLEARLY * self.typical(REPLAYED):
             return True
         return sum(self.seconds[way]) > (_MORE_SECONDS if self.goes_many_ways else _SECONDS)
+
+    def _seldom_exceeded(self, seconds):
+        """What an eager call that took so long says of them: one that had to wait says nothing, where others may."""
+        return sorted(self.seconds[EAGER])[-3:][0] if self.goes_many_ways else seconds
 
     def needs_nodes(self):
         """Calls need nodes, which eager ones have from the start. Returns how many run eagerly before one that does
@@ -128,7 +132,8 @@ class Contest:
 
     def _look(self, seconds):
         """One of the eager calls after the trial took so long."""
-        self._n_slow = self._n_slow + 1 if seconds > _SLOWER * self.typical(EAGER) else 0
+        is_slow = seconds > max(_SLOWER * self.typical(EAGER), self.typical(REPLAYED))
+        self._n_slow = self._n_slow + 1 if is_slow else 0
         self._n_left -= self._look_after
         if self._n_left <= 0 or self._n_slow == 2:
             self.is_eager = False
