@@ -260,6 +260,61 @@ def test_ctrl_c_in_a_first_call_and_again(uncached, monkeypatch):
         assert f(x, w).equal(expected) and count.item() == k + 1
 
 
+@linux_only
+def test_ctrl_c_while_what_a_value_needs_is_compiled(uncached, monkeypatch):
+    """No second program is compiled for what was recorded so far."""
+    weft.manual_seed(0)
+    x, w = weft.randn(5, 7), weft.randn(7, 7)
+    count, expected, begun, begin = weft.zeros(()), long(x, w), [], jit.begin_in_parts
+
+    @weft.compile
+    def f(x, w):
+        count.add_(1)
+        y = long(x, w)
+        return y * 2 if y.sum().item() < 1e9 else y
+
+    def interrupted(text):
+        begun.append(text)
+        os.kill(os.getpid(), signal.SIGINT)
+        return begin(text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "begin_in_parts", interrupted)
+        for k in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                f(x, w)
+            assert count.item() == 0 and len(begun) == k + 1
+    for k in range(3):
+        assert f(x, w).equal(expected * 2) and count.item() == k + 1
+
+
+def test_ctrl_c_in_the_python_of_a_call(uncached, monkeypatch):
+    """What was recorded counts if its program is there, and is not compiled for that. Other exceptions wait for it."""
+    count, texts, begin, ends = weft.zeros(()), [], jit.begin_in_parts, [KeyboardInterrupt]
+    monkeypatch.setattr(jit, "begin_in_parts", lambda text: texts.append(text) or begin(text))
+
+    @weft.compile
+    def f():
+        count.add_(1)
+        if ends:
+            raise ends[0]("in the middle")
+        return count * 2
+
+    with pytest.raises(KeyboardInterrupt, match="in the middle"):
+        f()
+    assert not texts and count.item() == 0
+    ends[0] = ValueError
+    with pytest.raises(ValueError, match="in the middle"):
+        f()
+    assert len(texts) == 1 and count.item() == 1
+    ends[0] = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt, match="in the middle"):
+        f()
+    assert len(texts) == 1 and count.item() == 2
+    ends.clear()
+    assert f().item() == 6 and count.item() == 3
+
+
 def run(code):
     environment = {**os.environ, "WEFT_CACHE": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

@@ -155,7 +155,7 @@ def test_a_backward_outside(looks):
 
 @pytest.mark.parametrize("n_before", [3, 300])
 def test_python_that_is_interrupted_while_it_is_recorded(n_before):
-    """Few ops before it count, as in eager mode. Many would have to be compiled first: the call has not happened."""
+    """What was recorded would have to be compiled first: the call has not happened."""
     interrupts = []
     weight, total = weft.ones(3, requires_grad=True), weft.zeros(3)
 
@@ -172,17 +172,15 @@ def test_python_that_is_interrupted_while_it_is_recorded(n_before):
     interrupts.append(KeyboardInterrupt("in the middle"))
     with pytest.raises(KeyboardInterrupt, match="in the middle"):
         step(weft.ones(3))
-    happened = n_before < 200
-    assert bool([p for recording in step.recordings for p in recording.programs]) == happened
-    assert total.tolist() == [1.0 * happened] * 3
-    assert weight.grad is None or happened and weight.grad.tolist() == [1.0] * 3
+    assert not [p for recording in step.recordings for p in recording.programs]
+    assert total.tolist() == [0.0] * 3 and weight.grad is None
     expected = weft.ones(3)
     for _ in range(n_before):
         expected = expected * 1.5 - 0.25
     for k in range(3):
         assert step(weft.ones(3)).equal(expected)
-        assert total.tolist() == [1.0 * happened + k + 1] * 3
-        assert weight.grad.tolist() == [1.0 * happened + k + 1] * 3
+        assert total.tolist() == [k + 1.0] * 3
+        assert weight.grad.tolist() == [k + 1.0] * 3
 
 
 def test_what_runs_without_the_interpreters_lock_does_not_look(looks):

@@ -7,6 +7,7 @@ import ctypes
 import os
 import threading
 import time
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from math import prod
@@ -30,6 +31,15 @@ _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
 
 
+class NotThere(Exception):
+    """A program that nobody waits for now would have to be loaded or compiled."""
+
+
+class _Patience(threading.local):
+    has_time = True  # for programs to be loaded and compiled
+
+
+_patience = _Patience()
 captures = []  # of those who want to know what programs are made of and run on (capture.py)
 
 
@@ -228,6 +238,17 @@ class Program:
         return self.compute(arrays, frame.numbers, frame.met_expected, frame) is None
 
 
+@contextmanager
+def with_what_is_there():
+    """A block in which programs run that are in memory, and all others raise NotThere."""
+    before = _patience.has_time
+    try:
+        _patience.has_time = False
+        yield
+    finally:
+        _patience.has_time = before
+
+
 def program_for(frame, needed):
     """The program that computes `needed` from what is in memory."""
     known = frame.step.known
@@ -239,6 +260,8 @@ def program_for(frame, needed):
     if program is not None and program.can_run(frame):
         known.last = (frame.flushed, needed, program)
         return program
+    if not _patience.has_time:
+        raise NotThere("it was interrupted before its program was there; nothing of it was computed")
     program = _load_forward(frame, needed)
     known.forward[key] = program
     frame.recording.programs.append(program)

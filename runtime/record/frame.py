@@ -448,10 +448,6 @@ class Frame(Connects, Watched):
 
     close, fail = frame_end.close, frame_end.fail
 
-    def n_pending(self):
-        """How many steps have been recorded and not run."""
-        return self.step.depth - self.flushed
-
     def give_up(self):
         """End the call if that has not been done: an exception came between two lines."""
         if not self.closed:

@@ -6,6 +6,7 @@ exception between any two lines here.
 
 from contextlib import suppress
 
+from ..programs.program import with_what_is_there
 from ..state.modes import state
 
 
@@ -43,14 +44,13 @@ def close(frame):
             frame.give_up()
 
 
-_MANY = 200  # steps, whose compilation takes longer than who presses Ctrl-C should wait
-
-
 def close_after_error(frame, error):
-    """What was computed before an exception counts, as in eager mode; its own errors must not hide the first. A call
-    that is interrupted while much is recorded has not happened, as one whose program is interrupted."""
-    if isinstance(error, KeyboardInterrupt) and frame.n_pending() > _MANY:
-        frame.give_up()
-        return
+    """What was computed before an exception counts, as in eager mode; its own errors must not hide the first. Who has
+    pressed Ctrl-C does not wait for a compiler: where the program for that is not there, the call has not happened,
+    like one whose program is interrupted."""
     with suppress(Exception):
-        close(frame)
+        if isinstance(error, KeyboardInterrupt):
+            with with_what_is_there():
+                close(frame)
+        else:
+            close(frame)

@@ -90,10 +90,6 @@ class Ending:
         if self.outside is not None:
             ended.open(self.numbers, self.outputs)
 
-    def n_pending(self):
-        """None for which there is no program."""
-        return 0
-
     def give_up(self):
         """End a call after an exception that came between two lines. This frame is not used again, nor is one that was
         about to go on with the call."""
