@@ -221,7 +221,8 @@ class Sweep:
 @dataclass(frozen=True, slots=True)
 class Loop:
     """for index < extent. `split`: (name, stride, size) of indices derived from this one: index // stride % size.
-    `block` and `closing` are those of a Sweep, of rows."""
+    `block` and `closing` are those of a Sweep, of rows. `turned`: what its sweeps, of one vector each, read across may
+    be read in rows before the loop, and turned."""
 
     index: str
     extent: int
@@ -230,6 +231,7 @@ class Loop:
     split: tuple = ()
     block: Block | None = None
     closing: int = 0
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,7 @@ def _block(body, indent):
 def _head(s):
     if isinstance(s, Sweep):
         return f"sweep j < {s.extent}{_part(s)}{' unrolled' if s.unrolled else ''}{' rotated' if s.rotated else ''}"
-    text = f"for {s.index} < {s.extent}{_part(s)}"
+    text = f"for {s.index} < {s.extent}{_part(s)}{' turned' if s.turned else ''}"
     text += "".join(f", {n} = {s.index} / {stride} % {size}" for n, stride, size in s.split)
     for c in s.columns:
         place = f" in {', '.join(c.storage)}" if c.storage else ""

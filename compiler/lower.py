@@ -4,7 +4,8 @@
     column sums                     for row                   { sweeps } then the totals; the sums are in registers if
                                                               the row is short, else in memory
     column sums of very wide rows   for chunk of columns      { for row { sweeps } then the totals }
-    a transposed operand            for rows by 16            { for one vector of columns { for 16 rows } }
+    a transposed operand            for rows by 64            { for one vector of columns { for 64 rows } }, then by
+                                                              16, then those that are left over
 
 Every value is placed as far out as its operands allow: one that no index reaches is computed once per kernel, one that
 only row indices reach once per row. A value needed in a later pass over the row is taken from its registers (short
@@ -24,8 +25,10 @@ from .target import COLUMN_CHUNK, LINE_BYTES
 
 # Values that take at most this many cheap ops from loads are computed again in later passes.
 _RECOMPUTE = 3
-# Rows at a time where an operand is read across: the elements of one cache line of f32.
-_TILE = LINE_BYTES // 4
+# Rows at a time where an operand is read across: the elements of four cache lines of f32, as long as there are so many
+# rows, then those of one. Of rows a multiple of 4 KB apart caches hold few lines, and each page is looked up anew: the
+# more of a row is used at once, the better.
+_TILES = (LINE_BYTES, LINE_BYTES // 4)
 WHOLE_ROWS = 2 * COLUMN_CHUNK
 
 
@@ -70,7 +73,7 @@ class _Nest(Registers):
         """Whether something is read along the last prefix loop while its rows are walked across."""
         if self.group.row or not self.dims or is_open(self.dims[-1]) or is_open(self.inner):
             return False
-        if self.dims[-1] % _TILE or self.inner < self.lanes:
+        if self.dims[-1] < min(_TILES) or self.inner < self.lanes or self.column_sums:
             return False
         for value in self.group.values:
             for read in self.reads.by_value[value.number]:
@@ -81,20 +84,33 @@ class _Nest(Registers):
 
     def tiled_nest(self):
         """Tiles of rows by one vector of columns: what is read across is used up while its cache lines are there."""
-        *outer, last = self.dims
-        self.dims = (*outer, last // _TILE, _TILE)
-        return self.nest(self.dims[:-1], 0, self.tile)
+        *outer, rest = self.dims
+        body = []
+        for self.tile_size in _TILES:
+            count = rest // self.tile_size
+            if count:
+                body += self.nest((*outer, count), 0, self.tile)
+                self.row_offset += count * self.tile_size
+                rest -= count * self.tile_size
+        self.tile_size = 0
+        if rest:
+            body += self.nest((*outer, rest), 0, self.row_body)
+        return body
 
     def tile(self):
         count, rest = divmod(self.inner, self.lanes)
-        rows = (self.dims[-1:], len(self.dims) - 1, self.row_body)
         self.width, self.column_terms = self.lanes, (("c", self.lanes),)
-        body = [Loop("c", count, tuple(self.nest(*rows)))]
+        body = [Loop("c", count, (self.tile_rows(),))]
         self.column_terms = ()
         if rest:
             self.width, self.column_offset = rest, count * self.lanes
-            body += self.nest(*rows)
+            body.append(self.tile_rows())
+        self.width, self.column_offset = self.inner, 0
         return body
+
+    def tile_rows(self):
+        turned = self.lanes > 1 and min(_TILES) % self.lanes == 0
+        return Loop(self.index_names()[-1], self.tile_size, tuple(self.row_body()), turned=turned)
 
     def row_body(self, columns=(), unrolled=None):
         """All passes over one row, with the row's own values between them."""

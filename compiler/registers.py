@@ -63,13 +63,15 @@ class Registers:
         self.vectors = -(-self.inner // self.lanes)
         # Where the row starts among the columns: (chunk index, chunk width) and a constant.
         self.column_terms, self.column_offset, self.width = (), 0, self.inner
+        # The innermost prefix loop may go by tiles of so many rows, from one on: then there are two loops for it.
+        self.tile_size, self.row_offset = 0, 0
 
     @property
     def preamble(self):
         return self.kernel_block.statements
 
     def index_names(self):
-        return [f"i{k}" for k in range(len(self.dims))]
+        return [f"i{k}" for k in range(len(self.dims) + bool(self.tile_size))]
 
     # --- names and parameters ---------------------------------------------------------------------------------------
     def fresh(self):
@@ -120,9 +122,13 @@ class Registers:
             lane_dim = False
         steps = strides_over(access.collapsed, (*dims, self.inner) if lane_dim else dims)
         lane = steps[-1] if lane_dim else 0
+        row = steps[len(dims) - 1] if dims and level != "column" else 0
+        if self.tile_size and level != "column":
+            steps = (*steps[: len(dims) - 1], row * self.tile_size, *steps[len(dims) - 1 :])
         terms = [(n, s) for n, s in zip(names, steps) if s]
         terms += [(n, width * lane) for n, width in self.column_terms if lane]
-        at = At(access.offset + self.column_offset * lane, tuple(terms), lane)
+        start = access.offset + self.column_offset * lane + self.row_offset * row
+        at = At(start, tuple(terms), lane)
         return at, ("lane" if lane else "row" if terms else "kernel")
 
     def read(self, read, level, indices=()):

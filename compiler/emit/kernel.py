@@ -8,6 +8,8 @@ outermost loop, or some elements of all its sweeps. Where sweeps are unrolled, s
 vector of columns, then for the next.
 """
 
+from dataclasses import replace
+
 from ..dtypes import SIZES
 from ..extent import is_open
 from ..loopnest import (
@@ -23,6 +25,7 @@ from ..loopnest import (
     StoreLanes,
     Sweep,
     Update,
+    statements,
 )
 from .builder import F64, I8, I64, PTR, Builder, Type
 from .reduce import (
@@ -39,7 +42,7 @@ from .reduce import (
     reduce_row,
     unrolled_row,
 )
-from .vector import STATEMENTS, Vector
+from .vector import STATEMENTS, Vector, transposed
 
 
 def emit_kernel(module, kernel, name):
@@ -80,6 +83,9 @@ class _Emission:
         self.indices = {}
         self.accumulators = {}
         self.columns = {}
+        self.turned = {}
+        # Before all loops: the stack is one for all their iterations.
+        self.blocks = {x.name: self.block_for(s, x) for s, x, _ in _read_across(kernel.body) if b.loads_neighbours}
         self.cut, self.span, self.vector = kernel.cut, None, None
         if kernel.cut:
             unit = b.i64(kernel.cut.unit)
@@ -278,6 +284,9 @@ class _Emission:
 
     # --- loops --------------------------------------------------------------------------------------------------------
     def loop(self, s):
+        if s.turned and self.b.loads_neighbours:
+            self.turned_rows(s)
+            return
         if any(c.storage for c in s.columns):
             self.loop_in_memory(s)
             return
@@ -340,6 +349,31 @@ class _Emission:
         for c in s.columns:
             if is_compensated(c.op, self.type(c.element)):
                 self.over_columns(c, lambda total, error: (self.b.add(total, error),), (1, 2), (0,))
+
+    def turned_rows(self, s):
+        """What is read across is turned first, into a block of memory that holds a vector for every row."""
+        b, read = self.b, list(_read_across([s]))
+        for loop, x, width in read:
+            self.turn(x, loop, width)
+        with b.loop(0, s.extent, 1) as row:
+            self.set_index(s, row)
+            for _, x, _ in read:
+                t = self.type(self.elements[x.parameter])
+                self.turned[x.name] = b.offset(self.blocks[x.name], row, t.lanes * t.element_bytes)
+            self.block(s.body)
+
+    def block_for(self, s, x):
+        return self.b.alloca(Type(self.elements[x.parameter]), s.extent * self.lanes)
+
+    def turn(self, x, s, width):
+        """Fill the block of a Load: vector after vector of the rows that it reads across, `width` of them."""
+        b, t, block = self.b, self.type(self.elements[x.parameter]), self.blocks[x.name]
+        place = self.address(x.parameter, replace(x.at, terms=tuple(p for p in x.at.terms if p[0] != s.index)))
+        for first in range(0, s.extent, t.lanes):
+            starts = [b.offset(place, k * x.at.lane + first, t.element_bytes) for k in range(width)]
+            vectors = [b.load(start, t) for start in starts] + [b.const(0, t)] * (t.lanes - width)
+            for k, vector in enumerate(transposed(b, vectors)):
+                b.store(vector, b.offset(block, (first + k) * t.lanes, t.element_bytes))
 
     def rows(self, s, first, stop):
         with self.b.loop(first, stop, 1) as row:
@@ -440,3 +474,13 @@ _NUMBERS = {
     Extreme: _Emission.extreme_number,
     Apply: _Emission.apply_number,
 }
+
+
+def _read_across(body):
+    """(loop, Load, width of its sweep) of everything that is read across by the sweeps of loops that may be turned."""
+    for s in statements(body):
+        if isinstance(s, Loop) and s.turned:
+            for sweep in s.body:
+                for x in getattr(sweep, "body", ()):
+                    if isinstance(x, Load) and x.at.lane > 1 and (s.index, 1) in x.at.terms and not x.indices:
+                        yield s, x, sweep.extent

@@ -22,6 +22,24 @@ def is_small(stride):
     return not is_open(stride) and 1 < stride <= _MOST_APART
 
 
+def transposed(b, vectors):
+    """The columns of as many vectors as each of them has lanes. Before a step, blocks of 2 * distance rows and columns
+    are in their place; it exchanges two quarters of each."""
+    n = len(vectors)
+    distance = n // 2
+    while distance:
+        before, vectors = vectors, list(vectors)
+        for k in range(n):
+            if k & distance:
+                continue
+            x, y = before[k], before[k + distance]
+            vectors[k] = b.shuffle(x, y, [n + lane - distance if lane & distance else lane for lane in range(n)])
+            low = [n + lane if lane & distance else lane + distance for lane in range(n)]
+            vectors[k + distance] = b.shuffle(x, y, low)
+        distance //= 2
+    return vectors
+
+
 class Vector:
     """One vector's work in a sweep: elements j .. j + lanes - 1, those in `mask`."""
 
@@ -58,7 +76,9 @@ class Vector:
         element = e.elements[s.parameter]
         t = e.type(element)
         lanewise = [i for i in s.indices if i.name not in e.registers]
-        if empty:
+        if s.name in e.turned:
+            x = b.load(e.turned[s.name], t, self.mask)
+        elif empty:
             for i in lanewise:
                 e.checked_index(self.lookup(i.name), i, self.mask)
             x = b.const(0, t)
