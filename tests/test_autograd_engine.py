@@ -373,3 +373,47 @@ def test_what_deleting_attributes_means():
     (x * 2).sum().backward()
     del x.grad
     assert x.grad is None
+
+
+class Inner(weft.autograd.Function):
+    """x - 1; its backward runs another one of the same, in which its own backward runs another one, down to 0."""
+
+    @staticmethod
+    def forward(ctx, x, seen):
+        with weft.enable_grad():
+            ctx.leaf = x.detach().requires_grad_()
+            ctx.x, ctx.seen = ctx.leaf - 1, seen
+        return ctx.x.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.seen.append((weft.is_grad_enabled(), weft.get_default_dtype()))
+        if ctx.x > 0:
+            with weft.enable_grad():
+                (Inner.apply(ctx.x, ctx.seen) * 2).sum().backward()
+            gradient = gradient + ctx.leaf.grad
+        elif ctx.x < 0:
+            raise ValueError("below 0")
+        return gradient, None
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_backward_passes_hundreds_deep(create_graph):
+    weft.set_default_dtype(weft.float64)
+    try:
+        for depth in (3, 100, 300):
+            x, seen = weft.tensor(float(depth), requires_grad=True), []
+            Inner.apply(x, seen).backward(create_graph=create_graph)
+            assert x.grad.item() == 2 * depth - 1
+            assert seen == [(create_graph, weft.float64)] + [(False, weft.float64)] * (depth - 1)
+    finally:
+        weft.set_default_dtype(weft.float32)
+
+
+def test_an_error_hundreds_of_backward_passes_deep_arrives():
+    x = weft.tensor(200.5, requires_grad=True)
+    with pytest.raises(ValueError, match="below 0"):
+        Inner.apply(x, []).backward()
+    assert weft.is_grad_enabled() and x.grad is None
+    (x * 2).backward()
+    assert x.grad.item() == 2

@@ -16,6 +16,7 @@ from ..state.modes import state, watch_again, watching
 from ..state.references import is_held
 from ..state.tensor import Tensor
 from .anomaly import run_checked
+from .deep import elsewhere, is_too_deep
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
@@ -49,12 +50,13 @@ class Sweep:
 
     pending: node -> what has arrived at each of its outputs. captured: what has arrived where the wanted edges lead.
     relevant: ids of the nodes that run, None for all; reach: what `_reach` says of them, if it has been asked.
-    walked: the frame's notes of the pass (frame_walks.py). `around` is the pass in which it began.
+    walked: the frame's notes of the pass (frame_walks.py). `around` is the pass in which it began, depth how many there
+    are around it.
     """
 
     __slots__ = (
         "roots", "wanted", "relevant", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
-        "captured", "walked", "around", "callbacks", "reachable", "calls", "number",
+        "captured", "walked", "around", "depth", "callbacks", "reachable", "calls", "number",
         "__weakref__",
     )  # fmt: skip
 
@@ -68,7 +70,7 @@ class Sweep:
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
         self.callbacks, self.reachable, self.calls = [], None, None
-        self.number = next(_numbers)
+        self.number, self.depth = next(_numbers), 0
 
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
@@ -87,6 +89,11 @@ class Sweep:
     def run(self, begun=None, is_part=False):
         """All that is left of the pass, after `begun` has gone on with a node that is being run. Returns the cotangents
         of the wanted edges, if there are any. is_part: of a pass whose end is not here, so nothing is called back."""
+        self.depth = 0 if state.sweep is None else state.sweep.depth + 1
+        run = partial(elsewhere, self._run) if is_too_deep(self.depth) else self._run
+        return run(begun, is_part)
+
+    def _run(self, begun, is_part):
         before, blocks, self.around = state.grad_enabled, state.watchers, state.sweep
         state.grad_enabled, state.sweep = self.create_graph, self
         try:
