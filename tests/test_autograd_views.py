@@ -266,6 +266,22 @@ def test_views_of_what_was_detached_may_be_changed(make, change):
         assert isinstance(changed(without_grad(lambda x: make(x.detach())), change, kind), float)
 
 
+def test_views_that_a_compiled_call_has_made_of_what_was_detached_may_be_changed():
+    def parts(x):
+        y = x * 2
+        apart = y.detach()
+        return y, apart[0], apart[1:], x.detach()[0]
+
+    run, x = weft.compile(parts), weft.ones(2, 2, requires_grad=True)
+    for _ in range(4):
+        y, *views = run(x)
+        for view in views:
+            view.mul_(3)
+        views[1][0].add_(1)
+        assert y.tolist() == [[6, 6], [7, 7]]
+        views[2].div_(3)
+
+
 def test_a_view_of_what_was_detached_gives_that_a_history():
     x, w = inputs(weft)
     shown = x.detach()

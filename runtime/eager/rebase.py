@@ -266,8 +266,10 @@ def check_rebase(target, requires):
 def _is_of_detached(target):
     """Whether a view has no gradients because detach() made what it is a view of. Values of a finished call do not
     tell: it may be so."""
-    if is_apart(target) or target._frame is None:
-        return is_apart(target)
+    if is_apart(target):
+        return True
+    if target._frame is None:
+        return target._vid >= 0 or target._base._vid >= 0
     if target._frame is not state.frame:
         return True
     frame = state.frame.recorded()
