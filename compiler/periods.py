@@ -13,27 +13,36 @@ def repeated(tokens, least):
     following, seen = [None] * len(tokens), {}
     for k in reversed(range(len(tokens))):
         following[k], seen[tokens[k]] = seen.get(tokens[k]), k
-    at, found = 0, []
+    at, found, ends = 0, [], {}
     while at < len(tokens):
-        period, count = _longest(tokens, at, following, least)
+        period, count = _longest(tokens, at, following, least, ends)
         if count:
             found.append((at, period, count))
         at += max(period * count, 1)
     return found
 
 
-def _longest(tokens, at, following, least):
-    """(period, count) of the longest repetition that begins at a place, (0, 0) if there is none."""
+def _longest(tokens, at, following, least, ends):
+    """(period, count) of the longest repetition that begins at a place, (0, 0) if there is none. ends: by period, how
+    far tokens are those one period before, from places that have been tried; from a later place of such a stretch they
+    are so just as far. Compared again, what repeats itself less than `least` times would take its square."""
     best, place = (0, 0), following[at]
     for _ in range(_MOST_PERIODS):
         if place is None or place - at > _LONGEST:
             break
         period = place - at
-        end = place
-        while end < len(tokens) and tokens[end] == tokens[end - period]:
-            end += 1
+        end = ends.get(period, 0)
+        if end < place:
+            end = ends[period] = _end_of(tokens, place, period)
         count = (end - at) // period
         if count >= least and count * period > best[0] * best[1]:
             best = period, count
         place = following[place]
     return best
+
+
+def _end_of(tokens, place, period):
+    """The first place from here on whose token is not the one a period before."""
+    while place < len(tokens) and tokens[place] == tokens[place - period]:
+        place += 1
+    return place

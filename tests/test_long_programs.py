@@ -10,7 +10,7 @@ from random_graphs import RandomGraph
 from test_teams import pool, same  # noqa: F401  (a fixture)
 
 import weft
-from weft.compiler import dtypes, parallel
+from weft.compiler import dtypes, parallel, periods
 from weft.compiler.emit import program, repeats
 from weft.compiler.graph import Graph
 from weft.compiler.memory import Place, _Arena
@@ -226,3 +226,29 @@ def test_compiling_twice_as_much_takes_twice_as_long(make):
     small, large = make(100), make(200)
     compile_graph(make(10))
     assert _calls(lambda: compile_graph(large)) < 2.2 * _calls(lambda: compile_graph(small))
+
+
+class _Counted:
+    """A token that counts how often such are compared."""
+
+    compared = 0
+
+    def __init__(self, letter):
+        self.letter = letter
+
+    def __hash__(self):
+        return hash(self.letter)
+
+    def __eq__(self, other):
+        _Counted.compared += 1
+        return self.letter == other.letter
+
+
+def test_what_repeats_itself_too_seldom_is_compared_once():
+    # Of 7 times 200 tokens no place begins 8 repetitions: each was compared with all that come after it.
+    tokens = [_Counted(k) for k in range(200)] * 7
+    _Counted.compared = 0
+    assert periods.repeated(tokens, 8) == []
+    few, _Counted.compared = _Counted.compared, 0
+    assert periods.repeated([_Counted(t.letter) for t in tokens], 7) == [(0, 200, 7)]
+    assert few + _Counted.compared < 40 * len(tokens)
