@@ -6,8 +6,10 @@ depends on the sizes. The results are the same bits, so it is measured: some cal
 
 import time
 
-# So many calls have been like none that can be replayed, or would have been by now.
-AFTER = 16
+# So many calls have been like none that can be replayed, or would have been by now; fewer will do where the quickest
+# of them took so many seconds. A solver that reads its errors at every step, and takes other steps in every call, may
+# compile hundreds of programs in each.
+AFTER, AFTER_LONG, LONG = 16, 4, 0.25
 _TRIALS = 5
 # Eager calls that take so many times as long are not tried any further, once they have taken so long.
 _CLEARLY, _SECONDS = 2.0, 0.2
@@ -49,10 +51,10 @@ class Ways:
         if not self.eager:
             return
         eager, followed = min(self.eager), min(self.followed)
-        is_long = eager > _CLEARLY * followed and sum(self.eager) > _SECONDS
         # Following may take a hundred times as long: where it did so before, one call that still does is enough.
         is_as_before = self.n_calls > _AGAIN and followed > _CLEARLY * eager
-        if len(self.eager) == _TRIALS or is_long or is_as_before:
+        is_clear = _is_clear(self.eager, followed) or _is_clear(self.followed, eager)
+        if len(self.eager) == _TRIALS or is_clear or is_as_before:
             self.is_eager, self.n_left = eager < followed, self.n_calls
             self.n_calls *= _LONGER
 
@@ -61,10 +63,21 @@ class Ways:
         return f"{1e6 * min(self.eager):.0f} us against {1e6 * min(self.followed):.0f} us followed step by step"
 
 
+def _is_clear(tried, other):
+    """Whether a way is so much slower than the other one takes that it is not worth another trial."""
+    return min(tried) > _CLEARLY * other and sum(tried) > _SECONDS
+
+
 def ways_of(recording):
     """The Ways of a recording; None where there is nothing to choose, or not yet."""
     if recording.ways is None:
-        if recording.fullgraph or recording.calls < AFTER or recording.replays or recording.not_replayed is None:
+        if recording.fullgraph or recording.replays or not _is_worth_asking(recording):
             return None
         recording.ways = Ways()
     return recording.ways
+
+
+def _is_worth_asking(recording):
+    if recording.calls < AFTER:
+        return recording.calls >= AFTER_LONG and recording.followed > LONG
+    return recording.not_replayed is not None

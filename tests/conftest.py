@@ -29,6 +29,7 @@ def replayed_however_often(monkeypatch):
     if "weft" in sys.modules:
         monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
+        monkeypatch.setattr("weft.ways.LONG", float("inf"))
 
 
 @pytest.fixture

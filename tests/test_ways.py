@@ -3,7 +3,7 @@
 import pytest
 
 import weft
-from weft.ways import AFTER, Ways
+from weft.ways import AFTER, AFTER_LONG, Ways
 
 WEIGHTS = weft.randn(4, 4, dtype=weft.float64)
 
@@ -36,6 +36,16 @@ def test_calls_that_are_replayed_are_not_measured():
     for _ in range(2 * AFTER):
         compiled(weft.ones(3))
     assert compiled.recordings[0].replays and compiled.recordings[0].ways is None
+
+
+def test_calls_that_take_long_are_asked_about_sooner(monkeypatch):
+    # As if a call took more than a second, of which eager mode would have taken little: 16 of those are too many.
+    monkeypatch.setattr("weft.ways.LONG", 0.0)
+    compiled = weft.compile(flow)
+    for k in range(AFTER_LONG + 1):
+        x = weft.tensor([1.0, k / 8], dtype=weft.float64)
+        assert [y.tolist() for y in compiled(x)] == [y.tolist() for y in flow(x)]
+        assert (compiled.recordings[0].ways is not None) == (k >= AFTER_LONG)
 
 
 def taken(ways, n, eager, followed, clock):
@@ -112,3 +122,8 @@ def test_when_tried_again_one_call_that_takes_much_longer_is_enough():
             assert ways.call_eagerly() or ways.is_eager is None
         assert went(followed=1e-3, eager=1e-5) == 1
         assert ways.is_eager
+
+
+def test_calls_that_are_followed_far_too_slowly_are_left_at_once(clock):
+    ways = Ways()
+    assert taken(ways, 5, 0.01, 3.0, clock) == [False, True, True, True, True]

@@ -4,6 +4,8 @@ A Stretch is a copy of all that a program is made from. Its text names each part
 given nothing else, so what is stored under a key is what the key says, whatever becomes of the call in the meantime.
 """
 
+from operator import is_
+
 from .evaluate import strides_in_elements
 from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
 from .rule_text import rule_text
@@ -45,6 +47,13 @@ class Stretch:
         return self.step.path()
 
     @property
+    def built(self):
+        """The steps that a program is made of: the pending ones, or all if one of these is a backward, which reads
+        earlier ones."""
+        pending = self.steps[self.flushed :]
+        return self.steps if any(step.op in (BACKWARD, GRADIENTS) for step in pending) else pending
+
+    @property
     def externals(self):
         """Numbers of the tensors from outside."""
         return {step.first for step in self.steps if step.op is INPUT}
@@ -65,7 +74,17 @@ class Stretch:
 
 
 def _line(step, metas):
+    """What a step was recorded as is said once: a call that is left again and again is described whole each time. Where
+    a stretch has other metas (changed in the call, or with extents of a Family) its attributes may be others too."""
     made = metas[step.first : step.first + len(step.metas)]
+    if isinstance(step.op, str) or not all(map(is_, made, step.metas)):
+        return _described(step, made)
+    if step.described is None:
+        step.described = _described(step, made)
+    return step.described
+
+
+def _described(step, made):
     made = " ".join(f"{m.dtype.name}{m.shape}{'g' if m.requires_grad else ''}{'h' if m.history else ''}" for m in made)
     return f"{step.op} {step.operands} {_attributes(step)} {step.first} {step.first_number} {made}"
 

@@ -58,7 +58,7 @@ class Loops:
 
 def _form_of(stretch):
     """(a number for what a stretch does, without how often; how often it does what it repeats)"""
-    tokens = [step.op if isinstance(step.op, str) else step.op.name for step in stretch.steps if step.op is not INPUT]
+    tokens = [step.op if isinstance(step.op, str) else step.op.name for step in stretch.built if step.op is not INPUT]
     parts, counts, at = [], [], 0
     for start, period, count in repeated(tokens, LEAST_STEPS):
         parts += [*tokens[at:start], tuple(tokens[start : start + period])]

@@ -294,12 +294,16 @@ def _load_forward(frame, needed):
     with progress.shown(frame.recording.name, frame.step.depth):
         if sizes is None:
             return load_program(stretch.text(needed), lambda: _build(stretch, needed))
-        describe, build, openings = (lambda s: s.text(needed)), partial(_build, needed=needed), frame.recording.openings
+        build, openings, text = partial(_build, needed=needed), frame.recording.openings, stretch.text(needed)
         if sizes.loops is not None and not needed.differentiable:
             roll, build_rolled = partial(_roll, stretch, needed), partial(_build_rolled, n_live=len(needed.live))
             found = sizes.loops.load(stretch, roll, build_rolled)
             if found is not None:
                 return found
+
+        def describe(described):
+            return text if described is stretch else described.text(needed)
+
         return sizes.load(stretch, describe, build, bool(needed.differentiable), openings)
 
 

@@ -116,7 +116,8 @@ class Step:
 
     operands: value numbers, or a negative code for a Python number. `attributes` are the op's, or the key of an input,
     a backward or an update. `first` is the number of the first value it makes; `metas` describes all of them. `needs`:
-    numbers of the values that its derivative reads; `leaves`: of the leaves made up to here; None until they are asked.
+    numbers of the values that its derivative reads; `leaves`: of the leaves made up to here; `described`: its line
+    in the text of a stretch, as it was recorded; None until they are asked.
     """
 
     __slots__ = (
@@ -135,6 +136,7 @@ class Step:
         "line",
         "parent",
         "depth",
+        "described",
         "_lists",
     )
 
@@ -148,7 +150,7 @@ class Step:
         self.first_number = first_number
         self.following = []
         self.detail = detail
-        self.needs = self.leaves = self._known = None
+        self.needs = self.leaves = self.described = self._known = None
         self.line = line
         self.parent = None
         self.depth = 0

@@ -114,10 +114,8 @@ class GraphBuilder:
 
 def graph_of(stretch, differentiable=()):
     """The graph of the pending steps, or of the whole call if a backward reads earlier ones."""
-    pending = stretch.steps[stretch.flushed :]
-    whole = differentiable or any(step.op in (BACKWARD, GRADIENTS) for step in pending)
     builder = GraphBuilder(stretch)
-    for step in stretch.steps if whole else pending:
+    for step in stretch.steps if differentiable else stretch.built:
         builder.add(step)
     return builder
 
