@@ -1,6 +1,7 @@
 """weft.autograd: backward, grad, and Function, with PyTorch's rules and messages."""
 
 import warnings
+from itertools import chain
 
 import numpy as np
 
@@ -130,10 +131,16 @@ def _expected(out):
     return known
 
 
+def _is_one_real(array):
+    """Whether a result of one element is in memory for which backward() needs no cotangent."""
+    return array is not None and not array.shape and array.dtype.kind == "f"
+
+
 def _one(out):
     """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
     if state.frame is None and not watching and out.dtype in _PLAIN:
-        one = np.empty(out.shape, out.dtype.numpy)
+        like = out if out.__class__ is not Tensor or out._data is None else out._data
+        one = np.empty(like.shape, out.dtype.numpy)
         one.fill(1)
         return tensor_of(one)
     return ones(out.shape, dtype=out.dtype)
@@ -149,6 +156,8 @@ def _check_cotangents(outputs, gradients):
 
 
 def _check_cotangent(out, gradient):
+    if gradient is None and out.__class__ is Tensor and out._requires_grad and _is_one_real(out._data):
+        return
     if not out.requires_grad:
         raise RuntimeError(
             "element 0 of tensors does not require grad and does not have a grad_fn: nothing it was computed from has "
@@ -235,7 +244,7 @@ def _edge(x):
 
 
 def _are_edges(*groups):
-    return any(isinstance(x, GradientEdge) for group in groups for x in group)
+    return GradientEdge in map(type, chain(*groups))
 
 
 def _roots(outputs, gradients):

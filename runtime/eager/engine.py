@@ -440,7 +440,9 @@ def _behind(roots):
         node = stack.pop()
         if node not in seen:
             seen[node] = None
-            stack += [e[0] for e in node.edges if e is not None]
+            for edge in node.edges:
+                if edge is not None:
+                    stack.append(edge[0])
     return list(seen)
 
 

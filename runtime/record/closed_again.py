@@ -39,6 +39,7 @@ class Again:
     default_dtype: object
     wanted: tuple
     n_edges: int
+    read_set: frozenset
     failed: int = 0
     left_out: int = 0
 
@@ -94,7 +95,9 @@ def gradients(node, steps, cotangents):
             return None
         reached = frame.last_program.meta["reached"]
         function = _compile(_again(steps, list(read), node.present, [reached[k] for k in wanted]))
-        again = known[key] = Again(function, list(read), steps, frame.default_dtype, wanted, len(reached))
+        again = known[key] = Again(
+            function, list(read), steps, frame.default_dtype, wanted, len(reached), frozenset(read)
+        )
     if not again.is_due():
         return None
     found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)

@@ -157,9 +157,12 @@ class ReplayedCall:
 
     def _gradients_again(self, outputs, cotangents, leaves, wanted):
         """The same with a history, of the leaves at the wanted positions."""
-        if self._cotangents(outputs, cotangents, leaves) is None:
+        arrays = self._cotangents(outputs, cotangents, leaves)
+        if arrays is None:
             return None
-        # Gradients may share memory with cotangents, and these are known to the next pass.
+        if cotangents is None:
+            # With memory of their own: gradients may share it, and they are known to the next pass.
+            return gradients_again(self, [tensor_of(array.copy()) for array in arrays], wanted)
         return gradients_again(self, _as_tensors(outputs, cotangents, self.outside.needed.differentiable), wanted)
 
     def _cotangents(self, outputs, cotangents, leaves):
@@ -169,6 +172,10 @@ class ReplayedCall:
             return None
         if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
+        if len(present) == 1 and outputs[0]._vid == present[0]:
+            (out,) = outputs
+            array = _cotangent(out, None if cotangents is None else cotangents[0])
+            return None if array is None or out._frame is not self or out._node is not None else [array]
         given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
         if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
             return None
@@ -193,9 +200,9 @@ class ReplayedCall:
 
     def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
         """The same in the middle of a backward pass that arrives at the call's node."""
-        if self.freed or state.frame is not None or watching or any(c is None for c in cotangents):
+        if self.freed or state.frame is not None or watching or [c for c in cotangents if c is None]:
             return None
-        if node.meets_relatives() or create_graph and not retain_graph:
+        if create_graph and not retain_graph or self.again is not None and node.meets_relatives():
             return None
         native = self.outside.native
         if native is not None and not create_graph:

@@ -18,25 +18,17 @@ class GradientProgram:
     """What a compiled call did that has found the gradients of another one.
 
     made: the ReplayedCall that it has left. given: the run-time numbers of the call that it differentiates, which its
-    own depend on. numbers: those of the gradients, None where there is none.
+    own depend on. gradients: numbers of what it gives, None where there is none. again: how such gradients are found
+    where this cannot.
 
-    outside, tensors, outputs, own_numbers: what native code ends such a call with (finished_calls.py), which fills in
-    the tensors of one call at a time.
+    outside, tensors, outputs, numbers: what native code ends such a call with (finished_calls.py), of one call at a
+    time, while the lock is held.
     """
 
     __slots__ = (
-        "outside",
-        "given",
-        "gradients",
-        "numbers",
-        "tensors",
-        "outputs",
-        "metas",
-        "places",
-        "run_on",
-        "lock",
+        "again", "outside", "given", "gradients", "numbers", "tensors", "outputs", "metas", "places", "run_on", "lock",
         "native",
-    )
+    )  # fmt: skip
 
     def __init__(self, made, given, n_cotangents, found):
         self.outside, self.numbers, self.given = made.outside, list(made.numbers), tuple(given)
@@ -109,13 +101,19 @@ def gradients_again(call, cotangents, wanted):
     """Tensors with the gradients of a ReplayedCall's leaves, of those at the positions `wanted`, of all its results,
     and with a history. None if its node has to find them."""
     outside = call.outside
-    again = outside.step.known.again.get((outside.needed, outside.needed.differentiable, wanted))
-    if again.__class__ is not Again or state.frame is not None or watching or call.freed or outside.is_changing:
+    if state.frame is not None or watching or call.freed or outside.is_changing:
         return None
+    program = outside.gradients.get(wanted)
+    if program is None:
+        again = outside.step.known.again.get((outside.needed, outside.needed.differentiable, wanted))
+        if again.__class__ is not Again:
+            return None
+    else:
+        again = program.again
     externals = call.externals()
-    if externals is None or any(v not in externals for v in again.read) or not again.is_due():
+    if externals is None or not externals.keys() >= again.read_set or not again.is_due():
         return None
-    tensors, program = [externals[v] for v in again.read] + cotangents, outside.gradients.get(wanted)
+    tensors = [externals[v] for v in again.read] + cotangents
     if program is not None and program.takes(tensors, len(cotangents), call.numbers):
         made = program.run(call.__class__, tensors)
         if made is not None:
@@ -128,7 +126,7 @@ def gradients_again(call, cotangents, wanted):
     if program is None and not any(c._requires_grad for c in cotangents):
         program = _learn(call, tensors, cotangents, found)
         if program is not None:
-            outside.gradients[wanted] = program
+            program.again, outside.gradients[wanted] = again, program
     return found
 
 
