@@ -86,6 +86,7 @@ class CompiledFunction(Calls):
         # How many calls come before one that is timed, and whether they run eagerly.
         self._n_left, self._eagerly = self._number(N_LEFT), self._number(EAGERLY)
         self._n_left.value = NEVER if fullgraph else self._contest.pause
+        self._unasked = False  # whether they do because all are quicker so than followed (ways.py)
         self._counted = None  # how often it was called, if it is not known to last
 
     def _made_by_decorator(self):
@@ -126,6 +127,9 @@ class CompiledFunction(Calls):
             return self(*args, **kwargs)
         if self._counted is not None:
             self._lasts()
+        if self._unasked:
+            self._n_left.value, self._eagerly.value, self._unasked = contest.pause, False, False
+            return self(*args, **kwargs)
         if contest.for_nodes:
             self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
             return self(*args, **kwargs)
@@ -148,6 +152,18 @@ class CompiledFunction(Calls):
         self._counted = None
         self._eagerly.value = False
 
+    def _stay_eager(self, ways):
+        """A call runs eagerly, since that is quicker than to follow it. Where all calls are of its kind, the next ones
+        do so too, without being asked."""
+        n = min(ways.n_left - 1, _MOST_UNASKED)
+        if not ways.is_eager or n <= 0 or len(self._recordings) > 1 or self._contest.is_eager:
+            return
+        if self._counted is not None:
+            self._lasts()
+        ways.n_left -= n
+        self._n_left.value, self._eagerly.value, self._unasked = n, True, True
+        _call_natively()
+
     def _needs_nodes(self):
         """Calls are run again after their end, most of them: the next ones run eagerly."""
         if self._contest.pause < NEVER:
@@ -159,7 +175,7 @@ class CompiledFunction(Calls):
             return "because those before were differentiated in ways for which each had to be run again"
         if self._contest.is_eager:
             return f"which was quicker: {self._contest.described()}"
-        if self._eagerly.value:
+        if self._eagerly.value and not self._unasked:
             n = made_anew.PAYS_AFTER
             return f"for now: the last ones that were made of the same code were called less than {n} times each"
         return None
@@ -198,6 +214,7 @@ class CompiledFunction(Calls):
         if ways is None:
             return self._follow(recording, tensors, args, kwargs)
         if ways.call_eagerly():
+            self._stay_eager(ways)
             return ways.run(ways.eager, self._function, args, kwargs)
         return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
 
@@ -225,7 +242,11 @@ class CompiledFunction(Calls):
             return usual
         ended = usual.ended_by()
         usual.make_ready()
-        return self._learn(ended, usual.structure, list(map(type, leaves)))
+        learned = self._learn(ended, usual.structure, list(map(type, leaves)))
+        if learned is None:
+            ended.recording.has_departed()
+            self._forget_released()
+        return learned
 
     def _number_after(self, usual, leaves):
         """Of the way of a call that has departed from this UsualFrame."""
@@ -321,6 +342,7 @@ class CompiledFunction(Calls):
 
 
 set_compile(CompiledFunction)
+_MOST_UNASKED = 256  # eager calls, before the arguments are looked at again
 _listening = []  # lists that get every function of which something is recorded
 _calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function
 

@@ -3,6 +3,7 @@
 import pytest
 
 import weft
+from weft.runtime.replay.frame_usual import UsualFrame
 from weft.ways import AFTER, AFTER_LONG, Ways
 
 WEIGHTS = weft.randn(4, 4, dtype=weft.float64)
@@ -127,3 +128,67 @@ def test_when_tried_again_one_call_that_takes_much_longer_is_enough():
 def test_calls_that_are_followed_far_too_slowly_are_left_at_once(clock):
     ways = Ways()
     assert taken(ways, 5, 0.01, 3.0, clock) == [False, True, True, True, True]
+
+
+def descending(compile, keeps, n=120):
+    """A step of a descent; in the middle something is kept that shows the weights. Yields each loss."""
+    w, kept = weft.ones(3, requires_grad=True), []
+    optimizer = weft.optim.SGD([w], lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (w * x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = compile(step)
+    for k in range(n):
+        yield step(weft.full((3,), 1.0 + k % 5)), kept
+        if k == 20 and keeps:
+            kept.append(w.detach())
+
+
+def test_calls_that_always_depart_end_up_in_the_quicker_way(monkeypatch):
+    departed, depart = [], UsualFrame.depart
+    monkeypatch.setattr(UsualFrame, "depart", lambda self: departed.append(1) or depart(self))
+    functions = []
+    losses = []
+    for loss, kept in descending(lambda f: functions.append(weft.compile(f)) or functions[-1], True):
+        losses.append((loss.item(), [x.tolist() for x in kept]))
+    assert losses == [(loss.item(), [x.tolist() for x in kept]) for loss, kept in descending(lambda f: f, True)]
+    assert 16 <= len(departed) < 24 and functions[0].recordings[0].ways is not None
+
+
+def test_nothing_departs_for_good_where_calls_are_replayed_in_between():
+    f = weft.compile(lambda x, y: (x * 2 if y is None else x @ y if y.ndim == 1 else x + y).exp())
+    x = weft.randn(3)
+    for k in range(60):
+        y = (None, weft.ones(3), weft.ones(1, 3))[k % 3]
+        assert f(x, y).tolist() == (x * 2 if y is None else x @ y if y.ndim == 1 else x + y).exp().tolist()
+    assert all(recording.replays for recording in f.recordings)
+
+
+def test_eager_calls_that_are_quicker_are_not_asked_each_time():
+    asked, seen = [], []
+
+    class Watched(weft.compiled.CompiledFunction):
+        def _call(self, *arguments):
+            asked.append(1)
+            return super()._call(*arguments)
+
+    f = Watched(lambda x: seen.append(x[0].item()) or x * 2)
+    x = weft.arange(3.0)
+    f(x)
+    (recording,) = f.recordings
+    recording.ways = Ways()
+    recording.ways.is_eager, recording.ways.n_left, recording.replays = True, 100, []
+    asked.clear()
+    for _ in range(60):
+        assert f(x).tolist() == [0.0, 2.0, 4.0]
+    assert len(asked) == 1 and len(seen) == 61
+
+    for _ in range(60):
+        f(x)
+    # The 100 are over: other ways are tried again.
+    assert len(asked) > 1 and len(seen) == 121

@@ -34,6 +34,8 @@ def number_code(x):
 
 
 MAX_BRANCHES = 16
+# So many calls in a row that began as replayed ones and did not end as such (has_departed).
+_DEPARTED_IN_VAIN = 16
 # Where half of the calls are run again after they have ended, and so many, the next ones had better be eager ones.
 MOST_OPENED = 24
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
@@ -278,6 +280,8 @@ class Recording:
     not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
     caught: dict = field(default_factory=dict)  # caught.py of the frontend: places on the stack of a call -> in a `try`
     ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
+    n_departed: int = 0  # how many calls in a row began as replayed ones and did not end as such
+    departed_at: int = 0  # the number of the last of them
     n_opened: int = 0  # how many calls of the last ones went over to nodes, since so many had been made
     opened_since: int = 0
     when_opened: object = None  # a weak reference to what is called once most of them do
@@ -303,6 +307,14 @@ class Recording:
     def use(self, replay):
         """It comes first among those that are tried."""
         self.replays = [replay, *(other for other in self.replays if other is not replay)]
+
+    def has_departed(self):
+        """A call that began as a replayed one did not end as such, and there is no other for calls like it. Where all
+        do, none begins like that any more."""
+        self.n_departed = self.n_departed + 1 if self.calls == self.departed_at + 1 else 1
+        self.departed_at = self.calls
+        if self.n_departed >= _DEPARTED_IN_VAIN:
+            self.replays, self.n_departed = [], 0
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""
