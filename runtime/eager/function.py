@@ -40,9 +40,9 @@ class Facts:
 
 
 def _facts(cls):
-    known = cls._facts
+    known = cls._weft_facts
     if known is None or not known.are_of(cls):
-        known = cls._facts = Facts(cls)
+        known = cls._weft_facts = Facts(cls)
     return known
 
 
@@ -63,7 +63,7 @@ class Function:
     backward = vjp = staticmethod(no_rule)
     generate_vmap_rule = False
     _backward_cls = _NodeClass()
-    _facts = None
+    _weft_facts = None
 
     @staticmethod
     def jvp(ctx, *grad_inputs):

@@ -77,7 +77,7 @@ class GradientProgram:
         return call, found
 
     def _made(self, kind, outputs):
-        self.outputs += outputs
+        self.outputs[:] = outputs  # a run that was interrupted may have left some
         if self.native is not None:
             make, open_made = self.native.functions
             call = make()
