@@ -12,7 +12,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.shapes import broadcast_shapes
-from .runtime.eager.gate import apply_inplace
+from .runtime.eager.gate import apply_inplace, change_anew
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
 from .runtime.state.storage import shows_twice
@@ -379,6 +379,8 @@ def _write(x, value, attributes):
         if frame.has_varied(view.slice_scatter) and not _requires(x, value):
             _set_anywhere(x, attributes["spec"], value)
             return
+        change_anew(view.slice_scatter, x, (x, value), attributes)
+        return
     apply_inplace(view.slice_scatter, x, (x, value), attributes)
 
 

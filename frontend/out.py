@@ -1,21 +1,23 @@
 """The keyword `out`: results written into tensors that exist.
 
 write        what `out=` means for a result
-check_apart  what it asks of the memory of operands; write_apart is both
+check_apart  what it asks of the memory of operands; write_apart is both, write_op the same of an elementwise op
 taking_out   a function that has no such keyword, with it; take_out does so for a module
 """
 
 import warnings
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import unwrap
 
 import numpy as np
 
 from . import absent
 from .compiler.ops.comparison import cast
+from .compiler.ops.kinds import number_meta
+from .compiler.ops.table import Meta
 from .compiler.ops.view import clone
 from .runtime.eager.gate import apply_inplace
-from .runtime.state.modes import state
+from .runtime.state.modes import state, watching
 from .runtime.state.storage import Storage
 from .runtime.state.tensor import Tensor, shape_of
 
@@ -71,6 +73,49 @@ def write_apart(name, out, result, *operands):
     """`write`, if the operands lie apart from `out` in memory."""
     check_apart(name, operands, [out])
     return write(name, out, result)
+
+
+def write_op(name, op, out, *operands):
+    """`write_apart` of what an elementwise op makes of operands. It is computed in out's memory, if that has the
+    result's shape and type and nothing is recorded."""
+    if out.__class__ is Tensor and not watching:
+        frame = state.frame
+        # What the call in flight expects here has been found to fit.
+        if frame is not None and frame.inplace_again(op, out, operands, {}):
+            return out
+        if _is_made_there(op, out, operands):
+            return apply_inplace(op, out, operands, {})
+    return write_apart(name, out, op(*operands), *operands)
+
+
+def _is_made_there(op, out, operands):
+    if out._requires_grad or not shape_of(out) or out._data is not None and not _is_whole(out._data):
+        return False
+    facts = []
+    for x in operands:
+        if isinstance(x, Tensor):
+            if x._requires_grad or not _known_apart(x, out):
+                return False
+            facts.append((shape_of(x), x.dtype))
+        else:
+            facts.append(x.__class__)
+    return _made(op, state.default_dtype, *facts) == (shape_of(out), out.dtype)
+
+
+def _is_whole(array):
+    return array.size and array.flags.c_contiguous and array.flags.writeable
+
+
+@lru_cache(4096)
+def _made(op, default_dtype, *facts):
+    """(shape, dtype) of the result for operands of these shapes and types, or numbers of these classes."""
+    metas = [Meta(*fact) if fact.__class__ is tuple else number_meta(fact(1)) for fact in facts]
+    try:
+        made = op.infer(metas, {}, default_dtype)
+    except (RuntimeError, TypeError):
+        # Said to the user by the op itself.
+        return None
+    return made.shape, made.dtype
 
 
 def _one_each(function, out, result):

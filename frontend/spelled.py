@@ -13,7 +13,7 @@ from .compiler.ops import TABLE
 from .compiler.ops.table import ON_REGISTER, ON_UNREGISTER
 from .inplace import inplace_form
 from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensor_of_one, tensors
-from .out import write_apart
+from .out import write_apart, write_op
 from .reference import text_of_entry
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor
@@ -25,8 +25,9 @@ _N_TENSORS = {"both": 0, "either": 0, "other": 1, "none": 2}
 # --- functions --------------------------------------------------------------------------------------------------------
 def _of_one(op, name):
     def function(input, *, out=None):
-        result = op(tensor_of(name, input))
-        return result if out is None else write_apart(name, out, result, input)
+        if out is not None:
+            return write_op(name, op, out, tensor_of(name, input))
+        return op(tensor_of(name, input))
 
     return function
 
@@ -42,8 +43,7 @@ def _of_two(op, name):
             input = tensor_of_one(input, other)
         else:
             require_one_tensor(name, input, other)
-        result = op(input, other)
-        return result if out is None else write_apart(name, out, result, input, other)
+        return op(input, other) if out is None else write_op(name, op, out, input, other)
 
     return function
 

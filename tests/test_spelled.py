@@ -206,3 +206,81 @@ def test_results_over_a_part_of_an_operand_however_the_two_share_memory():
     # The whole of it may be the result's, and what is apart is apart.
     assert not overlaps(lambda: weft.exp(x, out=x)) and not overlaps(lambda: weft.add(x[:3], 1, out=x[3:]))
     assert not overlaps(lambda: weft.mul(x, weft.ones(6), out=weft.empty(6)))
+
+
+def _with_out(numbers):
+    """(name, operands, out) of calls in which the result may be computed where it is wanted, and in which not."""
+    x, y, row = weft.tensor(numbers), weft.tensor(numbers) * 2, weft.tensor(numbers[0])
+    yield "mul", (x, y), weft.zeros(2, 3)
+    yield "mul", (x, 0.5), weft.zeros(2, 3)
+    yield "mul", (row, y), weft.zeros(2, 3)
+    yield "mul", (row, row), weft.zeros(3)
+    yield "exp", (x,), weft.zeros(2, 3)
+    yield "exp", (x.t(),), weft.zeros(3, 2)
+    yield "mul", (x, y), weft.zeros(3, 2).t()
+    yield "mul", (x, y), weft.zeros(2, 3, dtype=weft.float64)
+    yield "mul", (x.int(), 2), weft.zeros(2, 3)
+    yield "lt", (x, y), weft.zeros(2, 3, dtype=weft.bool)
+    yield "mul", (x, x), x
+    yield "exp", (y,), y
+    yield "mul", (row, y), y
+    yield "exp", (weft.tensor(0.5),), weft.zeros(())
+    whole = weft.zeros(4, 3)
+    yield "mul", (x, y), whole[1:3]
+    yield "mul", (x, whole[:2]), whole[2:]
+
+
+def test_results_computed_where_they_are_wanted():
+    numbers = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0]]
+    for k in range(len([*_with_out(numbers)])):
+
+        @weft.compile
+        def written(operands, out, name):
+            result = getattr(weft, name)(*operands, out=out)
+            return result is out, out + 0
+
+        for call in range(8):
+            name, operands, out = [*_with_out(numbers)][k]
+            wanted = getattr(weft, name)(*operands).to(out.dtype).tolist()
+            version = out._version
+            if call % 2:
+                assert getattr(weft, name)(*operands, out=out) is out and out._version == version + 1
+            else:
+                is_out, copy = written(list(operands), out, name)
+                assert is_out and copy.tolist() == wanted
+            assert out.tolist() == wanted
+
+
+def test_out_says_what_is_wrong_as_ever():
+    x, w = weft.ones(3), weft.nn.Parameter(weft.ones(3))
+
+    @weft.compile
+    def written(x, y, out):
+        weft.mul(x, y, out=out)
+        return out * 1
+
+    for _ in range(4):
+        for call in (weft.mul, written):
+            keyword = {} if call is written else {"out": weft.zeros(3)}
+            place = (weft.zeros(3),) if call is written else ()
+            with pytest.raises(RuntimeError, match="automatic differentiation"):
+                call(x, w, *place, **keyword)
+            assert written(x, x, weft.zeros(3)).tolist() == [1.0] * 3
+        with weft.no_grad():
+            assert written(x, w, weft.zeros(3)).tolist() == [1.0] * 3
+        with pytest.raises(RuntimeError, match="do not broadcast|broadcast"):
+            weft.mul(x, weft.ones(4), out=weft.zeros(4))
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            weft.mul(x, x, out=weft.zeros(3, dtype=weft.int64))
+        with pytest.raises(RuntimeError, match="single memory location"):
+            weft.mul(weft.ones(3, 3), 2, out=weft.zeros(3, 1).expand(3, 3))
+        with pytest.warns(UserWarning, match="was resized"):
+            out = weft.zeros(2)
+            weft.mul(x, x, out=out)
+        assert out.shape == (3,)
+    a = weft.ones(3)
+    b = (a * w).detach()
+    kept = w * b
+    weft.mul(a, 2, out=b)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.sum().backward()
