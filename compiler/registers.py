@@ -185,7 +185,7 @@ class Registers:
 
     def apply(self, value, names, key=None):
         place = self.innermost(names)
-        self.checks |= value.op.checks
+        self.checks |= value.op.checks_on(value.dtype.is_floating_point)
         element = element_of(value.dtype)
         names = tuple(names)
         key = key or ("apply", value.number)

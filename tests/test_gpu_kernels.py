@@ -19,9 +19,9 @@ from weft.compiler.target import GPU
 from weft.runtime.code import jit
 
 float32, float64, int64 = dtypes.float32, dtypes.float64, dtypes.int64
-NUMPY_ONLY = {"floor_divide": "integers only", "integer_pow": "computed by NumPy"}
+NUMPY_ONLY = {"integer_pow": "computed by NumPy"}
 # What no kernel for a GPU does.
-REMAINDERS = {"fmod", "remainder"}
+REMAINDERS = {"floor_divide", "fmod", "remainder"}
 ELEMENTWISE = [
     name
     for name, op in TABLE.items()

@@ -232,7 +232,7 @@ class _Emission:
         return self.apply(s, [self.registers[k] for k in s.operands], None)
 
     def apply(self, s, operands, mask):
-        if s.op.checks:
+        if s.op.checks_on(operands[0].type.is_float if operands else True):
             return s.op.lower(self.b, *operands, fail=self.fail_in(mask), **s.attributes)
         return s.op.lower(self.b, *operands, **s.attributes)
 

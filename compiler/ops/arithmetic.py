@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..dtypes import float32, float64, int32, int64
 from ..storage import chosen
 from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
@@ -298,10 +299,14 @@ clamp_max = elementwise(
 
 
 # --- division with remainder ----------------------------------------------------------------------------------------
-def _integers_only_eager(dtypes, attributes):
-    if any(not d.is_floating_point for d in dtypes):
-        return "integer division is computed by NumPy, which checks for zero divisors"
-    return None
+_DIVIDED = (int32, int64, float32, float64)
+
+
+def _few_integers(dtypes, attributes):
+    """32 and 64 bits have kernels: of what is narrower some is unsigned, and true and false are not numbers."""
+    if all(d.is_floating_point for d in dtypes) or all(d in _DIVIDED for d in dtypes):
+        return None
+    return "division of integers of less than 32 bits is computed by NumPy"
 
 
 def _checked_integers(name, evaluate):
@@ -314,12 +319,52 @@ def _checked_integers(name, evaluate):
     return run
 
 
-def _lower_remainder(b, x, y):
-    """fmod moved to the sign of the divisor, as Python's %."""
+def _safe_divisor(b, y, fail):
+    """1 for 0, which fails, and for -1, by which the smallest integer cannot be divided: a CPU stops at both."""
+    one, is_zero = b.const(1, y.type), b.cmp("eq", y, b.const(0, y.type))
+    fail(is_zero)
+    return b.select(b.or_(is_zero, b.cmp("eq", y, b.const(-1, y.type))), one, y)
+
+
+def _lower_fmod(b, x, y, fail=None):
+    return b.rem(x, y if x.type.is_float else _safe_divisor(b, y, fail))
+
+
+def _lower_floor_divide(b, x, y, fail=None):
+    """Of integers: the quotient cut to an integer, and 1 less where something is left and the signs differ."""
+    if x.type.is_float:
+        return _lower_floor_divide_floats(b, x, y)
+    divisor, zero = _safe_divisor(b, y, fail), b.const(0, x.type)
+    quotient = b.div(x, divisor)
+    left = b.sub(x, b.mul(quotient, divisor))
+    below = b.select(_is_left_over(b, left, y), b.sub(quotient, b.const(1, x.type)), quotient)
+    return b.select(b.cmp("eq", y, b.const(-1, y.type)), b.sub(zero, x), below)
+
+
+def _lower_floor_divide_floats(b, x, y):
+    """As `_floor_divide`, line by line."""
+    zero, one = b.const(0, x.type), b.const(1, x.type)
     left = b.rem(x, y)
-    zero = b.const(0, x.type)
+    quotient = b.div(b.sub(x, left), y)
+    quotient = b.select(_is_left_over(b, left, y), b.sub(quotient, one), quotient)
+    below = b.floor(quotient)
+    is_far = b.cmp("gt", b.sub(quotient, below), b.const(0.5, x.type))
+    below = b.select(is_far, b.add(below, one), below)
+    below = b.select(b.cmp("ne", quotient, zero), below, b.copysign(zero, b.div(x, y)))
+    return b.select(b.cmp("ne", y, zero), below, b.div(x, y))
+
+
+def _is_left_over(b, left, y):
+    """Whether a division leaves something that has not the sign of the divisor."""
+    zero = b.const(0, y.type)
     signs_differ = b.xor(b.cmp("lt", left, zero), b.cmp("lt", y, zero))
-    return b.select(b.and_(b.cmp("ne", left, zero), signs_differ), b.add(left, y), left)
+    return b.and_(b.cmp("ne", left, zero), signs_differ)
+
+
+def _lower_remainder(b, x, y, fail=None):
+    """fmod moved to the sign of the divisor, as Python's %."""
+    left = _lower_fmod(b, x, y, fail)
+    return b.select(_is_left_over(b, left, y), b.add(left, y), left)
 
 
 def _remainder(x, y):
@@ -354,10 +399,11 @@ fmod = elementwise(
     no_bool("fmod"),
     evaluate=_checked_integers("fmod", np.fmod),
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, trunc(div(x, y))))),
-    lower=lambda b, x, y: b.rem(x, y),
+    lower=_lower_fmod,
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="fmod",
-    extra={"eager_only": _integers_only_eager},
+    extra={"eager_only": _few_integers},
+    traits=frozenset(["checks-integers"]),
     cost="remainder",
     doc="The remainder of input / other with the sign of input.",
     spelling=Spelling(operands=2, numbers="other"),
@@ -371,7 +417,8 @@ remainder = elementwise(
     lower=_lower_remainder,
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="remainder",
-    extra={"eager_only": _integers_only_eager},
+    extra={"eager_only": _few_integers},
+    traits=frozenset(["checks-integers"]),
     cost="remainder",
     doc="The remainder of input / other with the sign of other.",
     spelling=Spelling(operands=2),
@@ -381,13 +428,14 @@ floor_divide = elementwise(
     2,
     no_bool("floor_divide"),
     evaluate=_checked_integers("floor_divide", _floor_divide),
-    traits=frozenset(["wide-number"]),
+    lower=_lower_floor_divide,
+    traits=frozenset(["wide-number", "checks-integers"]),
     # 0, as floor's; PyTorch refuses to differentiate it.
     vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="floor_divide",
-    extra={"eager_only": lambda dtypes, attributes: "floor_divide has no generated kernel"},
-    cost="divide",
+    extra={"eager_only": _few_integers},
+    cost="function",
     doc="input / other, rounded down.",
     spelling=Spelling(operands=2, numbers="both"),
 )

@@ -19,6 +19,7 @@ An entry holds every fact about one op, in this order:
                 None: they are refused. Views and what only moves elements take all types.
     traits      words for what else passes must know:
                 "checks"      its lowering can fail
+                "checks-integers"  on integers it can
                 "number"      a Python number written in a rule
                 "fill"        one number everywhere
                 "copy"        costs nothing where it is read element by element
@@ -142,6 +143,10 @@ class Op:
     @property
     def checks(self):
         return "checks" in self.traits
+
+    def checks_on(self, is_float):
+        """Whether its lowering can fail on operands of such a type."""
+        return self.checks or not is_float and "checks-integers" in self.traits
 
     @property
     def is_number(self):
