@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -198,6 +199,30 @@ def test_llvmlite_of_another_kind_is_used_with_its_lock(text, monkeypatch):
     assert emission.functions_of(object()) is None
     monkeypatch.setattr(Library, "LLVMPY_VerifyModule", ctypes.CDLL(None).getpid, raising=False)
     assert emission.functions_of(Library()) is None
+
+
+def test_others_use_llvmlite_at_the_same_time(text):
+    """As numba does: their calls take its lock, and ours do not wait for it."""
+    code, binding, failed, end = jit.begin_in_parts(text).finish(), jit._llvm(), [], threading.Event()
+    machine, small = jit._new_machine(jit.target()), parts(text)[-1]
+    expected = machine.emit_object(binding.parse_assembly(small, binding.create_context()))
+
+    def others():
+        while not end.is_set():
+            module = binding.parse_assembly(small, binding.create_context())
+            module.verify()
+            binding.initialize_all_targets()
+            if machine.emit_object(module) != expected:
+                failed.append(module)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        codes = [jit.begin_in_parts(text).finish() for _ in range(4)]
+    finally:
+        end.set()
+        thread.join()
+    assert codes == [code] * 4 and not failed
 
 
 def test_more_threads_are_refused(text, monkeypatch):

@@ -19,6 +19,7 @@ through llvmlite's lock, one text after the other. All of this happens while `ji
 
 import atexit
 import ctypes
+import functools
 import signal
 import sys
 import time
@@ -35,8 +36,8 @@ _CALLED = {
 }
 _COLLECTED = {"GetBufferStart": 1, "GetBufferSize": 1, "DisposeMemoryBuffer": 1, "DisposeString": None}
 
-# Words of a list of texts: the next one, how many there are, where their records are, the signals to block, functions.
-_NEXT, _COUNT, _RECORDS, _SIGNALS, _SIGMASK, _FUNCTIONS = range(6)
+# Words of a list of texts: the next one, how many there are, their records, the signals to block, functions.
+_NEXT = 0
 # Words of a text's record: its characters, LLVM's messages of three calls, the buffer of object code (0: none).
 _TEXT, _MESSAGES, _BUFFER, _RECORD_WORDS = 0, (1, 2, 3), 4, 5
 # Words of a thread: its list, its target machine, its handle, whether it has ended.
@@ -206,8 +207,9 @@ class Emission:
         for k, text in enumerate(self._texts):
             self._records[_RECORD_WORDS * k + _TEXT] = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value
         self._signals = (ctypes.c_uint64 * 16)(_blocked())  # a sigset_t
-        addresses = (ctypes.addressof(self._records), ctypes.addressof(self._signals), _process_function("sigmask"))
-        self._list = (ctypes.c_size_t * (_FUNCTIONS + len(_CALLED)))(0, len(texts), *addresses, *tools.called)
+        sigmask = ctypes.cast(_process().pthread_sigmask, ctypes.c_void_p).value
+        given = len(texts), ctypes.addressof(self._records), ctypes.addressof(self._signals), sigmask, *tools.called
+        self._list = (ctypes.c_size_t * (1 + len(given)))(0, *given)
         self._threads = []  # (words, target machine)
 
     def start(self, n_threads):
@@ -275,13 +277,14 @@ def _blocked():
     return sum(1 << (number - 1) for number in signal.valid_signals() if number not in own)
 
 
-def _process_function(name):
-    return ctypes.cast(getattr(ctypes.CDLL(None), f"pthread_{name}"), ctypes.c_void_p).value
+@functools.cache
+def _process():
+    return ctypes.CDLL(None)
 
 
 def _create_thread(words, helper):
     """Start a thread that nobody joins; returns an error number, or 0."""
-    process = ctypes.CDLL(None)
+    process = _process()
     attributes = ctypes.create_string_buffer(256)  # a pthread_attr_t, of 56 bytes or 64
     error = process.pthread_attr_init(attributes)
     error = error or process.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
