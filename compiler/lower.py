@@ -71,14 +71,15 @@ class _Nest(Registers):
 
     def is_transposing(self):
         """Whether something is read along the last prefix loop while its rows are walked across."""
-        if self.group.row or not self.dims or is_open(self.dims[-1]) or is_open(self.inner):
+        if self.group.row or not self.dims or self.column_sums:
             return False
-        if self.dims[-1] < min(_TILES) or self.inner < self.lanes or self.column_sums:
+        if _is_less(self.dims[-1], min(_TILES)) or _is_less(self.inner, self.lanes):
             return False
         for value in self.group.values:
             for read in self.reads.by_value[value.number]:
                 steps = strides_over(read.access.collapsed, (*self.dims, self.inner))
-                if read.access.base.number not in self.inside and steps[-2] == 1 and steps[-1] > 1:
+                is_next = not is_open(steps[-2]) and steps[-2] == 1
+                if is_next and not _is_less(steps[-1], 2) and read.access.base.number not in self.inside:
                     return True
         return False
 
@@ -88,12 +89,12 @@ class _Nest(Registers):
         body = []
         for self.tile_size in _TILES:
             count = rest // self.tile_size
-            if count:
+            if not _is_less(count, 1):
                 body += self.nest((*outer, count), 0, self.tile)
                 self.row_offset += count * self.tile_size
                 rest -= count * self.tile_size
         self.tile_size = 0
-        if rest:
+        if not _is_less(rest, 1):
             body += self.nest((*outer, rest), 0, self.row_body)
         return body
 
@@ -102,14 +103,14 @@ class _Nest(Registers):
         self.width, self.column_terms = self.lanes, (("c", self.lanes),)
         body = [Loop("c", count, (self.tile_rows(),))]
         self.column_terms = ()
-        if rest:
+        if not _is_less(rest, 1):
             self.width, self.column_offset = rest, count * self.lanes
             body.append(self.tile_rows())
         self.width, self.column_offset = self.inner, 0
         return body
 
     def tile_rows(self):
-        turned = self.lanes > 1 and min(_TILES) % self.lanes == 0
+        turned = self.lanes > 1 and min(_TILES) % self.lanes == 0 and not is_open(self.width)
         return Loop(self.index_names()[-1], self.tile_size, tuple(self.row_body()), turned=turned)
 
     def row_body(self, columns=(), unrolled=None):
@@ -286,6 +287,11 @@ class _Nest(Registers):
         result = [*self.row_block.statements, sweep]
         self.row_block = self.lane_block = None
         return result
+
+
+def _is_less(extent, number):
+    """Whether an extent is less, without asking: of one that the call tells nobody knows."""
+    return not is_open(extent) and extent < number
 
 
 def _shares_body(body):

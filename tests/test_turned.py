@@ -65,6 +65,23 @@ def test_rows_of_which_none_fills_a_tile(pool):
     same(pool, lambda x: (x.t() + 1, x.t().exp()), numbers(300, 15))
 
 
+def test_programs_for_many_sizes(pool):
+    """Matrices of other extents meet a program that knows no extent: tiles are counted when it runs."""
+
+    def turned(x, y):
+        return x.t() * y + 1, y.t().contiguous()
+
+    square, wide, tall = weft.compile(turned), weft.compile(turned), weft.compile(turned)
+    for n in (70, 33, 16, 200, 5, 64, 129, 2, 95):
+        same(pool, turned, numbers(n, n), numbers(n, n), compiled=square)
+        same(pool, turned, numbers(n, 40), numbers(40, n), compiled=wide)
+        same(pool, turned, numbers(40, n), numbers(n, 40), compiled=tall)
+        pool.jobs = 0
+    for compiled in (square, wide, tall):
+        alone = sum("n" not in p.meta for r in compiled.recordings for p in r.programs)
+        assert alone <= 2, compiled.explain()
+
+
 def test_transposed_vectors():
     """Of as many vectors as each has lanes, whatever they are."""
     for n in (2, 4, 8, 16):

@@ -369,11 +369,11 @@ class _Emission:
         """Fill the block of a Load: vector after vector of the rows that it reads across, `width` of them."""
         b, t, block = self.b, self.type(self.elements[x.parameter]), self.blocks[x.name]
         place = self.address(x.parameter, replace(x.at, terms=tuple(p for p in x.at.terms if p[0] != s.index)))
-        for first in range(0, s.extent, t.lanes):
-            starts = [b.offset(place, k * x.at.lane + first, t.element_bytes) for k in range(width)]
-            vectors = [b.load(start, t) for start in starts] + [b.const(0, t)] * (t.lanes - width)
-            for k, vector in enumerate(transposed(b, vectors)):
-                b.store(vector, b.offset(block, (first + k) * t.lanes, t.element_bytes))
+        with b.loop(0, s.extent, t.lanes) as first:
+            start, into = b.offset(place, first, t.element_bytes), b.offset(block, first, t.lanes * t.element_bytes)
+            rows = [b.load(b.offset(start, k * x.at.lane, t.element_bytes), t) for k in range(width)]
+            for k, vector in enumerate(transposed(b, rows + [b.const(0, t)] * (t.lanes - width))):
+                b.store(vector, b.offset(into, k * t.lanes, t.element_bytes))
 
     def rows(self, s, first, stop):
         with self.b.loop(first, stop, 1) as row:
@@ -482,5 +482,6 @@ def _read_across(body):
         if isinstance(s, Loop) and s.turned:
             for sweep in s.body:
                 for x in getattr(sweep, "body", ()):
-                    if isinstance(x, Load) and x.at.lane > 1 and (s.index, 1) in x.at.terms and not x.indices:
+                    is_across = isinstance(x, Load) and (is_open(x.at.lane) or x.at.lane > 1) and not x.indices
+                    if is_across and any(name == s.index and not is_open(c) and c == 1 for name, c in x.at.terms):
                         yield s, x, sweep.extent
