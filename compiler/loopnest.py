@@ -36,6 +36,8 @@ Lowering (lower.py) writes this IR; emission (emit/kernel.py) turns it into LLVM
 
 from dataclasses import dataclass, field
 
+from .extent import is_open
+
 # Bytes of an element in memory; bool is "i8".
 
 
@@ -51,7 +53,7 @@ class At:
         parts = [index if c == 1 else f"{c}*{index}" for index, c in self.terms]
         if self.lane:
             parts.append("j" if self.lane == 1 else f"{self.lane}*j")
-        if self.constant or not parts:
+        if is_open(self.constant) or self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
 

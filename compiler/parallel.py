@@ -157,7 +157,9 @@ def kernel_cuts(kernel, aliases, wished, target):
     if any(isinstance(s, Update) for s in every):
         return _cuts_of_update(kernel, every, aliases, target)
     if not _is_in_step(every, aliases):
-        return _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
+        # In this order: what is no single nest need not ask extents that only the call tells.
+        rows = _rows(kernel.body, target)
+        return rows if rows and _stays_in_rows(kernel.body, aliases) else []
     rows, columns = _rows(kernel.body, target), _columns(kernel, every, target)
     flat = _flat(kernel, columns, wished)
     n_rows = estimated(prod(s.extent for s in every if isinstance(s, Loop)))
@@ -166,7 +168,8 @@ def kernel_cuts(kernel, aliases, wished, target):
 
 def _cuts_of_update(kernel, every, aliases, target):
     """By rows where every row has places of its own, by columns where every column has."""
-    rows = _rows(kernel.body, target) if _stays_in_rows(kernel.body, aliases) else []
+    rows = _rows(kernel.body, target)
+    rows = rows if rows and _stays_in_rows(kernel.body, aliases) else []
     stored = {s.parameter for s in every if isinstance(s, (Store, Update))}
     touched = [aliases.get(s.parameter, s.parameter) for s in every if isinstance(s, (Load, Store, Extreme, Update))]
     is_alone = all(touched.count(aliases.get(name, name)) == 1 for name in stored)
