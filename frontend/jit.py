@@ -3,14 +3,16 @@
 from contextlib import contextmanager
 from typing import Final
 
+from .futures import Future
 from .nn.module import Module
 from .public import of_module
 from .reference import document
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = [
-    "Final", "ScriptModule", "annotate", "export", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
+    "Final", "ScriptModule", "annotate", "export", "fork", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
     "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",
+    "wait",
 ]  # fmt: skip
 
 
@@ -52,6 +54,21 @@ optimize_for_inference = freeze
 def annotate(the_type, the_value):
     """The value."""
     return the_value
+
+
+def fork(func, *args, **kwargs):
+    """A Future of func(*args, **kwargs), which runs at once, as it does in PyTorch outside of a script."""
+    future = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
+
+
+def wait(future):
+    """The value of a Future, when it is there."""
+    return future.wait()
+
+
+_fork, _wait = fork, wait  # the names that scripts use
 
 
 def is_scripting():

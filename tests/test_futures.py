@@ -59,3 +59,16 @@ def test_many_at_once():
     with pytest.raises(ValueError, match="no"):
         wait_all([futures[0], failed])
     assert Future[weft.Tensor] == Future[weft.Tensor] != Future[int]
+
+
+def test_forks_of_scripts_have_run():
+    def product(x, factor=1):
+        return x * factor
+
+    x = weft.ones(2, requires_grad=True)
+    future = weft.jit.fork(product, x, factor=3)
+    assert future.done() and weft.jit.wait(future).tolist() == [3, 3]
+    weft.jit._wait(weft.jit._fork(weft.jit.script(product), x, 2)).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    with pytest.raises(TypeError):
+        weft.jit.fork(product)
