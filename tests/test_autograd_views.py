@@ -264,6 +264,7 @@ def test_views_of_what_was_detached_may_be_changed(make, change):
     for kind in ("plain", "leaf", "computed"):
         assert isinstance(changed(lambda x: make(x.detach()), change, kind), float)
         assert isinstance(changed(without_grad(lambda x: make(x.detach())), change, kind), float)
+        assert isinstance(changed(lambda x: make(x.detach().exp_()), change, kind), float)
 
 
 def test_views_that_a_compiled_call_has_made_of_what_was_detached_may_be_changed():

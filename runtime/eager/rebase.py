@@ -264,21 +264,23 @@ def check_rebase(target, requires):
 
 
 def _is_of_detached(target):
-    """Whether a view has no gradients because detach() made what it is a view of. Values of a finished call do not
-    tell: it may be so."""
+    """Whether a view has no gradients because detach() made what it is a view of. Values of calls do not always tell:
+    then it may be so."""
     if is_apart(target):
         return True
     if target._frame is None:
         return target._vid >= 0 or target._base._vid >= 0
     if target._frame is not state.frame:
         return True
-    frame = state.frame.recorded()
-    step = frame.step_of(target._vid)
+    frame, vid, base = state.frame.recorded(), target._vid, target._base
+    step = frame.step_of(vid)
     while not isinstance(step.op, str) and is_view_op(step.op):
         if step.op in (view.detach, view.data):
             return True
-        step = frame.step_of(step.operands[0])
-    return False
+        vid = step.operands[0]
+        step = frame.step_of(vid)
+    # What has changed in between may be the base, or what was detached from it.
+    return vid != (base._vid if base._frame is frame else frame.bound.get(id(base)))
 
 
 _WITHOUT_HISTORY = (

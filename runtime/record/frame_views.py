@@ -10,6 +10,7 @@ from ..eager.node import Saved
 from ..programs.recording import INPUT
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
+from ..state.storage import is_apart
 from ..state.tensor import layout_of_array, tensor_of
 from . import frame_autograd
 
@@ -26,7 +27,7 @@ def note(frame, tensor, operand):
     if operand in frame.versioned:
         root = frame.versioned[vid] = frame.versioned[operand]
     base = frame.tensors[root]
-    tensor._base = base if base._base is None else base._base
+    tensor._base = base if base._base is None or is_apart(base) else base._base
 
 
 def shown_by(frame, view):

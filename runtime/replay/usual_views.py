@@ -5,6 +5,7 @@ from typing import NamedTuple
 from ...compiler.ops.view import data
 from ..programs.places import Place
 from ..record.frame_views import evaluate_view, made_like
+from ..state.storage import is_apart
 from ..state.tensor import pending_tensor
 
 
@@ -50,7 +51,7 @@ class GivenViews:
                 view._base = None
                 view.share_memory(base)
             else:
-                view._base = base if base._base is None else base._base
+                view._base = base if base._base is None or is_apart(base) else base._base
                 view.share_storage(base)
 
     def layouts(self, last_step, changed):
