@@ -111,3 +111,12 @@ class _autograd:
     def _saved_tensors_hooks_is_enabled():
         """Whether hooks on saved tensors may be set now."""
         return state.hooks_disabled is None
+
+
+def _log_api_usage_once(event):
+    """Libraries name here what is used of them, for PyTorch's statistics. Nothing is kept."""
+
+
+def _disabled_torch_function_impl(function, types, args=(), kwargs=None):
+    """What classes of tensors name as their __torch_function__ that want none: the function as it is."""
+    return function(*args, **(kwargs or {}))

@@ -65,7 +65,7 @@ _TABLE = [
     ("nn nn.normalization", "nn.modules.batchnorm"),
     ("nn nn.pooling_layers", "nn.modules.pooling"),
     ("nn.gradients", "nn.grad"),
-    ("nn.parallel", "nn.parallel.data_parallel nn.parallel.distributed"),
+    ("nn.parallel", "nn.parallel.data_parallel nn.parallel.distributed nn.parallel.scatter_gather"),
     ("nn.sequences", "nn.utils.rnn"),
     ("nn.tuples", "nn.modules.utils"),
     ("nn.utils", "nn.utils.clip_grad nn.utils.convert_parameters"),

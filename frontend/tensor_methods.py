@@ -146,6 +146,21 @@ def _backward_hooks(self):
     return {k: h.hook for k, h in hooks.items() if isinstance(h, TensorHook) and h.index == index} or None
 
 
+def _make_subclass(cls, data, require_grad=False):
+    """A leaf of a class of the user's that shows the memory of a tensor, without the class being called."""
+    if not isinstance(data, Tensor):
+        raise TypeError(f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}")
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(
+            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
+            "class inherits from Tensor."
+        )
+    made = Tensor.__new__(cls, data.array)
+    made.share_storage(data)
+    made.requires_grad = require_grad
+    return made
+
+
 def _attach_questions():
     for name in (*_OTHER_DEVICES, *_OTHER_LAYOUTS):
         setattr(Tensor, f"is_{name}", False)
@@ -179,6 +194,7 @@ def attach():
         method.__doc__ = f"weft.nn.functional.{name} of the tensor."
         setattr(Tensor, name, method)
     _attach_questions()
+    Tensor._make_subclass = staticmethod(_make_subclass)
     Tensor.to, Tensor.cpu, Tensor.type, Tensor.new = _to, _cpu, _type, _new
     for name in ("cuda", "xpu", "ipu", "hpu", "mtia"):
         setattr(Tensor, name, _elsewhere(name))

@@ -93,7 +93,8 @@ class ModuleList(_Numbered):
 
     def __init__(self, modules=None):
         super().__init__()
-        self.extend(() if modules is None else modules)
+        if modules is not None:
+            self.extend(modules)
 
     def _of_slice(self, items):
         return type(self)(module for _, module in items)
@@ -129,7 +130,8 @@ class ModuleDict(Module):
 
     def __init__(self, modules=None):
         super().__init__()
-        self.update({} if modules is None else modules)
+        if modules is not None:
+            self.update(modules)
 
     def __getitem__(self, key):
         return self._modules[key]

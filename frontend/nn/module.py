@@ -9,6 +9,8 @@ Attributes are registered by `__setattr__`; names, trees and state_dict keys fol
 """
 
 from collections import OrderedDict
+from inspect import signature
+from types import FunctionType
 
 from ..compiler.dtypes import DType, bfloat16, dtype_of, float16, float32, float64
 from ..notebooks import module_html
@@ -22,9 +24,24 @@ from .hooks import HookHandle
 from .parameter import Buffer, Parameter
 
 
+class _SignatureOfCalls:
+    """inspect.signature(module) where native code stands in place of `__call__`, as it does once programs are replayed:
+    libraries look there for what a model takes. Of a class, and of `__call__`s in Python, inspect finds out itself."""
+
+    def __get__(self, module, owner=None):
+        if module is None or isinstance(type(module).__call__, FunctionType):
+            raise AttributeError("__signature__")
+        return _OF_CALLS
+
+
+_OF_CALLS = signature(lambda *args, **kwargs: None)
+
+
 @is_module_class
 class Module:
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
+
+    __signature__ = _SignatureOfCalls()
 
     def __init__(self):
         self.__dict__.update(

@@ -6,6 +6,8 @@ from .module import Module
 __all__ = ["DataParallel", "DistributedDataParallel"]  # noqa: F822 (asked for, it is imported)
 __getattr__, __dir__ = of_module(__name__)
 
+_ONE_DEVICE = "weft computes on one device in a process; call the module itself"
+
 
 class DataParallel(Module):
     """The module, called as it is: what PyTorch's does where there is no other device. Its keys begin with `module.`"""
@@ -16,3 +18,13 @@ class DataParallel(Module):
 
     def forward(self, *inputs, **options):
         return self.module(*inputs, **options)
+
+
+def scatter(inputs, target_gpus, dim=0):
+    """Libraries import it for machines with several devices. RuntimeError: here there is one."""
+    raise RuntimeError(f"scatter: inputs cannot be spread over {target_gpus}: {_ONE_DEVICE}")
+
+
+def gather(outputs, target_device, dim=0):
+    """The same of what comes back."""
+    raise RuntimeError(f"gather: outputs cannot be brought to {target_device}: {_ONE_DEVICE}")

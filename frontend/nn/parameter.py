@@ -22,8 +22,8 @@ class Parameter(Tensor):
         self.requires_grad = requires_grad
         return self
 
-    def __init__(self, data, requires_grad=True):
-        """`__new__` has made the whole object, as it does for every tensor."""
+    def __init__(self, *args, **kwargs):
+        """`__new__` has made the whole object, as it does for every tensor, and that of a subclass may take more."""
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:
@@ -53,7 +53,7 @@ class Buffer(Tensor):
         self.persistent = persistent
         return self
 
-    def __init__(self, data=None, *, persistent=True):
+    def __init__(self, *args, **kwargs):
         """`__new__` has made the whole object."""
 
 
