@@ -146,3 +146,14 @@ def test_what_a_module_takes_can_be_asked_before_and_after_native_code_runs_it()
     assert str(inspect.signature(model)) == before == "(*args, **kwargs)"
     assert str(inspect.signature(Own())) == "(x, scale=2)"
     assert list(inspect.signature(nn.Linear).parameters)[:2] == ["in_features", "out_features"]
+
+
+def test_whether_a_module_has_backward_hooks_can_be_seen():
+    model = nn.Linear(2, 2)
+    assert len(model._backward_hooks) == len(model._backward_pre_hooks) == 0
+    handle = model.register_full_backward_hook(lambda *gradients: None)
+    assert list(model._backward_hooks) == [handle.id] and not model._backward_pre_hooks
+    before = model.register_full_backward_pre_hook(lambda *gradients: None)
+    assert list(model._backward_pre_hooks) == [before.id]
+    handle.remove()
+    assert not model._backward_hooks

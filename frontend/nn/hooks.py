@@ -223,3 +223,13 @@ def around_backward(module):
         found = AroundBackward()
         HookHandle(module._forward_pre_hooks, found)
     return found
+
+
+def backward_hooks(table):
+    """The property under which libraries look whether a module has such hooks: a dict, empty if it has none."""
+
+    def read(module):
+        found = next((h for h in module._forward_pre_hooks.values() if isinstance(h, AroundBackward)), None)
+        return {} if found is None else getattr(found, table)
+
+    return property(read)

@@ -42,6 +42,7 @@ class Module:
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 
     __signature__ = _SignatureOfCalls()
+    _backward_hooks, _backward_pre_hooks = map(hooks.backward_hooks, ("after", "before"))
 
     def __init__(self):
         self.__dict__.update(
