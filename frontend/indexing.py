@@ -11,7 +11,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
-from .compiler.shapes import broadcast_shapes
+from .keys import at_positions, combined_index, for_each_dim, in_range, is_mask, normalized, plain_of, range_of
 from .runtime.eager.gate import apply_inplace, change_anew
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
@@ -26,168 +26,17 @@ _INT_OR_NONE = (int, type(None))
 _SURELY_FITS = 2**31
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
-def _normalized(key, shape):
-    """One entry per dimension: an int, a slice or an integer tensor. None and 0-d masks add a dimension."""
-    ndim = len(shape)
-    entries = [_entry(k) for k in (key if isinstance(key, tuple) or _is_nested(key) else (key,))]
-    used = sum(_dims_used(k) for k in entries)
-    if used > ndim:
-        raise IndexError(f"too many indices for tensor of dimension {ndim}: got {used}")
-    fill = [_FULL] * (ndim - used)
-    at = next((i for i, k in enumerate(entries) if k is Ellipsis), len(entries))
-    entries = [*entries[:at], *fill, *(k for k in entries[at:] if k is not Ellipsis)]
-    _check_masks(entries, shape)
-    return [part for k in entries for part in (_positions(k) if _is_mask(k) and k.ndim else [k])]
-
-
-def _plain(parts):
-    """A key of ints, slices of them, None and Ellipsis, as most are, as something that can be looked up: slices become
-    tuples. None if there is anything else, such as a bool, which is equal to a number."""
-    known, found = _INT_OR_NONE, []
-    for part in parts:
-        kind = part.__class__
-        if kind is slice:
-            start, stop, step = part.start, part.stop, part.step
-            if start.__class__ not in known or stop.__class__ not in known or step.__class__ not in known:
-                return None
-            part = (start, stop, step)
-        elif kind is not int and part is not None and part is not Ellipsis:
-            return None
-        found.append(part)
-    return tuple(found)
-
-
-def _for_each_dim(plain, ndim):
-    """What `_plain` gives, without Ellipsis and with an entry for each dimension; None if there are too many."""
-    used = len(plain) - plain.count(None) - plain.count(Ellipsis)
-    if used > ndim or plain.count(Ellipsis) > 1:
-        return None
-    at = plain.index(Ellipsis) if Ellipsis in plain else len(plain)
-    return [*plain[:at], *[_WHOLE] * (ndim - used), *plain[at + 1 :]]
-
-
-def _is_nested(key):
-    """Whether a list stands for a tuple of keys: PyTorch takes x[[[0, 1], [2, 3]]] for x[[0, 1], [2, 3]]."""
-    return isinstance(key, list) and any(k is None or isinstance(k, (list, tuple, slice, Tensor)) for k in key)
-
-
-def _check_masks(entries, shape):
-    dim = 0
-    for k in entries:
-        if _is_mask(k) and k.shape != shape[dim : dim + k.ndim]:
-            raise IndexError(
-                f"The shape of the mask {k.shape} at index {dim} does not match the shape of the indexed tensor {shape}"
-            )
-        dim += _dims_used(k)
-
-
-def _entry(k):
-    """Lists and arrays become tensors; NumPy integers and 0-d integer tensors become ints."""
-    if isinstance(k, (list, range, np.ndarray)):
-        array = np.asarray(k)
-        k = tensor_of(array if array.dtype.kind == "b" else _as_integers(array))
-    if isinstance(k, Tensor) and k.dtype is dtypes.uint8:
-        # A mask of PyTorch's before it had bools.
-        k = comparison.ne(k, 0)
-    if isinstance(k, np.integer):
-        return int(k)
-    if isinstance(k, (bool, np.bool_)):
-        k = tensor_of(np.asarray(k))
-    if isinstance(k, Tensor) and k.ndim == 0 and k.dtype in _INDEX_TYPES:
-        return int(k.array)
-    known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
-    if not known:
-        kind = TypeError if isinstance(k, str) else IndexError
-        raise kind(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")
-    return k
-
-
-def _as_integers(array):
-    if array.size and array.dtype.kind not in "iu":
-        raise IndexError(f"tensors used as indices must be int64, int32 or bool, got {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _dims_used(k):
-    if k is None or k is Ellipsis:
-        return 0
-    return k.ndim if _is_mask(k) else 1
-
-
-def _is_mask(k):
-    return isinstance(k, Tensor) and k.dtype is dtypes.bool_
-
-
-def _positions(mask):
-    """A mask selects as many elements as it has True: its positions are needed, so its values are."""
-    return [tensor_of(np.asarray(p, dtype=np.int64)) for p in mask.array.nonzero()]
-
-
-def _in_range(k, size, dim):
-    if not -size <= k < size:
-        raise IndexError(f"index {k} is out of bounds for dimension {dim} with size {size}")
-    return k % size
-
-
-def _range(k, size):
-    """(start, step, length) of a slice."""
-    start, stop, step = k.indices(size)
-    if step <= 0:
-        raise ValueError("step must be greater than zero")
-    length = len(range(start, stop, step))
-    return (start if length else 0, step, length)
-
-
-def _at_positions(key, shape):
-    """(index, axis, merged, shape of the part) of one mask or index, or of index tensors for neighbouring dimensions
-    with whole dimensions before them, which is how most people index with tensors; None for all other keys."""
-    kind = key.__class__
-    if kind is list and key and {*map(type, key)} == {int}:
-        return _at_neighbours((tensor_of(np.array(key, np.int64)),), 0, shape)
-    if kind is Tensor:
-        if key.dtype is not dtypes.bool_:
-            return _at_neighbours((key,), 0, shape)
-        n, sizes = key.ndim, shape_of(key)
-        if not n or sizes != shape[:n]:
-            return None
-        # A mask selects as many elements as it has True: its positions are needed, so its values are.
-        index, after = tensor_of(np.flatnonzero(key.array)), shape[n:]
-        return index, 0, (prod(sizes), *after), (*shape_of(index), *after)
-    if kind is not tuple:
-        return None
-    first = 0
-    while first < len(key) and key[first].__class__ is slice and key[first] == _FULL:
-        first += 1
-    return _at_neighbours(key[first:], first, shape)
-
-
-def _at_neighbours(indices, axis, shape):
-    """The same for index tensors of the dimensions from axis on."""
-    end = axis + len(indices)
-    if end > len(shape):
-        return None
-    for k in indices:
-        if k.__class__ is not Tensor or k.dtype not in _INDEX_TYPES or not k.ndim:
-            return None
-    before, after = shape[:axis], shape[end:]
-    sizes = shape[axis:end]
-    checked = [indexing.position(k, size=n, axis=d) for d, (k, n) in enumerate(zip(indices, sizes), axis)]
-    index = checked[0] if len(checked) == 1 else _combined(list(zip(checked, sizes)))
-    return index, axis, (*before, prod(sizes), *after), (*before, *shape_of(index), *after)
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 def getitem(x, key):
     data = x._data
     shape = x._meta.shape if data is None else data.shape
     # What loops read: nothing to be put in order.
     if key.__class__ is int and shape:
-        return view.select(x, axis=0, index=key if 0 <= key < shape[0] else _in_range(key, shape[0], 0))
+        return view.select(x, axis=0, index=key if 0 <= key < shape[0] else in_range(key, shape[0], 0))
     if key.__class__ is slice and shape:
         spec = _spec_of(shape, 0, key)[0]
         if noted:
-            plain = _plain((key,))
+            plain = plain_of((key,))
             if plain is not None:
                 note_read(shape, key, plain, [(view.slice_, {"spec": spec})])
         return view.slice_(x, spec=spec)
@@ -195,9 +44,9 @@ def getitem(x, key):
         one = _element(x, shape, key)
         if one is not None:
             return one
-        plain = _plain(key)
+        plain = plain_of(key)
     else:
-        plain = _plain((key,))
+        plain = plain_of((key,))
     steps = None if plain is None else _steps_to(shape, plain)
     if steps is not None:
         if noted:
@@ -205,23 +54,23 @@ def getitem(x, key):
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
-    found = _at_positions(key, shape)
+    found = at_positions(key, shape)
     if found is not None:
         index, axis, merged, _ = found
         return spelling.index_(x, index, axis=axis, merged=merged)
-    key = _normalized(key, shape)
+    key = normalized(key, shape)
     result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
         if isinstance(k, int):
-            result = view.select(result, axis=axis, index=_in_range(k, shape[dim], dim))
+            result = view.select(result, axis=axis, index=in_range(k, shape[dim], dim))
             dim += 1
             continue
         if isinstance(k, slice):
-            result = result if k == _FULL else _cut(result, axis, _range(k, shape[dim]))
+            result = result if k == _FULL else _cut(result, axis, range_of(k, shape[dim]))
             dim += 1
         elif k is None:
             result = view.unsqueeze(result, axis=axis)
-        elif _is_mask(k):
+        elif is_mask(k):
             # 0-d: a new dimension, of which the one slice is taken or not.
             result = view.unsqueeze(result, axis=axis)
             tensors[axis] = tensor_of(np.zeros(int(k.array), np.int64))
@@ -251,7 +100,7 @@ def _element(x, shape, key):
 def _steps_to(shape, plain):
     """The ops, with their attributes, that lead to what such a key picks from a tensor of this shape, one dimension
     after the other; None if it has too many entries. Found once, it is a third of the time of `x[1:-1, 0]`."""
-    entries = _for_each_dim(plain, len(shape))
+    entries = for_each_dim(plain, len(shape))
     if entries is None:
         return None
     steps, axis, dim = [], 0, 0
@@ -262,7 +111,7 @@ def _steps_to(shape, plain):
             axis += 1
             continue
         if entry.__class__ is int:
-            steps.append((view.select, {"axis": axis, "index": _in_range(entry, shape[axis], dim)}))
+            steps.append((view.select, {"axis": axis, "index": in_range(entry, shape[axis], dim)}))
             shape = (*shape[:axis], *shape[axis + 1 :])
         else:
             if entry != _WHOLE:
@@ -285,7 +134,7 @@ def _spec_of(shape, axis, key):
 
 @lru_cache(4096)
 def _known_spec(shape, axis, start, stop, step):
-    part = _range(slice(start, stop, step), shape[axis])
+    part = range_of(slice(start, stop, step), shape[axis])
     spec = [(0, 1, d) for d in shape]
     spec[axis] = part
     return tuple(spec), (*shape[:axis], part[2], *shape[axis + 1 :])
@@ -313,24 +162,15 @@ def _advanced(x, tensors):
         tensors = dict(enumerate(tensors.values()))
         axes = list(tensors)
     first, last = axes[0], axes[-1]
-    index = _combined([(tensors[a], x.shape[a]) for a in axes])
+    index = combined_index([(tensors[a], x.shape[a]) for a in axes])
     merged = (*x.shape[:first], prod(x.shape[a] for a in axes), *x.shape[last + 1 :])
     return spelling.index_(x, index, axis=first, merged=merged)
-
-
-def _combined(indices):
-    """One row-major index from several, broadcast."""
-    shape = broadcast_shapes("indexing", [k.shape for k, _ in indices])
-    combined = None
-    for k, size in indices:
-        combined = k if combined is None else combined * size + k
-    return combined if combined.shape == shape else view.expand(combined, shape=shape)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def setitem(x, key, value):
     sizes, frame, made, given = shape_of(x), state.frame, None, value
-    plain = (key,) if key.__class__ is int else _plain(key if key.__class__ is tuple else (key,))
+    plain = (key,) if key.__class__ is int else plain_of(key if key.__class__ is tuple else (key,))
     place = None if plain is None else _place(sizes, plain)
     if not isinstance(value, Tensor):
         if place is not None and frame is not None:
@@ -341,15 +181,15 @@ def setitem(x, key, value):
     if value.dtype is not dtype:
         value = comparison.cast(value, dtype=dtype)
     if place is None:
-        if _is_mask(key) and key.shape == x.shape and value.ndim == 0:
+        if is_mask(key) and key.shape == x.shape and value.ndim == 0:
             apply_inplace(spelling.masked_fill, x, (x, key, value), {})
             return
-        found = _at_positions(key, sizes)
+        found = at_positions(key, sizes)
         if found is not None:
             index, axis, merged, shape = found
             apply_inplace(indexing.index_put, x, (x, index, _fitted(value, shape)), {"axis": axis, "merged": merged})
             return
-        entries = _normalized(key, sizes)
+        entries = normalized(key, sizes)
         if any(isinstance(k, Tensor) for k in entries):
             _set_positions(x, key, value)
             return
@@ -472,7 +312,7 @@ def _require_fits(value, dtype):
 @lru_cache(4096)
 def _place(sizes, plain):
     """What `_basic` gives for a key that can be looked up; None if it has too many entries."""
-    entries = _for_each_dim(plain, len(sizes))
+    entries = for_each_dim(plain, len(sizes))
     return None if entries is None else _basic(sizes, [slice(*k) if k.__class__ is tuple else k for k in entries])
 
 
@@ -483,11 +323,11 @@ def _basic(sizes, entries):
         if k is None:
             shape.append(1)
         elif k.__class__ is slice:
-            part = _range(k, sizes[len(spec)])
+            part = range_of(k, sizes[len(spec)])
             spec.append(part)
             shape.append(part[2])
         else:
-            spec.append((_in_range(k, sizes[len(spec)], len(spec)), 1, 1))
+            spec.append((in_range(k, sizes[len(spec)], len(spec)), 1, 1))
     return tuple(spec), tuple(shape), tuple([length for _, _, length in spec])
 
 
