@@ -24,12 +24,12 @@ from ...compiler.translate.kinds import (
     Tuple,
     offset_of,
 )
-from ...compiler.translate.language import External, cast, load_at, native
+from ...compiler.translate.language import cast, load_at, native
 from ..code import translated
-from ..code.native_kinds import TensorObject
+from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
 from ..eager.eager_call import are_alike, hash_with_value
-from ..eager.eager_words import HASH_MASK, ArrayObject
+from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, set_tuple_item
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.attributes import refusal
@@ -38,15 +38,12 @@ from ..state.size import Size
 from ..state.tensor import Tensor
 from . import eager_hash
 from .native import new_method
-from .native_keys import MetaObject, layout_with_keys, n_dimensions, size_at, stepped
+from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at, stepped
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
 MOST_METHODS = 32
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
-
-new_bound = External("PyMethod_New", (Object, Object), Object, fails="null", quiet=True)
-vectorcall = External("PyObject_Vectorcall", (Object, Address, I64, Maybe(Object)), Object, fails="null")
 
 
 class Known(Struct):
@@ -112,8 +109,18 @@ def answer_of(known: Known, x: Object) -> Object:
 
 @native()
 def in_python(function: Object, x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
-    bound = new_bound(function, x)
-    return vectorcall(bound, arguments, n, names)
+    """function(x, *arguments), the last of which have names."""
+    given = new_tuple(n + 1)
+    set_tuple_item(given, 0, x)
+    for k in range(n):
+        set_tuple_item(given, k + 1, cast(Object, load_at(Address, arguments, k)))
+    if names is None:
+        return call_with(function, given, None)
+    named = cast(Tuple, names)
+    keywords = new_dict()
+    for k in range(len(named)):
+        keywords[named[k]] = cast(Object, load_at(Address, arguments, n + k))
+    return call_with(function, given, keywords)
 
 
 @native()
