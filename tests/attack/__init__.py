@@ -5,7 +5,8 @@
     python -m tests.attack --minutes 5 --torch     eager mode beside PyTorch, within rounding
 
     fragments.py   what users write: statements, results, what is done with them, what changes between calls
-    families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order
+    families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order, and parts
+                   of whole programs
     programs.py    functions of a few tensors, called in turn
     trainings.py   models that are trained
     compare.py     two runs of a program, and the first thing in which they differ
@@ -35,7 +36,12 @@ Beside PyTorch: seeds 500000 to 500334, 335 programs; 23 not the same: two mende
 says, what `beside_torch.py` has learned to leave out, or rounding; 500279 was not looked at.
 
 Seeds 1123114700 to 1123115101, 402 programs in 15 minutes: one not the same, an AssertionError of the compiler, mended
-(test_sink.py). 880000011, where eager mode refuses a backward and a compiled call goes by the copy of shown memory that
+(test_sink.py). Seeds 1123140000 to 1123140644, 645 programs: two not the same, which wait. 1123140052: after a
+derivative with create_graph=True and a backward through it, another backward of the call's result raises in eager mode
+only, once calls have been replayed. 1123140644: a hook runs in eager mode before the backward it is part of raises.
+With parts of whole programs added (families.py: PARTS): seeds 1123150000 to 1123150022, all the same.
+
+880000011, where eager mode refuses a backward and a compiled call goes by the copy of shown memory that
 it has read, is in differences.md and test_exposed_memory.py.
 """
 

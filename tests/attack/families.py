@@ -1,6 +1,6 @@
 """Statements of rarer kinds, as in fragments.py. There are besides: kernel (2, 3, 2) and image (2, 1, 2, 2), leaves;
-index, three integers; running, a mean and a variance; lstm and attend, layers; nested, a compiled function; Cube, Pair
-and Straight, functions with derivatives of the user; scheduler, of the optimizer.
+index, three integers; out and cache, state; running, a mean and a variance; lstm and attend, layers; nested, a compiled
+function; Cube, Pair and Straight, functions with derivatives of the user; scheduler, of the optimizer.
 """
 
 SCANS = (
@@ -77,4 +77,47 @@ HIGHER = (
     "{t} = weft.utils.checkpoint.checkpoint(model, {x} * w, use_reentrant=False)",
     "array[...] = 0.5\n{t} = n * {x}\narray += 1.0", "array[calls[0] % 3] += 1.0\n{t} = (n * w).sum() * {x}",
     "{t} = sum(q * w for q in ({x}, {y}))",
+)  # fmt: skip
+# Parts of whole programs: loops of a recurrence, weights given by name, messages along edges, results written into
+# tensors that exist, a cache that fills, batches in a loop, what is done every few calls, integers divided.
+PARTS = (
+    "{t} = weft.zeros(3, 4)\nfor k in range(3):\n    {t} = ({t} + {x} * w).tanh()",
+    "h, c = s.detach(), s.detach()\nfor k in range(2):\n"
+    "    c = c * ({x} * w).sigmoid()\n    h = c.tanh() * v\n{t} = h + c",
+    "h = s.detach().clone()\nfor row in ({x} * w).expand(3, 4).unbind(0):\n    h = (h * v + row).sin()\n{t} = h",
+    "{t} = weft.func.functional_call(model, dict(model.named_parameters()), ({x} * w,))",
+    "quick = {{k: p - 0.1 * p.detach() for k, p in model.named_parameters()}}\n"
+    "{t} = weft.func.functional_call(model, quick, (({x} * w),))",
+    "quick = dict(model.named_parameters())\nfor _ in range(2):\n"
+    "    loss = weft.func.functional_call(model, quick, ({x} * w,)).square().mean()\n"
+    "    slopes = weft.autograd.grad(loss, list(quick.values()), create_graph=True, allow_unused=True)\n"
+    "    quick = {{k: p if g is None else p - 0.1 * g for (k, p), g in zip(quick.items(), slopes)}}\n{t} = loss",
+    "{t} = weft.zeros(3, 4).index_add(0, index, ({x} * w).expand(3, 4)[index.flip(0)])",
+    "{t} = weft.zeros(3, 4)\n{t}.index_add_(0, index, ({x} * w).expand(3, 4))",
+    "s.index_add_(0, index, s[index] * 0.5)",
+    "{t} = weft.zeros(3, 4).scatter_add(0, index[:, None].expand(3, 4), ({x} * w).expand(3, 4)) / 2.0",
+    "weft.add({x}.detach(), 1.0, out=out)\n{t} = out * w", "weft.tanh(out, out=out)", "weft.mul(s, 0.5, out=s)",
+    "weft.matmul(s, s.t(), out=weft.empty(3, 3))\nweft.sub(out, s, alpha=2.0, out=out)\n{t} = out.sum()",
+    "cache = weft.cat([cache, ({x} * w).detach().expand(3, 4)[:1]])[-6:]\n{t} = cache.sum(0) * w",
+    "at = calls[0] % 3\ns[at : at + 1] = ({x} * w).detach().expand(3, 4)[:1]\n{t} = (s[: at + 1] * v).sum()",
+    "s.index_copy_(0, index[:1], ({x} * w).detach().expand(3, 4)[:1])\n{t} = s[index] * w",
+    "for rows in index.split(2):\n    loss = model(({x} * w).expand(3, 4)[rows]).square().mean()\n"
+    "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n    seen.append(loss.item())",
+    "for rows in ({x} * w).detach().expand(3, 4).unbind(0):\n    loss = model(rows[None].expand(2, 4)).tanh().sum()\n"
+    "    model.zero_grad()\n    loss.backward()\n    with weft.no_grad():\n"
+    "        for p in model.parameters():\n            p -= 0.01 * p.grad\n    seen.append(loss.item())",
+    "if calls[0] % 3 == 0:\n    seen.append([p.abs().max().item() for p in model.parameters()])",
+    "if calls[0] % 4 == 0:\n    seen.append((w.norm().item(), {x}.sum().item()))",
+    "seen.append(w.square().sum().item())",
+    "if calls[0] % 3 == 0:\n    for p, q in zip(other.parameters(), model.parameters()):\n"
+    "        p.data.mul_(0.9).add_(q.data, alpha=0.1)",
+    "for p, q in zip(other.parameters(), model.parameters()):\n    p.data = p.data * 0.9 + q.data * 0.1",
+    "{t} = (index // 2 + index % 2) * ({x} * w).sum()",
+    "{t} = ({x} * w)[(index + calls[0]) % 3 if {x}.ndim > 1 else ...]",
+    "{t} = ((index + 1) // (index * 0 + 1 + calls[0] % 2)).sum() * v",
+    "{t} = ({x} * w).expand(3, 4)[s.sum(1) > 0].sum()",
+    "model[0].requires_grad_(calls[0] // 3 % 2 == 0)", "kept[:] = kept[-2:]",
+    "for p in model.parameters():\n    if p.grad is not None:\n        p.grad.data.clamp_(-0.1, 0.1)",
+    "try:\n    {t} = weft.linalg.cholesky(({x} * w).expand(3, 4) @ ({x} * w).expand(3, 4).t() - calls[0] % 2)\n"
+    "except RuntimeError:\n    {t} = ({x} * w).sum()",
 )  # fmt: skip

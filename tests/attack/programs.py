@@ -97,6 +97,7 @@ def program(compile):
     s, u, a, b, base, box = weft.zeros(3, 4), randn(4), randn(3, 4), randn(4), randn(6, 4), Box()
     array = np.ones((3, 4), np.float32)
     n = weft.from_numpy(array)
+    out, cache = weft.zeros(3, 4), weft.zeros(0, 4)
     kept, seen, calls, mode, elsewhere, scale = [], [], [0], [], [], 0.5
     handle = held = saved = rs = None
     r0 = randn(3, 4)
@@ -132,7 +133,7 @@ OPTIMIZERS = (
 )
 # What a program has of besides values and views: statements of two of these kinds.
 RARE = [fragments.CHANGES, fragments.LOOKS, fragments.GRADIENTS, fragments.ODDITIES]
-RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER]
+RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER, families.PARTS]
 
 
 class RandomAttack:
@@ -157,7 +158,7 @@ class RandomAttack:
     def function(self, k, parameters, first):
         """The lines of a function."""
         names, lines = ["x", "y"], [f"def f{k}({parameters}):", "    calls[0] += 1", f"    {first}"]
-        lines.insert(1, "    nonlocal handle, s, array")
+        lines.insert(1, "    nonlocal handle, s, array, cache")
         for number in range(int(self.rng.integers(1, 7))):
             kind = self.pick(self.kinds)
             words = self.words(names, number)
