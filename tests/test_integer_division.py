@@ -1,4 +1,4 @@
-"""Quotients and remainders of integers in compiled calls: kernels that stop where eager mode raises."""
+"""Quotients and remainders in compiled calls: kernels, but for tensors of integers as divisors, which may hold a 0."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_bits_are_those_of_eager_mode(name, other, dtype):
     for _ in range(5):
         for a, b in zip(compiled(x, divisor), expected, strict=True):
             assert (a.dtype, a.numpy().tobytes()) == (b.dtype, b.numpy().tobytes())
-    assert compiled.breaks == ()
+    assert (compiled.breaks == ()) is (other != "tensor" or dtype.startswith("float"))
 
 
 @pytest.mark.parametrize("name", OPS)

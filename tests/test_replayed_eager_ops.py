@@ -8,18 +8,20 @@ import weft
 
 N_CALLS, ODD_CALLS = 12, (6, 9)
 KEPT = []
+# Divisors that are tensors are looked at where they stand, and those that are numbers are not.
+D2, D3, D4, D5, D7 = (weft.tensor(k) for k in (2, 3, 4, 5, 7))
 
 
 def integers(x, n, state):
-    return ((n * 3) % 5 + 1) // 2 * x
+    return ((n * 3) % D5 + 1) // D2 * x
 
 
 def in_turn(x, n, state):
-    return (n % 5 % 3).sum() * x, n // 2 // 2
+    return (n % D5 % D3).sum() * x, n // D2 // D2
 
 
 def at_the_start(x, n, state):
-    return x[n % 4] + n // 3
+    return x[n % D4] + n // D3
 
 
 def spectrum(x, n, state):
@@ -28,21 +30,21 @@ def spectrum(x, n, state):
 
 def of_state(x, n, state):
     state.add_(n)
-    return x[(state % 4)] * 2
+    return x[(state % D4)] * 2
 
 
 def handed_back(x, n, state):
-    return n * 2 % 7
+    return n * 2 % D7
 
 
 def in_a_branch(x, n, state):
-    y = n * 2 % 7
+    y = n * 2 % D7
     return x + y if y.sum() > 4 else x - y
 
 
 def with_a_read(x, n, state):
     total = (x * 2).sum().item()
-    return (n + 1) % 3 + total
+    return (n + 1) % D3 + total
 
 
 def complex_numbers(x, n, state):

@@ -29,7 +29,16 @@ def reason_of(frame, op, ids, operands, attributes):
         reason = "an integer does not fit into 64 bits"
     if reason is None and "eager_only" in op.extra:
         reason = op.extra["eager_only"](kinds, attributes)
+    if reason is None and "checks-integers" in op.traits and _may_be_zero(operands[-1]):
+        reason = "a divisor that is a tensor of integers is looked at by NumPy, since the error belongs to this line"
     return f"{op.name}: {reason}" if reason else None
+
+
+def _may_be_zero(divisor):
+    """A number of the program's own is known, and is another one than 0 nearly always."""
+    if isinstance(divisor, Tensor):
+        return not divisor.dtype.is_floating_point
+    return divisor == 0
 
 
 def reason_at_once(frame, op, operands, attributes):
