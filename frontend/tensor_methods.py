@@ -130,17 +130,26 @@ _NEVER = str.split("pinned neg shared coalesced")
 _NOTHING_TO_DO = str.split("resolve_conj resolve_neg pin_memory share_memory_ to_dense")
 
 
-def _read_only(name, read):
-    """An attribute of PyTorch's that is read, and neither set nor deleted."""
+def _private(name, read, write=None):
+    """An attribute that PyTorch has by a private name, and that cannot be deleted."""
 
     def delete(self):
         raise RuntimeError(f"{name} of a tensor cannot be deleted")
 
-    return property(read, None, delete, f"{name}, by PyTorch's private name.")
+    return property(read, write, delete, f"{name}, by PyTorch's private name.")
+
+
+def _set_backward_hooks(self, hooks):
+    """Of a tensor without gradients any: nothing calls them."""
+    if self.requires_grad:
+        raise RuntimeError("_backward_hooks of a tensor that requires gradients are set by register_hook")
+    self.__dict__["hooks"] = hooks
 
 
 def _backward_hooks(self):
     """The hooks of the tensor's gradient by their number; None if there are none."""
+    if not self.requires_grad:
+        return self.__dict__.get("hooks")
     node, index = edge_of(self) or (None, 0)
     hooks = getattr(node, "pre_hooks", None) or {}
     return {k: h.hook for k, h in hooks.items() if isinstance(h, TensorHook) and h.index == index} or None
@@ -183,8 +192,8 @@ def _attach_questions():
     # Of inference tensors nobody need know.
     Tensor._is_view = lambda self: self._base is not None and not (_is_inference(self) or is_apart(self))
     Tensor.is_inference = _is_inference
-    Tensor._grad_fn = _read_only("grad_fn", lambda self: self.grad_fn)
-    Tensor._backward_hooks = _read_only("the hooks", _backward_hooks)
+    Tensor._grad_fn = _private("grad_fn", lambda self: self.grad_fn)
+    Tensor._backward_hooks = _private("the hooks", _backward_hooks, _set_backward_hooks)
 
 
 def attach():

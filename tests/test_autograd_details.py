@@ -177,6 +177,11 @@ def test_attributes_by_private_names_are_read_only():
     assert list(y._backward_hooks) and x._backward_hooks is None and weft.ones(2)._backward_hooks is None
     handle.remove()
     assert y._backward_hooks is None
+    plain = weft.ones(2)
+    plain._backward_hooks = {0: print}
+    assert plain._backward_hooks == {0: print}
+    with pytest.raises(RuntimeError, match="register_hook"):
+        y._backward_hooks = {}
     for name in ("_grad_fn", "_backward_hooks"):
         with pytest.raises(RuntimeError, match="cannot be deleted"):
             delattr(y, name)

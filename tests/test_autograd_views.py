@@ -283,6 +283,19 @@ def test_views_that_a_compiled_call_has_made_of_what_was_detached_may_be_changed
         views[2].div_(3)
 
 
+def test_views_of_a_detached_argument_have_it_as_their_base():
+    @weft.compile
+    def parts(x, w):
+        (x * w).sum().backward()
+        return x[0], x[1:]
+
+    base, w = weft.ones(3, 2) * 2, weft.ones(3, 2, requires_grad=True)
+    for make in (base.detach, base.clone, base.detach):
+        for _ in range(6):
+            x = make()
+            assert all(part._base is x for part in parts(x, w))
+
+
 def test_a_view_of_what_was_detached_gives_that_a_history():
     x, w = inputs(weft)
     shown = x.detach()

@@ -75,7 +75,9 @@ def _show(f, record, view, base):
     f.store(made, view, layout.data)
     f.python("Py_DecRef", [before], "void")
     above = f.load(base, layout.base)
-    f.assign(b.select(b.cmp("eq", above, none), base, above), view, layout.base)
+    # Of a view of a detached tensor that is the end.
+    is_end = b.or_(b.cmp("eq", above, none), b.cmp("ne", f.load(base, layout.is_apart), NULL))
+    f.assign(b.select(is_end, base, above), view, layout.base)
 
 
 def _owner(f, array):
