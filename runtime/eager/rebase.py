@@ -336,7 +336,8 @@ def _made(target):
     node, index = shown(edge_of(target))
     output = f"Output {index}"
     if type(node).__name__ in _PARTS:
-        index = node.attributes.get("index")
+        # Nodes of compiled calls do not say which part it is.
+        index = node.attributes.get("index") if isinstance(node, Node) else None
         output = "An output" if index is None else f"Output {index}"
     return f"{output} of {re.sub(r'Backward[0-9]*$', '', node.name())}"
 
