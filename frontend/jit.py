@@ -10,9 +10,9 @@ from .reference import document
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = [
-    "Final", "ScriptModule", "annotate", "export", "fork", "freeze", "fuser", "ignore", "is_scripting", "is_tracing",
-    "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method", "trace", "unused",
-    "wait",
+    "Final", "Future", "ScriptModule", "annotate", "export", "fork", "freeze", "fuser", "ignore", "is_scripting",
+    "is_tracing", "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method",
+    "trace", "unused", "wait",
 ]  # fmt: skip
 
 
