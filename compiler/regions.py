@@ -205,6 +205,8 @@ def _owner(cut, at, loops, sweep, extra, size):
     others = [(c, extents[name]) for name, c in at.terms] + list(extra)
     lanes = (at.lane, sweep.extent if sweep else 1)
     if cut.along == "columns":
+        if sweep is None:
+            return ALL  # one number, which every thread reads
         step, extent = lanes[0], lanes[1] // cut.rows
         others.append((step * extent, cut.rows))
     else:
