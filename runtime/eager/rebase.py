@@ -214,8 +214,9 @@ def _index(tensor):
 
 
 def _set(tensor, edge):
-    if tensor._frame is not None:
-        # A value of a call, which some view that is none of its own has changed.
+    if tensor._frame is not None and not tensor._frame.closed:
+        # A value of the call in flight, which some view that is none of its own has changed. (Those of calls that have
+        # ended stay theirs: the calls know by them what has been changed since.)
         tensor.leave_call()
     before = tensor._node
     if edge is None:
