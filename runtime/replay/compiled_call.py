@@ -13,6 +13,7 @@ hash. Who is wrong there is slower, and nothing else.
 """
 
 import ctypes
+import functools
 from collections import namedtuple
 from types import SimpleNamespace
 
@@ -119,8 +120,7 @@ class Calls:
         for k, way in enumerate(ways):
             if way.native_start is None:
                 way.native_start = _start_of(way)
-            if way.native_start is not None:
-                self._words[WAYS + k] = way.native_start.address
+            self._words[WAYS + k] = (way.native_start or _never()).address
         self._words[N_WAYS] = len(ways)
         del before
 
@@ -156,7 +156,7 @@ class Found(Struct):
 
 class Words(Struct):
     """n_left: how many calls come before one that is timed. eagerly: whether they are eager ones. last: which way the
-    last call took, counted from 1; history: it and those before. ways: where each frame's Steady is, or 0. turns: by
+    last call took, counted from 1; history: it and those before. ways: where each frame's Steady is. turns: by
     hash, which way was taken, behind the rest of the hash."""
 
     n_left: I64
@@ -370,6 +370,12 @@ def _start_of(frame):
     n_leaves = len(frame.argument_types) if parts else AS_GIVEN if frame.structure is None else UNKNOWN
     departed = ctypes.addressof(frame.departed)
     return Packed(Steady(call=vars(frame)["call"], departed=departed, n_leaves=n_leaves, parts=rows))
+
+
+@functools.cache
+def _never():
+    """Of a frame that no native code begins with."""
+    return Packed(Steady(call=None, departed=0, n_leaves=UNKNOWN, parts=[]))
 
 
 _found = []  # what stands in place of a class's own __call__
