@@ -246,7 +246,17 @@ def test_errors_by_llvmlite_alone_are_the_same(serially):
     test_errors_of_one_part_reach_the_caller()
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises KeyboardInterrupt, also in a run that was begun with it switched off, as shells do in the
+    background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @linux_only
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_llvm_works(text, monkeypatch):
     """The exception comes at once, and what was begun is nobody's: the next compilation gives the same code."""
     code, sleep = jit.begin_in_parts(text).finish(), emission.time.sleep
@@ -264,6 +274,7 @@ def test_ctrl_c_while_llvm_works(text, monkeypatch):
 
 
 @linux_only
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_a_first_call_and_again(uncached, monkeypatch):
     weft.manual_seed(0)
     x, w = weft.randn(5, 7), weft.randn(7, 7)
@@ -286,6 +297,7 @@ def test_ctrl_c_in_a_first_call_and_again(uncached, monkeypatch):
 
 
 @linux_only
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_what_a_value_needs_is_compiled(uncached, monkeypatch):
     """No second program is compiled for what was recorded so far."""
     weft.manual_seed(0)
