@@ -118,8 +118,9 @@ def test_calls_that_go_new_ways_again_and_again():
     f = weft.compile(lambda x, n: x[: 1 + n] * 2 if n % 2 else (x[: 1 + n] + 1).sum())
     for _ in range(3):
         f(weft.ones(50), 1)
-    for n in range(40):
+    for n in range(2, 40):
         f(weft.ones(50), n)
+        f(weft.ones(50), 1)
     assert "followed step by step so far: " in f.explain()
     assert "call(s), since they went new ways" in f.explain()
     g = weft.compile(lambda x: x + 1)
