@@ -20,7 +20,7 @@ test: $(VENV)/test
 # references, knows where objects keep what, runs between two bytecodes, reads bytecode, or shares the interpreter's
 # lock; not what ops and kernels compute, and not the tools around the library.
 TELL_THEM_APART = attribute_kinds autograd_* compiled_* data_attribute default_dtype eager_* errors explain_replay \
-	exposed_memory interpreters interrupts iterables jit memory_guards native_replay onlookers optim_steady pickling precedence \
+	exposed_memory interpreters interrupts iterables jit memory_guards native_* onlookers optim_steady pickling precedence \
 	reader_threads replayed_* threads translate* update_rules workers
 
 test-interpreters:
