@@ -1,6 +1,7 @@
 """weft.distributed: several processes, which mpiexec starts. The checks are in distributed_checks.py."""
 
 import functools
+import os
 import subprocess
 import sys
 
@@ -91,6 +92,23 @@ def test_a_fault_ends_all_processes_and_is_named(fault, tmp_path):
     assert ended.returncode != 0
     for part in words:
         assert part in ended.stderr, ended.stderr
+
+
+def test_what_a_rank_says_last_is_read_before_all_are_ended():
+    """MPI's Abort ends mpiexec's reading: half a traceback was all that was seen when it overtook the rest."""
+    from threading import Timer
+
+    from weft.runtime.distributed.endings import let_read
+
+    pytest.importorskip("fcntl")
+    reading, writing = os.pipe()
+    reads = []
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        writer.write("rank 1 of 2 has failed")
+        writer.flush()
+        Timer(0.3, lambda: (reads.append("begun"), reader.read(22))).start()
+        let_read(writer)
+        assert reads == ["begun"]
 
 
 def test_an_error_can_be_caught_and_the_group_is_not_used_again(tmp_path):

@@ -6,8 +6,12 @@ collectives it has taken part in; who waits for one more raises an error that sa
 mpiexec, which ends the others.
 """
 
+import array
 import atexit
+import os
+import stat
 import sys
+import time
 import traceback
 
 from .mpi import load
@@ -17,6 +21,8 @@ _PACKAGE = __name__.partition(".")[0]
 _FAILED = 1
 _POLITE_SECONDS = 600
 _SECONDS_FOR_OTHERS_TO_FAIL = 0.5
+_SECONDS_TO_BE_READ = 2
+_SECONDS_TO_BE_PASSED_ON = 0.05
 _HAS_FAILED = None  # in place of counts
 
 
@@ -87,6 +93,7 @@ class Farewells:
         sys.stdout.flush()
         try:
             self._let_others_fail()
+            let_read(sys.stderr, sys.stdout)
         finally:
             load().COMM_WORLD.Abort(_FAILED)
 
@@ -100,6 +107,29 @@ class Farewells:
             if len(self.failed | self.received.keys()) == len(requests):
                 break
             patience.pause()
+
+
+def let_read(*files):
+    """Wait until what was written to them has been read, where they are pipes: MPI's Abort overtakes it on the way to
+    mpiexec, which then reads no more."""
+    patience = Patience()
+    while any(_n_unread(file) for file in files) and patience.seconds() < _SECONDS_TO_BE_READ:
+        patience.pause()
+    time.sleep(_SECONDS_TO_BE_PASSED_ON)
+
+
+def _n_unread(file):
+    """Bytes written to a pipe that nobody has read yet; 0 for what is not a pipe or cannot be asked."""
+    n_bytes = array.array("i", [0])
+    try:
+        from fcntl import ioctl
+        from termios import FIONREAD
+
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            ioctl(file.fileno(), FIONREAD, n_bytes)
+    except (ImportError, OSError, ValueError, AttributeError):
+        pass
+    return n_bytes[0]
 
 
 def _line(trace):
