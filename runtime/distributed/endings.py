@@ -17,6 +17,12 @@ import traceback
 from .mpi import load
 from .waiting import Patience, wait_for
 
+try:
+    from fcntl import ioctl
+    from termios import FIONREAD
+except ImportError:  # not POSIX
+    ioctl = FIONREAD = None
+
 _PACKAGE = __name__.partition(".")[0]
 _FAILED = 1
 _POLITE_SECONDS = 600
@@ -122,12 +128,9 @@ def _n_unread(file):
     """Bytes written to a pipe that nobody has read yet; 0 for what is not a pipe or cannot be asked."""
     n_bytes = array.array("i", [0])
     try:
-        from fcntl import ioctl
-        from termios import FIONREAD
-
-        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+        if ioctl is not None and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             ioctl(file.fileno(), FIONREAD, n_bytes)
-    except (ImportError, OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         pass
     return n_bytes[0]
 
