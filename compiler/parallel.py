@@ -153,10 +153,10 @@ def kernel_cuts(kernel, aliases, wished, target):
     `wished`: (element bytes, Part) of what it touches and other steps have cut."""
     every = list(statements(kernel.body))
     if kernel.has_blocks:
-        return _rows(kernel.body, target)[:1] if _is_in_step(every, aliases) else []
+        return _rows(kernel.body, target)[:1] if _is_in_step(kernel.body, aliases) else []
     if any(isinstance(s, Update) for s in every):
         return _cuts_of_update(kernel, every, aliases, target)
-    if not _is_in_step(every, aliases):
+    if not _is_in_step(kernel.body, aliases):
         # In this order: what is no single nest need not ask extents that only the call tells.
         rows = _rows(kernel.body, target)
         return rows if rows and _stays_in_rows(kernel.body, aliases) else []
@@ -184,16 +184,43 @@ def _stays_in_columns(s, sweeps):
     return step == 1 and not is_open(extent) and all(not is_open(c) and c % extent == 0 for c in others)
 
 
-def _is_in_step(every, aliases):
-    """Whether all that is stored is read and written at one position of the loops only."""
-    stored = {aliases.get(s.parameter, s.parameter) for s in every if isinstance(s, Store)}
-    positions = {}
-    for s in every:
+def _is_in_step(body, aliases):
+    """Whether all that is stored is read and written at one position of the loops only, and what is read and written at
+    no position twice: sums of windows that overlap need the order of the loops."""
+    every = list(walk(body, (), None))
+    stored = {aliases.get(s.parameter, s.parameter) for s, _, _ in every if isinstance(s, Store)}
+    positions, read, stores = {}, set(), []
+    for s, loops, sweep in every:
         if isinstance(s, (Load, Store, Extreme)):
             name = aliases.get(s.parameter, s.parameter)
             if name in stored:
                 positions.setdefault(name, set()).add((s.at, getattr(s, "indices", ())))
-    return all(len(found) == 1 for found in positions.values())
+            if isinstance(s, Store):
+                stores.append((name, s.at, loops, sweep))
+            else:
+                read.add(name)
+    if any(len(found) > 1 for found in positions.values()):
+        return False
+    return all(_is_once(at, loops, sweep) for name, at, loops, sweep in stores if name in read)
+
+
+def _is_once(at, loops, sweep):
+    """Whether every iteration of the loops has a position of its own: every step goes past all that smaller ones
+    reach."""
+    steps, dims = dict(at.terms), [(at.lane, sweep.extent if sweep else 1)]
+    blocks = {x.block.index for x in (*loops, sweep) if x and x.block}
+    for loop in loops:
+        if loop.index in blocks:
+            continue  # its blocks are parts of another loop, or of the sweep
+        own = [(loop.index, loop.extent)]
+        parts = own if loop.index in steps or not loop.split else [(name, n) for name, _, n in loop.split]
+        dims += [(steps.get(name, 0), n) for name, n in parts]
+    reach = 0
+    for step, extent in sorted((d for d in dims if may_be_less(1, d[1])), key=lambda d: estimated(d[0])):
+        if may_be_less(step, reach + 1):
+            return False
+        reach += step * (extent - 1)
+    return True
 
 
 def _stays_in_rows(body, aliases):

@@ -46,6 +46,21 @@ def test_adding(axis, dtype, pool):
     same(pool, add, x, part, every, some)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 9, 9), (3, 9, 9), (1, 64, 9, 9), (2, 24, 9, 9)])
+def test_windows_that_overlap(shape, pool):
+    """Taps of the windows that overlap are added in their order, which is nobody's to share: of one image, channels
+    are."""
+    x = numbers(*shape, dtype=weft.float64)
+    windows = numbers(*shape[:-3], shape[-3] * 16, 9, dtype=weft.float64)
+
+    def add(x, windows):
+        weight = x.reshape(-1)[: shape[-3] * 2 * 9].reshape(shape[-3], 2, 3, 3)
+        up = weft.nn.functional.conv_transpose2d(x, weight, stride=2, padding=1)
+        return up, weft.nn.functional.fold(windows, output_size=(8, 8), kernel_size=4, stride=2), x * 2
+
+    same(pool, add, x, windows)
+
+
 def test_places_that_several_rows_share(pool):
     """Rows of a table that repeat: neither rows of the index nor those of the table belong to one thread only."""
     table, index, g = numbers(40, 65), places(40, 30, 11), numbers(30, 11, 65, seed=3)

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from ..extent import is_open
 from ..kernels.nest import Nest
 from ..shapes import contiguous_strides
 from . import samples
@@ -103,6 +104,10 @@ def _torch_windows(torch, x, kernel, stride, dilation):
     return x.as_strided(shape, _window_strides(x.shape, x.stride(), kernel, stride, dilation))
 
 
+# Channels whose rows take turns, so that none is loaded while its last store is on its way.
+_CHANNELS_IN_TURN = 8
+
+
 # --- their adjoint ----------------------------------------------------------------------------------------------------
 def _overlap_infer(operands, attributes, default_float):
     (x,), size = operands, attributes["size"]
@@ -139,12 +144,14 @@ def _write_overlap(writer):
     *dims, (extent, lane, onto_lane) = zip(x.shape, x.strides, onto)
     images, channels, dims = dims[: max(lead - 1, 0)], dims[max(lead - 1, 0) : lead], dims[lead:]
     images = [d for d in images if d[0] > 1]
+    if channels and not images:
+        images, channels = _groups(channels[0])
     inner = [d for d in (*dims, *channels) if d[0] > 1]
     lane, onto_lane = (lane, onto_lane) if extent > 1 else (0, 0)
 
     def image(names):
         outer, zero = [t for _, _, t in images], writer.constant(0.0, value.dtype)
-        count = prod(value.shape[lead - 1 :]) if lead else prod(size)
+        count = prod(d for d, _, _ in channels) * prod(size)
         blank = [zero, *writer.row(count, writer.store(names, outer, zero, int(count > 1)))]
         index = [*names, *(f"k{k}" for k in range(len(inner)))]
         steps = [[d[side] for d in (*images, *inner)] for side in (1, 2)]
@@ -156,6 +163,15 @@ def _write_overlap(writer):
         return [*blank, *body]
 
     writer.nest([d for d, _, _ in images], image)
+
+
+def _groups(channels):
+    """The channels of one image as images of a few of them each, which threads can share: ([groups], [channels])."""
+    count, step, onto = channels
+    if is_open(count):
+        return [], [channels]
+    few = next(n for n in range(min(count, _CHANNELS_IN_TURN), 0, -1) if count % n == 0)
+    return ([(count // few, few * step, few * onto)] if count > few else []), [(few, step, onto)]
 
 
 def _overlap_samples():
