@@ -149,8 +149,9 @@ def kernel_cost_ns(kernel, target):
 
 
 def kernel_cuts(kernel, aliases, wished, target):
-    """The Cuts of a kernel, best first. `aliases`: for parameters that point to the memory of another one, that other;
-    `wished`: (element bytes, Part) of what it touches and other steps have cut."""
+    """The Cuts of a kernel, best first. `aliases`: parameter -> the first one that points to the same memory, without
+    scratch memory, of which every thread has its own; `wished`: (element bytes, Part) of what it touches and other
+    steps have cut."""
     every = list(statements(kernel.body))
     if kernel.has_blocks:
         return _rows(kernel.body, target)[:1] if _is_in_step(kernel.body, aliases) else []
@@ -195,9 +196,9 @@ def _is_in_step(body, aliases):
             name = aliases.get(s.parameter, s.parameter)
             if name in stored:
                 positions.setdefault(name, set()).add((s.at, getattr(s, "indices", ())))
-            if isinstance(s, Store):
+            if isinstance(s, Store) and s.parameter in aliases:  # scratch memory is a thread's own
                 stores.append((name, s.at, loops, sweep))
-            else:
+            elif not isinstance(s, Store):
                 read.add(name)
     if any(len(found) > 1 for found in positions.values()):
         return False

@@ -30,7 +30,7 @@ def check(kernel, aliases, cut):
         return
     touched, written = {}, {}
     for s, loops, sweep in every:
-        if isinstance(s, (Load, Store)) and not getattr(s, "indices", ()):
+        if isinstance(s, (Load, Store)) and s.parameter in aliases and not getattr(s, "indices", ()):
             if cut.along == "rows" and not loops or cut.along == "columns" and sweep is None:
                 continue  # what every thread reads
             name, found = aliases.get(s.parameter, s.parameter), set(zip(*positions(s.at, loops, sweep, cut)))
