@@ -105,6 +105,9 @@ class CompiledFunction(Calls):
                 return self._call_watched(args, kwargs)
             if state.profile is not None:
                 return state.profile.call(f"compiled: {self._name}", functools.partial(self, *args, **kwargs))
+        if state.frame is not None:
+            # Inside another compiled call this one is part of its recording.
+            return self._function(*args, **kwargs)
         if self._n_left.value <= 0:
             return self._timed(args, kwargs)
         self._n_left.value -= 1
@@ -115,15 +118,12 @@ class CompiledFunction(Calls):
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 return result
-        if state.frame is not None:
-            # Inside another compiled call this one is part of its recording.
-            return self._function(*args, **kwargs)
         return self._call(usual, args, kwargs)
 
     def _timed(self, args, kwargs):
         """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
         self._n_left.value, contest = 1, self._contest
-        if captures or state.frame is not None:
+        if captures:
             return self(*args, **kwargs)
         if self._counted is not None:
             self._lasts()
@@ -189,8 +189,6 @@ class CompiledFunction(Calls):
 
     def _again(self, usual, args, kwargs):
         """The call as one like the last, or NOT_STARTED if it does not begin like that."""
-        if state.frame is not None:
-            return NOT_STARTED
         if usual.structure is not None:
             leaves = usual.pick(args, kwargs)
         else:

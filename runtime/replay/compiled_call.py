@@ -1,7 +1,8 @@
 """Calling a compiled function: from the decorator to the replay in native code.
 
 `weft_call_compiled` stands in place of CompiledFunction.__call__ (frontend/compiled.py), which it asks where no way
-that calls went lately begins like this one, a call is to be timed, or there are watchers. Where arguments are in
+that calls went lately begins like this one, a call is to be timed, or there are watchers. In a replayed call of another
+function it goes to the Python function at once. Where arguments are in
 containers or keywords it takes the leaves out, as usual_arguments.py does. Of the subset (docs/native.md).
 
     ways      0  1  0  0  1  0  ?       0 after 1, 0, 0 comes 1: what the last calls were tells which way is tried first
@@ -35,13 +36,13 @@ from ...compiler.translate.kinds import (
 )
 from ...compiler.translate.language import SLOT, External, address_of, cast, keep, load_at, local_array, native, require
 from ..code import translated
-from ..code.native_kinds import ArrayObject, call_with
+from ..code.native_kinds import ArrayObject, call_with, get_attribute
 from ..code.packing import Packed
 from ..eager.eager_words import new_tuple, next_item, set_tuple_item
 from ..programs.program import captures
-from ..state.modes import watching
+from ..state.modes import state, watching
 from ..state.tensor import Tensor
-from . import eager_native, native_layout
+from . import eager_native, native_layout, native_text
 from . import native as objects
 from .frame_usual import NOT_STARTED
 from .usual_arguments import AGAIN, LEAF, LISTED, NAMED, parts_of
@@ -169,6 +170,13 @@ class Words(Struct):
     turns: Inline(I64, N_TURNS)
 
 
+class InFlight(Struct):
+    """words: where it says whether a replayed call of any thread is in flight (native_text.py: ACTIVE)."""
+
+    words: Address
+
+
+IN_FLIGHT = InFlight()
 call_vector = External("PyObject_VectorcallDict", (Object, Address, I64, Maybe(Dict)), Object, fails="null")
 
 
@@ -179,8 +187,12 @@ as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, 
 def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     compiled = cast(CompiledObject, this)
     words = cast(Words, cast(ArrayObject, compiled._words).data)
-    require(words.n_left > 0 and len(cast(List, watching)) == 0)
+    require(len(cast(List, watching)) == 0)
     function = keep(compiled.function)
+    if load_at(I64, IN_FLIGHT.words, 0) != 0 and get_attribute(state, "frame") is not None:
+        # Of another compiled call this one is a part: it is neither timed nor counted.
+        return call_with(function, args, kwargs)
+    require(words.n_left > 0)
     if words.eagerly != 0:
         require(len(cast(List, captures)) == 0)
         words.n_left -= 1
@@ -396,4 +408,6 @@ def install(kind, departed):
 def _wrapper(kind, layout):
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
     code = translated.load("compiled", [call], namedtuple("CompiledLayout", places)(**places))
+    in_flight = ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE
+    ctypes.c_int64.from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT")).value = in_flight
     return objects.new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))
