@@ -13,7 +13,7 @@ from time import perf_counter
 from . import made_anew
 from .array_arguments import taking_arrays
 from .bound_calls import BoundCall
-from .contest import NEVER, REPLAYED, Contest, has_history, timed
+from .contest import EAGER, NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import CountedCalls, n_eager_calls
@@ -125,6 +125,8 @@ class CompiledFunction(Calls):
         self._n_left.value, contest = 1, self._contest
         if captures:
             return self(*args, **kwargs)
+        if contest.is_eager and not contest.for_nodes:
+            return self._looked_at(args, kwargs)
         if self._counted is not None:
             self._lasts()
         if self._unasked:
@@ -139,12 +141,25 @@ class CompiledFunction(Calls):
             return self(*args, **kwargs)
         self._eagerly.value = way is not REPLAYED
         result, seconds = timed(self, args, kwargs)
+        self._has_taken(way, result, seconds)
+        if contest.is_eager:
+            _call_natively()
+        return result
+
+    def _looked_at(self, args, kwargs):
+        """One of the eager calls after a trial that they have won."""
+        self._n_left.value = self._contest.look_after
+        result, seconds = timed(self._function, args, kwargs)
+        self._has_taken(EAGER, result, seconds)
+        return result
+
+    def _has_taken(self, way, result, seconds):
+        contest = self._contest
         if way is not REPLAYED and has_history(result):
             self._n_left.value = contest.end(is_eager=False)
         else:
             self._n_left.value = contest.took(way, seconds)
         self._eagerly.value = contest.is_eager
-        return result
 
     def _lasts(self):
         """It has been called more often than functions that are made anew all the time."""

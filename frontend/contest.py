@@ -7,6 +7,9 @@ the one way and the other, and takes the quicker one from then on.
 
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
+
+Whatever is quicker now may not be for ever, so there is another trial after a while: after as many calls as it takes for
+the time that trials lose to be a fiftieth of all.
 """
 
 from time import perf_counter
@@ -20,7 +23,9 @@ NEVER = 2**60
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 # The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of
 # times. Blocks, because calls may differ in turn.
-TRIAL = (*[REPLAYED] * 12, *[WARMING] * 24, *([EAGER] * 12 + [REPLAYED] * 12) * 2)
+_N = 12
+TRIAL = (*[REPLAYED] * _N, *[WARMING] * 2 * _N, *([EAGER] * _N + [REPLAYED] * _N) * 2)
+_HALF_WAY = 4 * _N
 # More steps than these are quicker replayed; one that goes backwards or updates is many ops.
 _FEW_STEPS = 16
 # Where a replayed call takes so many seconds, its beginning and end are nothing.
@@ -29,37 +34,42 @@ _LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
 # A trial ends where an eager call takes so much longer, or all of them took so many seconds; more of them where a call
 # that is replayed may take some milliseconds as well.
 _CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
+# So does one where replays take so many times as long as eager calls; where these won the last trial, as soon as it is
+# certain that replays take even longer than so many times what they took, and so many seconds.
+_HALF, _HOPELESS, _HOPELESS_SECONDS = 2, 4, 200e-6
+# What a trial has cost, because half of its calls went the slower way, is at most so much of the calls before the next.
+_SHARE = 0.02
 # A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
 # many times what they took in the trial, and longer than replays did, there is another one. Timing a call takes 1.5 us,
 # so it is done once in so many seconds of eager calls, which are so many calls at least and at most.
 _LITTLE, _SLOWER = 1.05, 2.0
 # Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
 _ONE_OF = 8
-_LOOKED_AT_EVERY, _FEWEST, _MOST = 200e-6, 16, 512
+_LOOKED_AT_EVERY, _FEWEST, _MOST = 500e-6, 16, 512
 
 
 class Contest:
     """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
     calls that take longer replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
-    calls were followed step by step, and how many there were when it was asked last."""
+    calls were followed step by step, and how many there were when it was asked last. eager_before: what an eager call
+    took in the last trial, if that was quicker and nothing has changed since. look_after: how many eager calls come
+    before one that is timed."""
 
     __slots__ = (
-        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "_n_tried", "_n_left",
-        "_n_slow", "_look_after",
+        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "eager_before", "_n_tried",
+        "_n_left", "_n_slow", "look_after", "_slow",
     )  # fmt: skip
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
-        self.goes_many_ways, self.followed = False, (None, 0, 0)
+        self.goes_many_ways, self.followed, self.eager_before = False, (None, 0, 0), None
         self._n_tried = self._n_left = self._n_slow = 0
-        self._look_after = _FEWEST
+        self.look_after, self._slow = _FEWEST, 0.0
 
     def way(self, usual):
-        """How the next call, which is timed, is made; None: there is nothing to find out. usual: the UsualFrame that it
-        is expected to use."""
-        if self.is_eager:
-            return EAGER
+        """How the next call of a trial is made; None: there is nothing to find out. usual: the UsualFrame that it is
+        expected to use."""
         if self._n_tried == 0:
             self.goes_many_ways, is_few = self._goes_many_ways(usual), may_be_quicker(usual)
             if not self.goes_many_ways and not is_few:
@@ -90,11 +100,25 @@ class Contest:
             return self._look(seconds)
         self.seconds[way].append(seconds)
         self._n_tried += 1
+        if self._is_hopeless(way):
+            return self.end(is_eager=True)
         if self._is_lost(way, seconds):
             return self.end(is_eager=False)
-        if self._n_tried < len(TRIAL):
+        if self._n_tried < len(TRIAL) and not self._is_won():
             return 0
         return self.end(is_eager=self.typical(EAGER) * _LITTLE < self.typical(REPLAYED))
+
+    def _is_hopeless(self, way):
+        """Whether it is certain that replays are much slower still than the eager calls of the last trial."""
+        if way is not REPLAYED or self.eager_before is None or self.seconds[EAGER]:
+            return False
+        # Those that may not count in the end are left out now.
+        least = sum(sorted(self.seconds[REPLAYED])[: -_N // 4])
+        return least > max(_HOPELESS * _N * self.eager_before, _HOPELESS_SECONDS)
+
+    def _is_won(self):
+        """Whether it is clear after half of a trial that calls are quicker eagerly."""
+        return self._n_tried == _HALF_WAY and self.typical(EAGER) * _HALF < self.typical(REPLAYED)
 
     def _is_lost(self, way, seconds):
         """Whether it is clear by now that calls are quicker replayed."""
@@ -121,36 +145,58 @@ class Contest:
 
     def end(self, is_eager):
         """The trial is over. Returns how many calls come before the next one that is timed."""
-        self.is_eager, self.for_nodes, self._n_tried, self._n_slow = is_eager, False, 0, 0
-        self.pause = min(_LONGER * self.pause, NEVER)
+        self.is_eager, self.for_nodes = is_eager, False
+        self.pause = min(max(_LONGER * self.pause, self._calls_that_pay()), NEVER)
+        self._n_tried = self._n_slow = 0
         self._n_left = self.pause
         if not is_eager:
+            self.eager_before = None
             return self.pause
+        if self.seconds[EAGER]:
+            self.eager_before = self.typical(EAGER)
+        self._slow = max(_SLOWER * self.eager_before, self.typical(REPLAYED))
         most = min(_MOST, self.pause // 8)
-        self._look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.typical(EAGER))))
-        return self._look_after
+        self.look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.eager_before)))
+        return self.look_after
+
+    def _calls_that_pay(self):
+        """So many calls of the quicker way take long enough for what the trial has cost by those of the other."""
+        if self._n_tried < _N and not self.is_eager:
+            return 0
+        slower, quicker = self.seconds[REPLAYED], self.eager_before
+        if self.is_eager and self.seconds[EAGER]:
+            quicker = self.typical(EAGER)
+        elif not self.is_eager:
+            slower, quicker = self.seconds[EAGER] + self.seconds[WARMING], self.typical(REPLAYED)
+        # Compiling a program is no part of what trials cost again and again.
+        return int(len(slower) * (_lower_mean(slower, 3, 4) - quicker) / (_SHARE * quicker)) if slower else 0
 
     def _look(self, seconds):
         """One of the eager calls after the trial took so long."""
-        is_slow = seconds > max(_SLOWER * self.typical(EAGER), self.typical(REPLAYED))
-        self._n_slow = self._n_slow + 1 if is_slow else 0
-        self._n_left -= self._look_after
-        if self._n_left <= 0 or self._n_slow == 2:
-            self.is_eager = False
-            return 0
-        return self._look_after
+        self._n_slow = self._n_slow + 1 if seconds > self._slow else 0
+        self._n_left -= self.look_after
+        if self._n_left > 0 and self._n_slow < 2:
+            return self.look_after
+        if self._n_slow == 2:
+            # What calls took in the last trial says nothing of these.
+            self.eager_before = None
+        self.is_eager = False
+        return 0
 
     def typical(self, way):
         """What calls take: the mean of the lower three quarters, since others have waited for something; of all but a
         few where the slow ones are what it is about."""
-        n, kept = len(self.seconds[way]), (11, 12) if self.goes_many_ways else (3, 4)
-        lower = sorted(self.seconds[way])[: max(1, n * kept[0] // kept[1])]
-        return sum(lower) / len(lower)
+        return _lower_mean(self.seconds[way], *((11, 12) if self.goes_many_ways else (3, 4)))
 
     def described(self):
         """What calls take either way."""
-        eager, replayed = (f"{1e6 * self.typical(way):.3g} us" for way in (EAGER, REPLAYED))
-        return f"{eager} against {replayed} replayed"
+        return f"{1e6 * self.eager_before:.3g} us against {1e6 * self.typical(REPLAYED):.3g} us replayed"
+
+
+def _lower_mean(seconds, part, whole):
+    """The mean of all but the largest, of which part / whole are kept."""
+    lower = sorted(seconds)[: max(1, len(seconds) * part // whole)]
+    return sum(lower) / len(lower)
 
 
 def may_be_quicker(usual):

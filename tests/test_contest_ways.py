@@ -23,11 +23,13 @@ def tried(contest, expected, replayed, eager, followed_each=1):
     for k in range(len(TRIAL)):
         way = contest.way(expected)
         ways.append(way)
-        if way is None or k and contest._n_tried == 0:
+        if way is None:
             break
         if expected is not None and way is REPLAYED:
             expected.recording.n_followed += followed_each
         contest.took(way, replayed[k % len(replayed)] if way is REPLAYED else eager)
+        if contest._n_tried == 0:
+            break
     return ways
 
 

@@ -2,8 +2,8 @@
 
 `weft_call_compiled` stands in place of CompiledFunction.__call__ (frontend/compiled.py), which it asks where no way
 that calls went lately begins like this one, a call is to be timed, or there are watchers. In a replayed call of another
-function it goes to the Python function at once. Where arguments are in
-containers or keywords it takes the leaves out, as usual_arguments.py does. Of the subset (docs/native.md).
+function it goes to the Python function at once. Where arguments are in containers or keywords it takes the leaves out,
+as usual_arguments.py does. Of the subset (docs/native.md).
 
     ways      0  1  0  0  1  0  ?       0 after 1, 0, 0 comes 1: what the last calls were tells which way is tried first
     f(x, training=False)                and so do objects among the arguments that are no tensors, and no containers
