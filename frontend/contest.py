@@ -8,8 +8,8 @@ the one way and the other, and takes the quicker one from then on.
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
 
-Whatever is quicker now may not be for ever, so there is another trial after a while: after as many calls as it takes for
-the time that trials lose to be a fiftieth of all.
+Whatever is quicker now may not be for ever, so there is another trial after a while: after as many calls as it takes
+for the time that trials lose to be a fiftieth of all.
 """
 
 from time import perf_counter
