@@ -127,7 +127,9 @@ class Contest:
         if way is REPLAYED:
             if self.goes_many_ways:
                 return False
-            if self._n_tried == TRIAL.index(WARMING) and self.typical(REPLAYED) > self.limit:
+            # Where eager calls have won before, replays that take long are no reason to go back to them.
+            is_asked = self._n_tried == TRIAL.index(WARMING) and self.eager_before is None
+            if is_asked and self.typical(REPLAYED) > self.limit:
                 return True
         elif way is EAGER and self._seldom_exceeded(seconds) > _CLEARLY * self.typical(REPLAYED):
             return True

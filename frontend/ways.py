@@ -16,6 +16,10 @@ _CLEARLY, _SECONDS = 2.0, 0.2
 # After so many calls both ways are tried again, and then more and more seldom: eager ops become quicker when they have
 # come some dozens of times, and what stood against a replay may be gone.
 _AGAIN, _LONGER = 64, 4
+# What the trials have cost is at most so much of the calls before the next ones; a program that was compiled in one of
+# them does not count.
+_SHARE = 0.02
+_TICK = 1e-7  # seconds: no call takes less
 _NOTHING = {}
 
 
@@ -55,7 +59,10 @@ class Ways:
         is_as_before = self.n_calls > _AGAIN and followed > _CLEARLY * eager
         is_clear = _is_clear(self.eager, followed) or _is_clear(self.followed, eager)
         if len(self.eager) == _TRIALS or is_clear or is_as_before:
-            self.is_eager, self.n_left = eager < followed, self.n_calls
+            self.is_eager = eager < followed
+            slower = self.followed if self.is_eager else self.eager
+            lost = len(slower) * abs(followed - eager)
+            self.n_left = max(self.n_calls, int(lost / (_SHARE * max(min(eager, followed), _TICK))))
             self.n_calls *= _LONGER
 
     def described(self):

@@ -96,6 +96,18 @@ def test_a_trial_that_replays_lost_before_ends_as_soon_as_they_lose_again():
     assert n < 7 and contest.described() == "2 us against 90 us replayed"
 
 
+def test_replays_that_take_long_for_once_do_not_win_against_eager_calls_that_won_before():
+    contest = contest_over(20e-6, 90e-6)
+    contest._n_left = 0
+    assert contest.took(EAGER, 20e-6) == 0 and not contest.is_eager
+    for _ in range(len(TRIAL)):
+        way = contest.way(replayed_frame())
+        contest.took(way, 110e-6 if way is REPLAYED else 20e-6)
+        if contest._n_tried == 0:
+            break
+    assert contest.is_eager
+
+
 def test_what_has_changed_is_tried_to_the_end():
     contest = contest_over(2e-6, 90e-6)
     for _ in range(2):

@@ -89,7 +89,15 @@ def test_after_a_while_they_are_tried_again(clock):
     taken(ways, 10, 1e-4, 5e-4, clock)
     later = taken(ways, 2000, 1e-4, 1e-5, clock)
     assert later[0] and not later[-1]
-    assert 0 < sum(later[100:]) < 20  # tried more and more seldom
+    assert 0 < sum(later[1100:]) < 20  # tried more and more seldom
+
+
+@pytest.mark.parametrize("eager, followed", [(1e-5, 1e-3), (1e-3, 1e-5)])
+def test_trials_cost_little_of_what_calls_take(clock, eager, followed):
+    ways, slower = Ways(), max(eager, followed)
+    taken(ways, 30_000, eager, followed, clock)
+    lost = sum(is_eager is (eager == slower) for is_eager in taken(ways, 30_000, eager, followed, clock))
+    assert lost * slower < 0.05 * 30_000 * min(eager, followed)
 
 
 def test_slow_eager_calls_are_not_tried_for_long(clock):
