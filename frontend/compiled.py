@@ -86,7 +86,8 @@ class CompiledFunction(Calls):
         # How many calls come before one that is timed, and whether they run eagerly.
         self._n_left, self._eagerly = self._number(N_LEFT), self._number(EAGERLY)
         self._n_left.value = NEVER if fullgraph else self._contest.pause
-        self._unasked = False  # whether they do because all are quicker so than followed (ways.py)
+        # Whether they do because all are quicker so than followed (ways.py), and how many do before one is looked at.
+        self._unasked, self._n_unasked = False, _UNASKED
         self._counted = None  # how often it was called, if it is not known to last
 
     def _made_by_decorator(self):
@@ -130,8 +131,7 @@ class CompiledFunction(Calls):
         if self._counted is not None:
             self._lasts()
         if self._unasked:
-            self._n_left.value, self._eagerly.value, self._unasked = contest.pause, False, False
-            return self(*args, **kwargs)
+            return self._asked_again(args, kwargs)
         if contest.for_nodes:
             self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
             return self(*args, **kwargs)
@@ -170,7 +170,7 @@ class CompiledFunction(Calls):
     def _stay_eager(self, ways):
         """A call runs eagerly, since that is quicker than to follow it. Where all calls are of its kind, the next ones
         do so too, without being asked."""
-        n = min(ways.n_left - 1, _MOST_UNASKED)
+        n = min(ways.n_left - 1, self._n_unasked)
         if not ways.is_eager or n <= 0 or len(self._recordings) > 1 or self._contest.is_eager:
             return
         if self._counted is not None:
@@ -178,6 +178,16 @@ class CompiledFunction(Calls):
         ways.n_left -= n
         self._n_left.value, self._eagerly.value, self._unasked = n, True, True
         _call_natively()
+
+    def _asked_again(self, args, kwargs):
+        """A call after many that were not asked. The more of them there have been in a row, the more follow: looking
+        at one may take as long as dozens of eager calls."""
+        self._n_left.value, self._eagerly.value, self._unasked = self._contest.pause, False, False
+        self._n_unasked = min(2 * self._n_unasked, _MOST_UNASKED)
+        result = self(*args, **kwargs)
+        if not self._unasked:
+            self._n_unasked = _UNASKED
+        return result
 
     def _needs_nodes(self):
         """Calls are run again after their end, most of them: the next ones run eagerly."""
@@ -355,7 +365,7 @@ class CompiledFunction(Calls):
 
 
 set_compile(CompiledFunction)
-_MOST_UNASKED = 256  # eager calls, before the arguments are looked at again
+_UNASKED, _MOST_UNASKED = 256, 8192  # eager calls, before the arguments are looked at again
 _listening = []  # lists that get every function of which something is recorded
 _calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function
 
