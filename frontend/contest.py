@@ -8,8 +8,8 @@ the one way and the other, and takes the quicker one from then on.
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
 
-Whatever is quicker now may not be for ever, so there is another trial after a while: after as many calls as it takes
-for the time that trials lose to be a fiftieth of all.
+Whatever is quicker now may not be for ever, so there is another trial after a while: after eager calls as many as it
+takes for the time that trials lose to be a fiftieth of all.
 """
 
 from time import perf_counter
@@ -31,18 +31,18 @@ _FEW_STEPS = 16
 # Where a replayed call takes so many seconds, its beginning and end are nothing.
 _LONG = 100e-6
 _LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
-# A trial ends where an eager call takes so much longer, or all of them took so many seconds; more of them where a call
-# that is replayed may take some milliseconds as well.
+# A trial ends half-way where eager calls take so much longer, and where all of them took so many seconds; more of them
+# where a call that is replayed may take some milliseconds as well.
 _CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
-# So does one where replays take so many times as long as eager calls; where these won the last trial, as soon as it is
-# certain that replays take even longer than so many times what they took, and so many seconds.
+# So does one where replays take so many times as long; where eager calls won the last trial, as soon as it is certain
+# that replays take even longer than so many times what those took, and so many seconds.
 _HALF, _HOPELESS, _HOPELESS_SECONDS = 2, 4, 200e-6
 # What a trial has cost, because half of its calls went the slower way, is at most so much of the calls before the next.
 _SHARE = 0.02
 # A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
 # many times what they took in the trial, and longer than replays did, there is another one. Timing a call takes 1.5 us,
 # so it is done once in so many seconds of eager calls, which are so many calls at least and at most.
-_LITTLE, _SLOWER = 1.05, 2.0
+_LITTLE, _SLOWER, _TOWARDS = 1.05, 2.0, 0.25
 # Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
 _ONE_OF = 8
 _LOOKED_AT_EVERY, _FEWEST, _MOST = 500e-6, 16, 512
@@ -131,13 +131,9 @@ class Contest:
             is_asked = self._n_tried == TRIAL.index(WARMING) and self.eager_before is None
             if is_asked and self.typical(REPLAYED) > self.limit:
                 return True
-        elif way is EAGER and self._seldom_exceeded(seconds) > _CLEARLY * self.typical(REPLAYED):
+        elif self._n_tried == _HALF_WAY and self.typical(EAGER) > _CLEARLY * self.typical(REPLAYED):
             return True
         return sum(self.seconds[way]) > (_MORE_SECONDS if self.goes_many_ways else _SECONDS)
-
-    def _seldom_exceeded(self, seconds):
-        """What an eager call that took so long says of them: one that had to wait says nothing, where others may."""
-        return sorted(self.seconds[EAGER])[-3:][0] if self.goes_many_ways else seconds
 
     def needs_nodes(self):
         """Calls need nodes, which eager ones have from the start. Returns how many run eagerly before one that does
@@ -157,26 +153,31 @@ class Contest:
         if self.seconds[EAGER]:
             self.eager_before = self.typical(EAGER)
         self._slow = max(_SLOWER * self.eager_before, self.typical(REPLAYED))
-        most = min(_MOST, self.pause // 8)
-        self.look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.eager_before)))
+        self._set_look_after()
         return self.look_after
 
+    def _set_look_after(self):
+        most = min(_MOST, self.pause // 8)
+        self.look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.eager_before)))
+
     def _calls_that_pay(self):
-        """So many calls of the quicker way take long enough for what the trial has cost by those of the other."""
-        if self._n_tried < _N and not self.is_eager:
+        """So many eager calls take long enough for what the trial has cost by those that were not. What is only slow at
+        first, such as compiling a program, is no part of what trials cost again and again; and eager calls that lost
+        may become quicker soon, in which case the next trial should not be far."""
+        if not self.is_eager:
             return 0
-        slower, quicker = self.seconds[REPLAYED], self.eager_before
-        if self.is_eager and self.seconds[EAGER]:
-            quicker = self.typical(EAGER)
-        elif not self.is_eager:
-            slower, quicker = self.seconds[EAGER] + self.seconds[WARMING], self.typical(REPLAYED)
-        # Compiling a program is no part of what trials cost again and again.
-        return int(len(slower) * (_lower_mean(slower, 3, 4) - quicker) / (_SHARE * quicker)) if slower else 0
+        replayed, eager = self.seconds[REPLAYED], self.seconds[EAGER]
+        quicker = self.typical(EAGER) if eager else self.eager_before
+        return int(len(replayed) * (_lower_mean(replayed, 3, 4) - quicker) / (_SHARE * quicker))
 
     def _look(self, seconds):
         """One of the eager calls after the trial took so long."""
         self._n_slow = self._n_slow + 1 if seconds > self._slow else 0
         self._n_left -= self.look_after
+        if seconds < self.eager_before:
+            # They become quicker yet, when what they do has come some dozens of times.
+            self.eager_before += _TOWARDS * (seconds - self.eager_before)
+            self._set_look_after()
         if self._n_left > 0 and self._n_slow < 2:
             return self.look_after
         if self._n_slow == 2:
