@@ -1,5 +1,8 @@
-"""Python numbers in keys that are others in every call: caches filled by position, rings, windows. The bits are the same
-however often calls change between replays, trials and eager ones, and there is no program for each of many positions."""
+"""Python numbers in keys that are others in every call: caches filled by position, rings, windows.
+
+The bits are the same however often calls change between replays, trials and eager ones, and there is no program for
+each of many positions.
+"""
 
 import pytest
 from compiled_twin import assert_same
