@@ -19,7 +19,7 @@ from .numpy_words import understanding
 from .operands import factor_first
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
-from .runtime.eager.rebase import set_apart
+from .runtime.eager.rebase import set_apart, take_memory
 from .runtime.state import random
 from .runtime.state.marks import AS_IT_STANDS, IN_PYTHON, TURNED, operators
 from .runtime.state.modes import state, watching
@@ -368,7 +368,7 @@ def _set_data(self, value):
         if frame is not None:
             frame.leave(self)
         keep_output(self)
-        self.replace_memory(value)
+        take_memory(self, value)
 
 
 def _register_hook(self, hook):

@@ -176,6 +176,21 @@ def set_apart(detached):
     detached._base = same_memory
 
 
+def take_memory(target, other):
+    """Let the target have the memory of another tensor: what `x.data = other` does.
+
+    Whatever it was a view of, it shows no part of that any more; and its own views show what it was, together.
+    """
+    views = views_of(target)
+    if views:
+        was = tensor_of(target._data)
+        was._storage, was._node, was._requires_grad = target._storage, target._node, target._requires_grad
+        for shown in views:
+            shown._base = was
+    target._base = None
+    target.replace_memory(other)
+
+
 def rebase(target, edge):
     """The target has been changed in place, and what it is now comes from `edge` (None: from nothing with gradients).
     Its base, and all views of that, get the history they have from now on.

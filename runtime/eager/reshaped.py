@@ -9,7 +9,7 @@ from ..state.tensor import is_inference, tensor_of
 from .gate import LEAF_IN_PLACE
 from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
 from .node import edge_of, keep_output
-from .rebase import _set, require_order_for_views
+from .rebase import _set, require_order_for_views, take_memory
 from .saved_hooks import with_history, without_history
 
 
@@ -84,6 +84,6 @@ def _resize(target, shape, n_elements):
     grown = array.ravel().copy()
     grown.resize(n_elements, refcheck=False)
     version = target._version
-    target.replace_memory(tensor_of(grown.reshape(shape)))
+    take_memory(target, tensor_of(grown.reshape(shape)))
     target._storage.version = version
     target.bump_version()
