@@ -11,7 +11,7 @@ from .compiler.ops import arithmetic, comparison, derived, indexing, scattering,
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
-from .functions import check_scatter, check_slices, clamp, index_add, matmul, operand, require_tensors, where
+from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors, where
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .operands import factor_first, tensor_of
@@ -252,6 +252,7 @@ def meshgrid(*tensors, indexing="ij"):
 
 # --- in place ---------------------------------------------------------------------------------------------------------
 def scatter_add_(input, dim, index, src):
+    check_scatter("scatter_add_", input, index, src)
     axis = normalize_axis("scatter_add_", dim, input.ndim)
     src = src[tuple(slice(d) for d in index.shape)]
     return apply_inplace(indexing.scatter_add, input, (input, index, src), {"axis": axis})
@@ -263,7 +264,7 @@ def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
 
 def index_add_(input, dim, index, source, *, alpha=1):
     axis = normalize_axis("index_add_", dim, input.ndim)
-    check_slices("index_add_", input, axis, source)
+    check_added("index_add_", input, axis, source)
     if input.ndim == 0:
         return input.add_(index_add(input * 0, 0, index, source, alpha=alpha))
     source = source if alpha == 1 else source * alpha

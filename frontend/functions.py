@@ -351,13 +351,18 @@ def check_slices(name, input, axis, source):
         )
 
 
-def index_add(input, dim, index, source, *, alpha=1):
-    axis = normalize_axis("index_add", dim, input.ndim)
+def check_added(name, input, axis, source):
+    """OpError unless slices of source can be added to those of input."""
     if source.dtype is not input.dtype:
         raise OpError(
-            f"index_add: self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
+            f"{name}: self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
         )
-    check_slices("index_add", input, axis, source)
+    check_slices(name, input, axis, source)
+
+
+def index_add(input, dim, index, source, *, alpha=1):
+    axis = normalize_axis("index_add", dim, input.ndim)
+    check_added("index_add", input, axis, source)
     source = source if alpha == 1 else source * alpha
     if input.ndim == 0:
         return reshape(index_add(reshape(input, 1), 0, reshape(index, -1), reshape(source, -1)), ())

@@ -48,7 +48,7 @@ def change_at_places(builder, op, attributes, operands):
     """Whether the op is one that writes or adds a part of its first operand, whose steps the builder has now."""
     x, index, part = operands
     axis = attributes["axis"]
-    if index.is_number or index.dtype is not int64:
+    if index.is_number or index.dtype is not int64 or part.is_number or part.dtype is not x.dtype:
         return False
     if op is indexing.index_put:
         shape = attributes["merged"]

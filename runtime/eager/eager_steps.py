@@ -201,7 +201,8 @@ class Builder:
         elif op.kind == "contraction" and meta.dtype.is_floating_point:
             self._product(operands, out)
         elif not steps_of_routine(self, op, attributes, types, operands, out):
-            self._move(op, attributes, operands, out)
+            given = types or [x.dtype for x in operands]
+            self._move(op, attributes, [self.converted(x, dtype) for x, dtype in zip(operands, given)], out)
 
     def source(self, op, kinds, meta, into):
         """An op of numbers, of which the integers are given as such."""
