@@ -100,6 +100,7 @@ class CompiledFunction(Generic[_P, _R]):
         self: CompiledFunction[Concatenate[_S, _Q], _R], instance: _S, owner: Any = ...
     ) -> CompiledFunction[_Q, _R]: ...
     def explain(self, *args: Any, verbose: builtins.bool = ..., **kwargs: Any) -> str: ...
+    def finish_compiling(self) -> None: ...
     @property
     def breaks(self) -> builtins.tuple[Any, ...]: ...
     @property
@@ -158,7 +159,7 @@ class as_torch(_Mode):
 '''
 COMPILE_OPTIONS = (
     "*, fullgraph: builtins.bool = ..., dynamic: Any = ..., backend: Any = ..., mode: Any = ..., options: Any = ..., "
-    "disable: builtins.bool = ..."
+    "disable: builtins.bool = ..., background: builtins.bool = ..."
 )
 MODULES = str.split("amp autograd distributions fft func linalg nn optim random special testing utils")
 PLAIN_MODES = ("no_grad", "enable_grad")

@@ -29,6 +29,10 @@ class BoundCall(functools.partial):
         given = self.args if args or kwargs else ()
         return self.func.explain(*given, *args, verbose=verbose, **kwargs)
 
+    def finish_compiling(self):
+        """As CompiledFunction.finish_compiling, for all instances."""
+        self.func.finish_compiling()
+
     @property
     def breaks(self):
         """Those of the method, of calls with any instance."""

@@ -35,7 +35,17 @@ from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
 from .ways import ways_of
 
 
-def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, disable=False):
+def compile(
+    function=None,
+    *,
+    fullgraph=False,
+    dynamic=None,
+    backend=None,
+    mode=None,
+    options=None,
+    disable=False,
+    background=False,
+):
     """Compile a function of tensors, or a module: same results, bit for bit, in native code.
 
     The Python function runs on every call, so control flow, closures and side effects behave as ever; what its ops
@@ -55,28 +65,32 @@ def compile(function=None, *, fullgraph=False, dynamic=None, backend=None, mode=
     eagerly. dynamic: the first shapes are compiled for what they are; from the second ones on, numbers that differ are
     known at run time where that is possible, so that one program serves all batch sizes. With `True` the first
     dimension of the arguments is from the first call on, as one is that `weft._dynamo.mark_dynamic` marks; `explain`
-    says where it cannot be. `False` compiles every shape for itself; results are the same. Of PyTorch's other options
+    says where it cannot be. `False` compiles every shape for itself; results are the same. background: no call waits
+    for its program; those that come before it is there run eagerly, with the same bits, while a thread makes it, and
+    `finish_compiling()` waits for that. With fullgraph it is a ValueError. Of PyTorch's other options
     `disable` leaves the function as it is, and those that choose among ways that weft does not have change nothing.
     """
+    if background and fullgraph:
+        raise ValueError("compile: background=True runs calls eagerly at first, which fullgraph=True forbids")
     if function is None:
-        return (
-            (lambda function: function) if disable else functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic)
-        )
+        if disable:
+            return lambda function: function
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, background=background)
     if disable:
         return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
-    return CompiledFunction(function, fullgraph, dynamic)._made_by_decorator()
+    return CompiledFunction(function, fullgraph, dynamic, background)._made_by_decorator()
 
 
 class CompiledFunction(Calls):
     """A function whose calls are recorded once per signature and replayed."""
 
-    def __init__(self, function, fullgraph=False, dynamic=None):
+    def __init__(self, function, fullgraph=False, dynamic=None, background=False):
         functools.update_wrapper(self, function, updated=())
         self._given = function
         self._function = self.function = taking_arrays(function)
-        self._fullgraph = fullgraph
+        self._fullgraph, self._background = fullgraph, background
         name = getattr(function, "__name__", type(function).__name__)
         self._name = name if name.isidentifier() else "function"
         self._recordings = Recordings()
@@ -125,6 +139,9 @@ class CompiledFunction(Calls):
         """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
         self._n_left.value, contest = 1, self._contest
         if captures:
+            return self(*args, **kwargs)
+        if self._is_waiting():
+            self._n_left.value = contest.pause
             return self(*args, **kwargs)
         if contest.is_eager and not contest.for_nodes:
             return self._looked_at(args, kwargs)
@@ -233,6 +250,9 @@ class CompiledFunction(Calls):
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 return result
+        if recording.is_waiting():
+            recording.n_meanwhile += 1
+            return self._function(*args, **kwargs)
         ways = ways_of(recording)
         if ways is None:
             return self._follow(recording, tensors, args, kwargs)
@@ -293,6 +313,7 @@ class CompiledFunction(Calls):
         if last is not None:
             reason = _difference(last, signature, self._parameters())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
+        recording.in_background = self._background
         if self._sizes is not None:
             recording.openings = openings(self._dynamic, tensors, signature, last)
         if not self._fullgraph:
@@ -327,6 +348,17 @@ class CompiledFunction(Calls):
         cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)
         return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager())
 
+    def finish_compiling(self):
+        """With background=True: wait until the programs that calls so far have asked for are there. (The next call may
+        ask for others: that of a backward after a call is begun once a call had its own.)"""
+        for recording in self._recordings.values():
+            for job in recording.jobs:
+                job.wait()
+
+    def _is_waiting(self):
+        """Whether programs are being made in the background."""
+        return any(recording.is_waiting() for recording in self._recordings.values())
+
     @property
     def breaks(self):
         """Where calls so far left the fast path, as a tuple of (reason, line, count): empty if they never did."""
@@ -343,13 +375,13 @@ class CompiledFunction(Calls):
         return BoundCall(self, instance)
 
     def __deepcopy__(self, memo):
-        return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic)
+        return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic, self._background)
 
     def __reduce__(self):
         # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
         module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
         if _at(module, name) is not self:
-            return CompiledFunction, (self._given, self._fullgraph, self._dynamic)
+            return CompiledFunction, (self._given, self._fullgraph, self._dynamic, self._background)
         if module != "__main__":
             return name
         return _of_main, (name, _by_value(self._given))

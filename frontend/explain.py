@@ -118,6 +118,10 @@ def _recording_lines(signature, recording, verbose):
     if not recording.fallbacks:
         lines.append("  nothing ran outside the programs")
     lines += [f"  {line}" for line in _replay_lines(recording)]
+    if recording.is_waiting():
+        lines.append(f"  {len(recording.jobs)} program(s) are being compiled in the background")
+    if recording.n_meanwhile:
+        lines.append(f"  {recording.n_meanwhile} call(s) ran eagerly while programs were compiled in the background")
     for k, program in enumerate(recording.programs):
         lines += [f"  {line}" for line in _program_lines(k, program, verbose)]
     return lines
@@ -158,10 +162,13 @@ def _argument(part):
     return "_"
 
 
+_SOURCES = {"disk": "from the disk cache", "compiled": "compiled", "background": "compiled in the background"}
+
+
 def _program_lines(k, program, verbose):
     plan = program.meta["plan"]
     kernels = plan["kernels"]
-    where = "from the disk cache" if program.meta["source"] == "disk" else "compiled"
+    where = _SOURCES[program.meta["source"]]
     if "n" in program.meta:
         what = "numbers of steps" if "has_loops" in program.meta else "sizes"
         where += f", serves many {what}, here {program.meta['n']}"

@@ -136,6 +136,11 @@ class Compilation:
             with contextlib.suppress(OSError):  # no more threads for this process
                 self._emission = emission.begin(texts, tools, _machines(target()), min(wanted(), n_cpus()))
 
+    def wait(self):
+        """Until LLVM's threads have ended: for who does not hold `compiling` meanwhile."""
+        if self._emission:
+            self._emission.wait()
+
     def finish(self):
         """The object code of all. Raises RuntimeError, with LLVM's words, on bad text; whatever is raised while the
         caller waits, such as by a handler of Ctrl-C, gets through at once."""

@@ -188,12 +188,16 @@ _NEEDED = {"gemv": ("gemm",)}  # by a routine: others of its element type
 
 
 def begin_routines(symbols):
-    """Compile the routines that a program calls, if that must be done, while the program itself is compiled."""
+    """Compile the routines that a program calls, if that must be done, while the program itself is compiled. Returns
+    the compilations that are under way."""
+    keys = []
     for symbol in symbols:
         if symbol not in OF_CPYTHON:
             name, element = symbol.rsplit("_", 1)
             for stem in (name, *_NEEDED.get(name, ())):
                 _begin_routine(stem, element)
+                keys.append(f"{stem} {element}")
+    return [_begun[key] for key in dict.fromkeys(keys) if key in _begun]
 
 
 def _begin_routine(stem, element):

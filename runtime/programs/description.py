@@ -7,7 +7,7 @@ given nothing else, so what is stored under a key is what the key says, whatever
 from operator import is_
 
 from .evaluate import strides_in_elements
-from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE
+from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE, maker_in
 from .rule_text import rule_text
 
 
@@ -21,6 +21,7 @@ class Stretch:
     __slots__ = (
         "name",
         "step",
+        "path",
         "flushed",
         "known",
         "strides",
@@ -35,6 +36,8 @@ class Stretch:
         arrays = dict(frame.arrays)
         first_pending = frame.first_pending_at_close if frame.closed else frame.first_pending
         self.name, self.step, self.metas = frame.recording.name, frame.step, tuple(frame.metas)
+        # That of the step grows when others are recorded, and a program may be made in another thread.
+        self.path = self.step.path()[: self.step.depth]
         self.flushed = frame.flushed_at_close if frame.closed else frame.flushed
         self.known = tuple(sorted(v for v in arrays if v < first_pending))
         in_memory = sorted({*self.known, *self.externals} & arrays.keys())
@@ -44,7 +47,7 @@ class Stretch:
 
     @property
     def steps(self):
-        return self.step.path()
+        return self.path
 
     @property
     def built(self):
@@ -60,7 +63,7 @@ class Stretch:
 
     def step_of(self, vid):
         """The step that makes a value."""
-        return self.step.maker_of(vid)
+        return maker_in(self.path, vid)
 
     def text(self, needed):
         """All steps so far (a backward reads earlier ones), what is in memory already, and what is needed."""

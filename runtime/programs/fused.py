@@ -9,6 +9,7 @@ once per machine: it is done when the steps have taken about as long.
 import time
 
 from ..code import jit
+from . import background
 from .evaluate import strides_in_elements
 from .large import LargeProgram
 from .program import linked, load_code
@@ -90,7 +91,7 @@ class Fused:
 
     def _made(self, layout):
         stretch = self.rule.stretch(dict(zip(self.read, layout)) if layout else {})
-        with jit.compiling:
+        with jit.compiling, background.made_there(False):
             try:
                 program = self._load(stretch)
             except jit.NoCompiler:

@@ -21,7 +21,7 @@ from ..code import jit, kernels, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.aligned import new_array
 from ..state.references import first_unheld
-from . import progress
+from . import background, progress
 from .description import Stretch
 from .places import Places
 from .recording import new_counter
@@ -98,6 +98,7 @@ class Program:
     "arena", "has_team" and "worker_bytes" as in the plan, "symbols" the routines it calls, "plan" what explain shows.
     """
 
+    is_interim = False
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
     arena_words = _arena.words
 
@@ -250,7 +251,7 @@ def with_what_is_there():
 
 
 def program_for(frame, needed):
-    """The program that computes `needed` from what is in memory."""
+    """The program that computes `needed` from what is in memory. Raises NotReady while it is made in the background."""
     known = frame.step.known
     last = known.last
     if last is not None and last[0] == frame.flushed and last[1] == needed and last[2].can_run(frame):
@@ -262,10 +263,16 @@ def program_for(frame, needed):
         return program
     if not _patience.has_time:
         raise NotThere("it was interrupted before its program was there; nothing of it was computed")
-    program = _load_forward(frame, needed)
+    with in_background(frame):
+        program = _load_forward(frame, needed)
     known.forward[key] = program
     frame.recording.programs.append(program)
     return program
+
+
+def in_background(frame):
+    """A block in which programs of a call are made as its function was compiled: waited for or in the background."""
+    return background.made_there(frame.recording.in_background and not captures)
 
 
 def _build(stretch, needed):
@@ -334,16 +341,21 @@ def _find(text, build):
 def linked(meta, code, began):
     """The Program of loaded code, which was asked for at this time."""
     library = jit.link(code)
-    return Program({**meta, "seconds": time.perf_counter() - began}, library)
+    return Program({"seconds": time.perf_counter() - began, **meta}, library)
 
 
 def load_code(text, build):
-    """The (meta, machine code) stored under a text, or of what `build() -> (meta, IR text)` makes."""
+    """The (meta, machine code) stored under a text, or of what `build() -> (meta, IR text)` makes; `jit.compiling` is
+    held. Raises NotReady where that is to be made in the background."""
+    is_made, found = background.take(text)
+    if is_made:
+        return found
     cache = default_cache()
     entry = cache.get(text)
     if entry is not None:
         meta, code = unpack(entry.payload)
         return {**meta, "source": "disk"}, code
+    background.begin(text, build)
     made = build()
     if made is None:
         return None

@@ -198,11 +198,7 @@ class Step:
 
     def maker_of(self, vid):
         """The step up to here that makes a value."""
-        path = self.path()
-        k = bisect_right(path, vid, key=_first) - 1
-        while not path[k].metas:
-            k -= 1
-        return path[k]
+        return maker_in(self.path(), vid)
 
     def metas_so_far(self):
         """What is known of every value made up to here, by number (a list like that of `path`)."""
@@ -222,6 +218,14 @@ class Step:
 
     def __repr__(self):
         return f"{self.op}{self.operands}"
+
+
+def maker_in(path, vid):
+    """The step of a path that makes a value."""
+    k = bisect_right(path, vid, key=_first) - 1
+    while not path[k].metas:
+        k -= 1
+    return path[k]
 
 
 class Flush(NamedTuple):
@@ -273,6 +277,9 @@ class Recording:
     n_unlike: int = 0  # how many calls in a row were like none before
     refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
+    in_background: bool = False  # whether programs are made there, while calls run eagerly
+    jobs: list = field(default_factory=list)  # those that are being made (background.py)
+    n_meanwhile: int = 0  # how many calls have run eagerly because of that
     openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
     costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
     n_followed: int = 0  # how many calls were not replayed, or not to their end
@@ -303,6 +310,16 @@ class Recording:
     @calls.setter
     def calls(self, value):
         self.counter[0] = value
+
+    def is_waiting(self):
+        """Whether programs for calls like the last ones are still being made in the background."""
+        if self.jobs:
+            self.jobs = [job for job in self.jobs if not job.is_done]
+        return bool(self.jobs)
+
+    def runs_meanwhile(self, job):
+        """A call, or the backward of one, goes on without the program that this job makes."""
+        self.jobs = [*self.jobs, job]
 
     def use(self, replay):
         """It comes first among those that are tried."""

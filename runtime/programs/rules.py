@@ -45,7 +45,7 @@ class Rule:
             setattr(made, name, None)
         made.name, made.default_dtype, made.strides = self.op.name, self.default_dtype, strides
         made.metas = tuple([ValueMeta(m.shape, m.dtype) for m in self.metas])
-        made.step = _OneStep(self.op, self.attributes)
+        made.path = [_OneStep(self.op, self.attributes)]
         return made
 
     def text(self, stretch):
@@ -72,6 +72,3 @@ class _OneStep:
 
     def __init__(self, op, attributes):
         self.op, self.attributes = op, attributes
-
-    def path(self):
-        return [self]

@@ -28,6 +28,7 @@ from functools import partial
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
 from ...compiler.ops import OWN
 from ..code import jit
+from .background import NotReady
 from .description import Stretch
 from .opening import Affine, Multilinear, supposed
 from .program import linked, load_code, load_program
@@ -237,6 +238,8 @@ class Family:
             return load_code(f"program {which} for every n of\n{self.text}", build_open)
         except Coincidence:
             self.exact.add(n)
+        except NotReady:
+            raise
         except Exception as error:  # whatever a pass does that only ints can do
             self.refuse(n, reason_of(error))
         return None

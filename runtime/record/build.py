@@ -18,6 +18,7 @@ from ...compiler.roll import roll
 from ...compiler.simplify import simplify
 from ..code.dump import watcher
 from ..code.jit import kernel_target
+from ..programs.background import is_here
 from ..programs.places import described
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 from .frame_autograd import reach, read_before_changes, readable_values, saved_by_nodes, summed_leaves
@@ -199,7 +200,11 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
 @contextmanager
 def _uncollected():
     """Building a program makes many objects, nearly all of which live until it ends. The collector would look at all of
-    them again whenever there are a quarter more, which took a third of the time for long programs."""
+    them again whenever there are a quarter more, which took a third of the time for long programs. In the background it
+    goes on: what else the process does meanwhile needs it, and may turn it off."""
+    if is_here():
+        yield
+        return
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -214,6 +219,16 @@ def forward_graph(stretch, needed):
     builder = graph_of(stretch)
     _finish(builder, needed)
     return _from_memory(builder)
+
+
+def uncompiled(stretch, needed):
+    """(a graph of primitives that computes `needed`, its inputs, its numbers, what the node of the call asks of it).
+    If something is differentiated later, the first outputs count, and inputs without a number are of no use."""
+    if needed.differentiable:
+        joint = _joint(stretch, needed, needed.differentiable, ())
+        return joint.graph, joint.inputs, joint.numbers, _meta_of_joint(stretch, needed, joint)
+    graph, inputs, numbers = forward_graph(stretch, needed)
+    return decompose(graph)[0], inputs, numbers, {}
 
 
 @_uncollected()
@@ -305,14 +320,20 @@ def _digest(joint):
     return hashlib.sha256(str(joint.graph).encode()).hexdigest()
 
 
+def _meta_of_joint(stretch, needed, joint):
+    """What the node of a call asks of its program."""
+    before = [v for v in read_before_changes(stretch, needed) if v in joint.inputs]
+    kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
+    summed = summed_leaves(stretch, needed.differentiable)
+    return {"reached": joint.reached, "kept": kept, "before": before, "summed": summed}
+
+
 def _build_joint(stretch, needed):
     joint = _joint(stretch, needed, needed.differentiable, ())
-    before = [v for v in read_before_changes(stretch, needed) if v in joint.inputs]
-    parts = _split(joint, copied=[joint.inputs.index(v) for v in before])
+    extra = _meta_of_joint(stretch, needed, joint)
+    parts = _split(joint, copied=[joint.inputs.index(v) for v in extra["before"]])
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
-    kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
-    extra = {"reached": joint.reached, "kept": kept, "before": before, "backward_graph": str(parts.backward)}
-    extra["summed"] = summed_leaves(stretch, needed.differentiable)
+    extra["backward_graph"] = str(parts.backward)
     extra["split"] = [_digest(joint), list(parts.cut)]
     return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 

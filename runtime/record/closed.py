@@ -9,7 +9,8 @@ import weakref
 
 from ..eager.node import BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
-from ..programs.program import load_backward
+from ..programs.background import NotReady
+from ..programs.program import in_background, load_backward
 from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
@@ -155,7 +156,13 @@ class CallNode(BaseNode):
             return self.open("second derivatives that meet others of the same call")
         reached = self.frame.last_program.meta["reached"]
         sums_of = {reached[k]: s for k, s in (sums or {}).items()}
-        program = self._program(tuple(sums_of))
+        if self.frame.last_program.is_interim:
+            return self.open()
+        try:
+            program = self._program(tuple(sums_of))
+        except NotReady as error:
+            self.frame.recording.runs_meanwhile(error.job)
+            return self.open()
         if program is None:
             return self.open("backward of some of several results")
         sources = program.meta["sources"]
@@ -204,11 +211,12 @@ class CallNode(BaseNode):
         known = frame.step.known.backward
         if key not in known:
             present, needed = self.present, self.needed
-            found = load_backward(
-                frame,
-                lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
-                lambda s, split: _build_backward(s, needed, present, continued, split),
-            )
+            with in_background(frame):
+                found = load_backward(
+                    frame,
+                    lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
+                    lambda s, split: _build_backward(s, needed, present, continued, split),
+                )
             known[key] = found
             if found is not None:
                 frame.recording.programs.append(found)

@@ -92,6 +92,7 @@ class Frame(Connects, Watched):
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
         self.failed = None
+        self.is_interim = False  # whether any of its programs was not there yet (interim.py)
         self.last_program = self.end_program = None  # the last one, and the one that ran at the end
         self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)

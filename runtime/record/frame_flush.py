@@ -5,6 +5,7 @@ to be declared, and a tensor that is dropped is never computed into memory.
 """
 
 from ..eager.gate import apply_eagerly
+from ..programs.background import NotReady
 from ..programs.program import Needed, program_for
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
 from ..state.modes import frame_hidden, no_grad
@@ -13,6 +14,7 @@ from ..state.tensor import tensor_of
 from . import frame_autograd
 from .frame_leaves import drop_gradients, made_leaves
 from .frame_views import references_at_end, references_by_nodes
+from .interim import Interim
 
 
 def what_is_needed(frame, closing):
@@ -103,7 +105,7 @@ def run(frame, needed):
     """Compute `needed`, and put the results where they belong. Returns the program, None if nothing was needed."""
     program = None
     if needed.live or needed.commits or needed.differentiable:
-        program = program_for(frame, needed)
+        program = _program_for(frame, needed)
         frame.returned, frame.flight = (), needed
         if program.run(frame):
             # An index was out of range: nothing was written; eager mode finds out which and raises.
@@ -118,6 +120,17 @@ def run(frame, needed):
     else:
         frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
     return program
+
+
+def _program_for(frame, needed):
+    """The program, or what does its work while it is made in the background."""
+    try:
+        return program_for(frame, needed)
+    except NotReady as error:
+        frame.recording.runs_meanwhile(error.job)
+        frame.recording.n_meanwhile += not frame.is_interim
+        frame.is_interim = True
+        return Interim(frame, needed)
 
 
 def land(frame):

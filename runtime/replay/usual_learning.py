@@ -97,6 +97,7 @@ def _reason_against(frame):
 
 _CONDITIONS = (
     ("the call failed", lambda frame: frame.failed),
+    ("its programs are being compiled in the background", lambda frame: frame.is_interim),
     ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
     ("gradients pass through nodes, in a way that steps do not say", lambda frame: None in frame.walks),
     (
