@@ -88,7 +88,7 @@ def test_both_ways_are_tried_in_turn_and_the_quicker_one_is_taken(clock):
 def test_after_a_while_they_are_tried_again(clock):
     ways = Ways()
     taken(ways, 10, 1e-4, 5e-4, clock)
-    later = taken(ways, 2000, 1e-4, 1e-5, clock)
+    later = taken(ways, 6000, 1e-4, 1e-5, clock)
     assert later[0] and not later[-1]
     assert 0 < sum(later[1100:]) < 20  # tried more and more seldom
 
