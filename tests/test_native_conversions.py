@@ -1,13 +1,13 @@
 """Ops that convert their operands, again and again, until native code computes them: it converts what Python does.
 
-Eager mode took the bytes of a part of another type for elements of the target's, and wrote behind its end.
+Native code wrote behind the end of memory: parts of another type, and results wider than an op had said.
 """
 
 import numpy as np
 import pytest
 
 import weft
-from weft.compiler.ops import indexing, view
+from weft.compiler.ops import TABLE, indexing, view
 
 N_CALLS = 24  # enough for native code to take over
 INDEX = [0, 2, 1]
@@ -80,3 +80,30 @@ def test_types_that_do_not_fit_are_refused(name, ours, theirs):
         with pytest.raises(RuntimeError):
             getattr(x, name)(0, index, part)
         assert x.tolist() == [[0] * 4] * 3 and x._version == 0
+
+
+@pytest.mark.parametrize("types", [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_batch_norm_with_parameters_of_another_type(types, with_gradients):
+    """The wider type, whoever computes it. Native code had memory for the first operand's type only."""
+    first, second = (getattr(weft, d) for d in types)
+
+    def normed(x, weight, bias):
+        return weft.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    compiled, seen = weft.compile(normed), []
+    for function in [normed] * N_CALLS + [compiled] * 3:
+        x = weft.arange(15, dtype=first).view(5, 3).sin().requires_grad_(with_gradients)
+        weight, bias = weft.arange(3, dtype=second) + 1, weft.ones(3, dtype=second)
+        out = function(x, weight, bias)
+        seen.append((out.dtype, out.tolist()))
+        if with_gradients:
+            (out * out.detach().sin()).sum().backward()
+            seen[-1] += (x.grad.dtype, x.grad.tolist())
+    assert seen[0][0] is weft.float64 and seen == [seen[0]] * len(seen)
+
+
+def test_routines_read_operands_of_one_type():
+    rows = weft.ones(2, 3, 4)
+    with pytest.raises(RuntimeError, match="attention_rows: operands must have one dtype, got float32, float64"):
+        TABLE["attention_rows"](rows, rows.double(), rows, scale=1.0, causal=False)

@@ -1,5 +1,6 @@
 """Composites whose derivative is that of their steps, in the order in which backward takes these."""
 
+from ..dtypes import result_type
 from . import samples
 from .arithmetic import add, clamp_max, div, mul, rsqrt, sub
 from .comparison import ge, gt, le, where
@@ -53,10 +54,15 @@ def _batch_norm(x, *affine, eps):
     return add(result, reshape(affine[1], shape=channels)) if len(affine) == 2 else result
 
 
+def _batch_norm_infer(operands, attributes, default_float):
+    require_floating("batch_norm", operands[0])
+    return Meta(operands[0].shape, result_type(operands, default_float))
+
+
 # With the statistics of the batch itself, over all dimensions but the second.
 batch_norm = composite(
     "batch_norm",
-    _like_first("batch_norm"),
+    _batch_norm_infer,
     _batch_norm,
     node_name="NativeBatchNormBackward0",
     samples=lambda: [

@@ -129,13 +129,20 @@ def routine(name, infer, kernel, compute_dtype=None, **facts):
     """An op computed by a routine of weft's own; `kernel` is one of kernels/library.py, or has its interface.
 
     `infer` is (operands, attributes) -> Meta. `compute_dtype`, unless given, leaves operands the types they have, and
-    says that the result is of the first one's.
+    says that the result is of the first one's. A routine reads all its operands as elements of one type.
     """
+
+    def checked(operands, attributes, default_float):
+        types = [x.dtype for x in operands]
+        if any(d is not types[0] for d in types):
+            raise OpError(f"{name}: operands must have one dtype, got {', '.join(d.name for d in types)}")
+        return infer(operands, attributes)
+
     return register(
         Op(
             name,
             "routine",
-            lambda operands, attributes, default_float: infer(operands, attributes),
+            checked,
             compute_dtype=compute_dtype or _as_given,
             kernel=kernel,
             **facts,

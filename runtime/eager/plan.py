@@ -185,7 +185,7 @@ def _make(op, arrays, attributes, default_dtype):
     if op.kind == "composite" and op.evaluate is None:
         if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
             return None
-        found = _decomposition(op, metas, attributes, default_dtype)
+        found = _decomposition(op, metas, meta, attributes, default_dtype)
         if found is None:
             return None
         program, is_view = found

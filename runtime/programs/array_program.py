@@ -190,13 +190,16 @@ def _traced(metas, default_dtype, rules):
         return None
 
 
-def decomposition(op, metas, attributes, default_dtype):
-    """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory."""
+def decomposition(op, metas, meta, attributes, default_dtype):
+    """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory, or
+    is not of the type that the op has said: whoever calls the program has memory for that and no other."""
     found = _traced(metas, default_dtype, lambda inputs: op.decompose(*inputs, **attributes))
     if found is None:
         return None
     recorder, result = found
     if not isinstance(result, Traced) or result in recorder.inputs:
+        return None
+    if (result.shape, result.dtype) != (meta.shape, meta.dtype):
         return None
     rule = Rule(op, metas, result, attributes, default_dtype, None)
     return recorder.program((result.number,), rule), result.root is not result
