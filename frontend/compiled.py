@@ -18,6 +18,7 @@ from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import CountedCalls, n_eager_calls
 from .read_cost import seconds_of_a_read
+from .runtime.programs.background import meanwhile
 from .runtime.programs.loops import Loops
 from .runtime.programs.program import captures
 from .runtime.programs.recording import Recording
@@ -252,7 +253,8 @@ class CompiledFunction(Calls):
                 return result
         if recording.is_waiting():
             recording.n_meanwhile += 1
-            return self._function(*args, **kwargs)
+            with meanwhile():
+                return self._function(*args, **kwargs)
         ways = ways_of(recording)
         if ways is None:
             return self._follow(recording, tensors, args, kwargs)

@@ -14,6 +14,7 @@ from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..code import jit
+from ..programs.background import is_meanwhile
 from ..programs.steps import step
 from ..state.exposure import set_native_show
 from ..state.modes import state
@@ -165,8 +166,9 @@ set_native_show(Conversions())
 
 def _told(name, *args, busy):
     """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
-    for this one, and a handler of signals interrupts the making. Where none can be made, Python goes on."""
-    if jit.is_compiling():
+    for this one, and a handler of signals interrupts the making; or if what runs eagerly will do so for a moment only
+    (background.py). Where none can be made, Python goes on."""
+    if jit.is_compiling() or is_meanwhile():
         return busy
     with jit.compiling:
         # Imported here: few programs get as far as this before they have trained for a while. And only once: an import

@@ -1,7 +1,7 @@
 """Programs made in a thread of their own, while the calls that want them go on without: `compile(background=True)`.
 
     load_code(text, build)      not in the cache, and the caller has somebody who computes it meanwhile
-        raises NotReady         a Job was begun for this text, or is under way
+        raises NotReady         there is a Job for this text, which works from the next start() on
     load_code(text, build)      later: what the Job has made
 
 One thread does one Job after the other, and ends when there is none left. It takes two locks, never both:
@@ -45,7 +45,7 @@ class NotReady(Exception):
 
 
 class _Mode(threading.local):
-    is_wanted = False
+    is_wanted = is_meanwhile = False
 
 
 _mode = _Mode()
@@ -60,6 +60,23 @@ def made_there(is_wanted):
         yield
     finally:
         _mode.is_wanted = before
+
+
+@contextmanager
+def meanwhile():
+    """A block that runs eagerly because its program is not there yet."""
+    before = _mode.is_meanwhile
+    try:
+        _mode.is_meanwhile = True
+        yield
+    finally:
+        _mode.is_meanwhile = before
+
+
+def is_meanwhile():
+    """Whether this thread is in such a block: then native code of eager mode, which takes longer to make than most
+    programs do, would come too late."""
+    return _mode.is_meanwhile
 
 
 def is_here():
@@ -79,6 +96,7 @@ class Job:
 
     def wait(self):
         """Until it is done."""
+        start()
         if not self.is_done:  # else it may belong to the process that has forked this one
             self._done.wait()
 
@@ -96,6 +114,10 @@ class Job:
             if self.found is not None:
                 default_cache().put(self.text, pack(meta, code))
             self.end()
+
+    def fail(self):
+        self.has_failed = True
+        self.end()
 
     def end(self):
         self.build, self.is_done = None, True
@@ -138,27 +160,28 @@ def begin(text, build):
         ended = [other for other in _jobs.values() if other.is_done]
         for other in ended[: len(ended) - _MOST_ENDED + 1 if len(ended) >= _MOST_ENDED else 0]:
             del _jobs[other.text]
-        job = Job(text, build)
+        job = _jobs[text] = Job(text, build)
         _waiting.append(job)
-        if not _threads and not _start():
-            _waiting.pop()
-            return
-        _jobs[text] = job
     if not job.has_failed:
         raise NotReady(job)
 
 
-def _start():
-    """Whether there is a thread now: at the end of the interpreter there are no new ones."""
-    thread = threading.Thread(target=_work, name="weft-compiler", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    _threads.append(thread)
-    if not _registered:
-        _registered.append(atexit.register(_end))
-    return True
+def start():
+    """Begin to work, if there are Jobs: who has met NotReady calls this once it has computed what it wanted, for which
+    it would otherwise share the interpreter with the thread."""
+    with jit.compiling:
+        if not _waiting or _threads:
+            return
+        thread = threading.Thread(target=_work, name="weft-compiler", daemon=True)
+        _threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # at the end of the interpreter there are no new ones
+            _threads.clear()
+            while _waiting:
+                _waiting.pop().fail()
+        if not _registered:
+            _registered.append(atexit.register(_end))
 
 
 _registered = []

@@ -9,6 +9,7 @@ import weakref
 
 from ..eager.node import BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
+from ..programs import background
 from ..programs.background import NotReady
 from ..programs.program import in_background, load_backward
 from ..state.aligned import owner_of
@@ -162,7 +163,8 @@ class CallNode(BaseNode):
             program = self._program(tuple(sums_of))
         except NotReady as error:
             self.frame.recording.runs_meanwhile(error.job)
-            return self.open()
+            self.open()
+            return background.start()
         if program is None:
             return self.open("backward of some of several results")
         sources = program.meta["sources"]

@@ -5,6 +5,7 @@ to be declared, and a tensor that is dropped is never computed into memory.
 """
 
 from ..eager.gate import apply_eagerly
+from ..programs import background
 from ..programs.background import NotReady
 from ..programs.program import Needed, program_for
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
@@ -107,7 +108,10 @@ def run(frame, needed):
     if needed.live or needed.commits or needed.differentiable:
         program = _program_for(frame, needed)
         frame.returned, frame.flight = (), needed
-        if program.run(frame):
+        has_failed = program.run(frame)
+        if program.is_interim:
+            background.start()
+        if has_failed:
             # An index was out of range: nothing was written; eager mode finds out which and raises.
             frame.flight = None
             run_steps_eagerly(frame)
