@@ -252,6 +252,8 @@ _LARGE_CALLS = {
     "rows": lambda x, y: x.sum(1),
     "columns": lambda x, y: x.sum(0),
     "clamp": lambda x, y: x.clamp(-0.5, 0.5),
+    "composite": lambda x, y: F.layer_norm(x, (520,)),
+    "power": lambda x, y: x**3,
 }
 
 
@@ -273,6 +275,32 @@ def test_native_code_calls_programs(name, monkeypatch):
     assert len({one.data_ptr() for one in held}) == 5
     assert bits(call(y, x)) == bits(call(weft.tensor(y.numpy()), weft.tensor(x.numpy())))
     assert bits(call(x.t(), y.t())) == bits(call(x.t().contiguous(), y.t().contiguous()))
+    plan.forget()
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x[1:, 3:],
+        lambda x: x[:1].expand(520, 1040),
+        lambda x: x[0, 0].expand(520, 520),
+    ],
+)
+def test_native_code_calls_programs_for_operands_that_lie_in_any_way(show, monkeypatch):
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()
+    x = show(weft.tensor(array(520, 1040)))
+    for call in (lambda: F.hardtanh(x), lambda: x * 2.5, lambda: x.clone()):
+        first = bits(call())
+        for _ in range(70):
+            assert bits(call()) == first
+        before = eager_native.taken("calls_taken")
+        out = call()
+        assert (eager_native.taken("calls_taken") > before) is IS_NATIVE
+        assert bits(out) == first
     plan.forget()
 
 
@@ -320,6 +348,7 @@ def test_many_steps_on_small_operands_are_a_program_too(monkeypatch):
     found = []
     for before in (1 << 62, 0):
         monkeypatch.setattr(fused, "ELEMENTS_BEFORE", before)
+        monkeypatch.setattr(fused, "ELEMENTS_BEFORE_FINDING", before)  # it may be on disk
         plan.forget()
         found += [gradients() for _ in range(3)]
         assert bool(made) is (before == 0)

@@ -1,8 +1,9 @@
 """Programs (fused.py) that native code of eager mode calls, as large.py does it: of large operands, and of plans on
 small ones that are called often and have no steps.
 
-It holds the interpreter's lock meanwhile, so it takes those only that are done soon. Large results come from arrays
-that were made before and that nobody holds any more.
+It holds the interpreter's lock meanwhile, so it takes those only that are done soon: in a millisecond or two, where
+CPython lets other threads wait five for the end of a bytecode. Large results come from arrays that were made before and
+that nobody holds any more.
 """
 
 from math import prod
@@ -13,8 +14,8 @@ from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
 from ..programs.array_program import whole
 from ..programs.large import results_of
 
-# What it computes in all its steps, roughly: a third of a millisecond.
-MOST_ELEMENTS = 1 << 20
+# What it computes in all its steps, roughly. Calling it from Python costs 10 us: reading and writing 4 MB takes 66.
+MOST_ELEMENTS = 1 << 23
 # Results of fewer elements are new arrays.
 _FEW = 1 << 12
 # After so many calls of a plan without steps a program is looked for on disk, and compiled.
@@ -23,13 +24,21 @@ _AS_FLOAT = -3  # of a number in a program's table
 
 
 def program_of(plan, layouts, few=None):
-    """The LargeProgram of a plan, if it has one for operands that are row-major, and native code can call it. `few`:
-    what program_of_few has found."""
+    """The LargeProgram of a plan, if it has one for operands that lie so, and native code can call it. `few`: what
+    program_of_few has found."""
     steps = few or plan.program
-    if steps is None or steps.fused is None or any(layouts) or steps.fused.worth > MOST_ELEMENTS:
+    if steps is None or steps.fused is None or steps.fused.worth > MOST_ELEMENTS:
         return None
-    found = steps.fused.programs.get(())
+    found = steps.fused.programs.get(_in_elements(plan, layouts, steps.fused.read) if any(layouts) else ())
     return found if found is not None and _is_simple(found, steps, plan.meta) else None
+
+
+def _in_elements(plan, layouts, read):
+    """The same as fused.py says it: of the operands that are read. None where no program can say it."""
+    given = [(layouts[k], plan.metas[k].dtype.size_bytes) for k in read]
+    if any(step % size for strides, size in given for step in strides or ()):
+        return None
+    return tuple([strides and tuple([step // size for step in strides]) for strides, size in given])
 
 
 def program_of_few(plan, n_calls):
