@@ -304,6 +304,59 @@ def test_native_code_calls_programs_for_operands_that_lie_in_any_way(show, monke
     plan.forget()
 
 
+_LARGE_DERIVATIVES = {
+    "a number": (lambda x, y: x * 2.5, 1),
+    "an integer": (lambda x, y: 3 / x, 1),
+    "composite": (lambda x, y: F.hardtanh(x), 1),
+    "of its result": (lambda x, y: x.exp(), 1),
+    "of both": (lambda x, y: x * y, 1),
+    "of a row": (lambda x, y: x + y[0], 1),
+    "of a row too": (lambda x, y: x / y[:1], 1),
+    "parts": (lambda x, y: weft.cat([x, y]), 1),
+    "softmax": (lambda x, y: x.softmax(1), 1),
+    "two ops": (lambda x, y: (x * y).exp(), 2),
+    "added up": (lambda x, y: x * x, 1),
+}
+
+
+@pytest.mark.parametrize("name", _LARGE_DERIVATIVES)
+def test_native_code_calls_the_programs_of_derivatives(name, monkeypatch):
+    """Bits are those of steps, whoever holds earlier gradients; and Python runs what is hooked or lies otherwise."""
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()
+    call, n_nodes = _LARGE_DERIVATIVES[name]
+    x, y = (weft.tensor(array(520, 520, seed=k), requires_grad=True) for k in (0, 1))
+    given = weft.tensor(array(*call(x, y).shape, seed=2))
+    hooked = weft.tensor(array(520, 520), requires_grad=True)
+    hooked.register_hook(lambda cotangent: cotangent * 1.0)
+
+    def gradients(x, given):
+        x.grad = y.grad = None
+        call(x, y).backward(given)
+        return [w.grad for w in (x, y) if w.grad is not None]
+
+    with monkeypatch.context() as steps:
+        steps.setattr(fused.Fused, "outputs", lambda *_: None)
+        plan.forget()
+        first = [bits(g) for g in gradients(x, given)]
+    plan.forget()
+    held = []
+    for _ in range(30):
+        assert [bits(g) for g in gradients(x, given)] == first
+    before = eager_native.taken("nodes_taken")
+    for _ in range(5):
+        held += gradients(x, given)
+    assert eager_native.taken("nodes_taken") - before >= (5 * n_nodes if IS_NATIVE else 0)
+    assert [bits(g) for g in held] == first * 5
+    assert len({g.data_ptr() for g in held}) == len(held)
+    assert [bits(g) for g in gradients(hooked, given)] == first
+    assert [bits(g) for g in gradients(x, weft.tensor(given.numpy().T.copy()).t())] == first
+    grads = weft.autograd.grad(call(x, y), x, given, retain_graph=True)
+    assert bits(grads[0]) == first[0]
+    plan.forget()
+
+
 def test_gradients_flow_through_programs_that_native_code_calls(monkeypatch):
     monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)

@@ -21,17 +21,11 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with
-from .eager_arrays import new_array
 from .eager_call import fits, is_array, lies_as
-from .eager_computing import put_number, run_step
-from .eager_nodes import new_tensor
+from .eager_deriving import derive
 from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
-from .eager_views import new_view
 from .eager_words import (
-    COTANGENT,
     MOST_LOOPS,
-    NO_RESULT,
-    SHOWN,
     ArrayObject,
     Derivative,
     FunctionObject,
@@ -294,107 +288,6 @@ def pass_on(
         result = keep(results[k])
         if edges[k] is not None and result is not None and is_reached(reach, edges[k]):
             contribute(words, pending, waiting, leaves, cast(Tuple, edges[k]), result, add_in_python)
-
-
-@native()
-def derive(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject) -> List:
-    """The cotangents of the operands, None where there is none."""
-    made = new_arrays(words, derivative)
-    fill_given(words, derivative, node, cotangent)
-    n = len(derivative.given)
-    for k in range(len(made)):
-        words.slots[n + k] = cast(ArrayObject, cast(TensorObject, made[k])._data).data
-    for k in range(len(derivative.fixed)):
-        words.slots[derivative.first_fixed + k] = derivative.fixed[k]
-    for step in derivative.steps:
-        run_step(words, step)
-    return in_places(words, derivative, made, cotangent)
-
-
-@native()
-def new_arrays(words: Words, derivative: Derivative) -> List:
-    made = []
-    for one in derivative.made:
-        made.append(new_tensor(words, new_array(words, one.dtype, one.ndim, one.shape)))
-    return made
-
-
-@native()
-def fill_given(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject):
-    words.slots[0] = elements_of(words, derivative.given[0], cotangent)
-    if node.out is not None:
-        words.slots[1] = elements_of_saved(words, derivative.given[1], node.out)
-    operands = cast(Tuple, keep(node.operands))
-    for k in range(len(operands)):
-        x = operands[k]
-        if type(x) is Saved:
-            words.slots[2 + k] = elements_of_saved(words, derivative.given[2 + k], x)
-        elif derivative.given[2 + k].is_read:
-            put_number(words, 2 + k, x)
-            words.slots[2 + k] = words.numbers_at + 8 * (2 + k)
-
-
-@native()
-def elements_of_saved(words: Words, given: Given, x: Object) -> I64:
-    return elements_of(words, given, cast(TensorObject, cast(SavedObject, x).tensor))
-
-
-@native()
-def elements_of(words: Words, given: Given, x: TensorObject) -> I64:
-    """Where the elements are, in the order that is planned for."""
-    array = cast(ArrayObject, x._data)
-    if not given.is_read or lies_as(array, given.what):
-        return array.data
-    copy(words, given, array)
-    return given.copied_to
-
-
-@native()
-def copy(words: Words, given: Given, array: ArrayObject):
-    """Write the elements to where the derivative finds them, row by row."""
-    last = array.ndim - 1
-    size = load_at(I64, array.shape, last)
-    words.table[0] = array.data
-    words.table[1] = given.copied_to
-    words.table[2] = quotient(load_at(I64, array.strides, last), given.item_bytes)
-    rounds = 1
-    for d in range(last):
-        words.turns[d] = 0
-        rounds = rounds * load_at(I64, array.shape, d)
-    for _ in range(rounds):
-        given.copier(address_of(words.table), size)
-        words.table[1] += size * given.item_bytes
-        go_to_next_row(words, array)
-
-
-@native()
-def go_to_next_row(words: Words, array: ArrayObject):
-    d = array.ndim - 2
-    while d >= 0:
-        turns = load_at(I64, array.shape, d)
-        stride = load_at(I64, array.strides, d)
-        words.turns[d] += 1
-        if words.turns[d] < turns:
-            words.table[0] += stride
-            return
-        words.table[0] += stride * (1 - turns)
-        words.turns[d] = 0
-        d -= 1
-
-
-@native()
-def in_places(words: Words, derivative: Derivative, made: List, cotangent: TensorObject) -> List:
-    results = []
-    for code in derivative.results:
-        if code == NO_RESULT:
-            results.append(None)
-        elif code == COTANGENT:
-            results.append(cotangent)
-        elif code <= SHOWN:
-            results.append(new_view(words, derivative.views[SHOWN - code], cotangent))
-        else:
-            results.append(made[code])
-    return results
 
 
 @native(inline=True)

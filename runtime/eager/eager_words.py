@@ -212,17 +212,23 @@ class Given(Struct):
 
 
 class Made(Struct):
-    """An array that a derivative makes."""
+    """An array that a derivative makes: a new one, or one of the `kept` that nobody else holds; `extents` is its shape
+    as a tuple."""
 
     dtype: Object
     ndim: I64
     shape: Address
+    kept: Object
+    extents: Object
 
 
 class Derivative(Struct):
     """The steps from a cotangent to those of the operands. results: of each edge which of the arrays it gets, or one of
     the codes below, which count downwards from SHOWN for views of the cotangent. released: what stands for the operands
-    of a node that has let go of them. following: for another layout of the cotangent."""
+    of a node that has let go of them. following: for another layout of the cotangent.
+
+    A program may do all: `head` is how its table begins, `arrays` are those of the given that follow before what is
+    made, `as_numbers` those that are its numbers."""
 
     given: Rows(Given)
     steps: Rows(Step)
@@ -234,6 +240,11 @@ class Derivative(Struct):
     has_saved: Bool
     released: Rows(Object)
     following: Object
+    is_program: Bool
+    program: Function((Address,), I64)
+    head: Rows(I64)
+    arrays: Rows(I64)
+    as_numbers: Rows(I64)
 
 
 NO_RESULT, COTANGENT, SHOWN = -1, -2, -3
@@ -255,7 +266,7 @@ class Update(Struct):
 class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     late_kind: a class of nodes that `run_late` runs where it can, in a pass in which nobody looks on.
-    run_function: runs a node of a user's Function, and gives what it passes on.
+    run_function: runs a node of a user's Function, and gives what it passes on. new_result: of a shape and a type.
     thread: the number of the one whose modes, in the next word, these are."""
 
     slow_sweep: Object
@@ -268,6 +279,7 @@ class Words(Struct):
     late_kind: Object
     run_late: Object
     run_function: Object
+    new_result: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)
     thread: I64

@@ -15,7 +15,6 @@ import numpy as np
 
 from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.comparison import cast
 from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
@@ -32,11 +31,10 @@ from ..eager import (
     node,
     update,
 )
-from ..eager.eager_planned import changes_of, derivative_of, steps_of, view_of
+from ..eager.eager_planned import changes_of, steps_of, view_of
 from ..eager.eager_rules import update_of
-from ..eager.eager_steps import MOST_ELEMENTS, STRIDED, NoSteps
+from ..eager.eager_steps import MOST_ELEMENTS, NoSteps
 from ..eager.eager_words import (
-    COTANGENT,
     FUNCTION_FIELDS,
     INDEXED,
     LEAF_FIELDS,
@@ -44,15 +42,9 @@ from ..eager.eager_words import (
     MIXED,
     MOST_TOLD_APART,
     N_PLANS,
-    NO_RESULT,
     NODE_FIELDS,
     PLACES,
-    SHOWN,
-    WRITEABLE,
     Attribute,
-    Derivative,
-    Given,
-    Made,
     NodeRow,
     Routine,
     Update,
@@ -60,7 +52,7 @@ from ..eager.eager_words import (
     this_thread,
 )
 from ..eager.function_node import FunctionNode
-from ..programs.large import some_results
+from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
 from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
@@ -68,6 +60,7 @@ from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
 from . import native, native_layout, native_tensors, native_text
+from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, program_of, program_of_few
@@ -180,6 +173,7 @@ def _first_words(address, replaying):
         late_kind=None,
         run_late=None,
         run_function=engine.run_function,
+        new_result=new_result,
         zero=0,
         minus_one=-1,
         sequence=node._sequence,
@@ -349,9 +343,12 @@ def take_over_derivative(recording, cotangent):
         return 0
     if layout in recording.held:
         return CALLS_BETWEEN
+    fused = recording.derivative[0].fused
+    if fused is not None and not fused.programs:
+        return CALLS_BETWEEN  # there may be one later
     recording.held[layout] = None
     try:
-        made = _Derivative(recording, layout)
+        made = NativeDerivative(recording, layout, words_address() + offset_of(Words, "numbers"))
     except NoSteps:
         return CALLS_BETWEEN
     before = [one for one in recording.held.values() if one is not None]
@@ -361,60 +358,6 @@ def take_over_derivative(recording, cotangent):
     else:
         recording.native = made.packed.words
     return CALLS_BETWEEN
-
-
-class _Derivative:
-    """What native code knows of a derivative."""
-
-    def __init__(self, recording, layout):
-        self.builder, new, shown = derivative_of(recording, layout)
-        builder, plan, results = self.builder, recording.plan, recording.derivative[0].results
-        steps, fixed = builder.finish(new)
-        self.views = [_shown(builder.values[r]) for r in shown]
-        codes = {None: NO_RESULT, 0: COTANGENT, **{r: k for k, r in enumerate(new)}}
-        codes |= {r: SHOWN - k for k, r in enumerate(shown)}
-        metas = zip((plan.meta, plan.meta, *plan.metas), (None, None, *plan.kinds))
-        self.packed = Packed(
-            Derivative(
-                given=[_given(builder, k, m, kind, layout if k == 0 else None) for k, (m, kind) in enumerate(metas)],
-                steps=steps,
-                fixed=fixed,
-                first_fixed=builder.n_given + builder.n_results,
-                made=[_made(builder, builder.values[number]) for number in new],
-                results=[codes[r] for r in results],
-                views=[view for view, _ in self.views],
-                has_saved=recording.has_saved,
-                released=list(recording.released),
-            )
-        )
-
-    def followed_by(self, other):
-        """What native code tries for cotangents that lie in another way."""
-        self.packed.words[offset_of(Derivative, "following") // 8] = id(other.packed.words)
-
-
-def _shown(value):
-    """A view of the cotangent. Nobody is to write where several elements are one."""
-    size = value.dtype.size_bytes
-    flags = 0 if any(s == 0 and n > 1 for n, s in zip(value.shape, value.strides)) else WRITEABLE
-    return view(value, [s * size for s in value.strides], value.offset, flags)
-
-
-def _given(builder, k, meta, kind, layout):
-    is_read = k == 0 or builder.reads(k)
-    facts = {"is_read": is_read, "what": operand(meta, kind, layout)}
-    if is_read and not meta.weak and layout is None:
-        copied_to = builder.reserve(prod(meta.shape) * meta.dtype.size_bytes)
-        if copied_to is not None:
-            facts |= {"copied_to": copied_to, "item_bytes": meta.dtype.size_bytes}
-            facts["copier"] = kernels.elementwise_address(cast, (meta.dtype,), {"dtype": meta.dtype}, (STRIDED,))
-    return Given(**facts)
-
-
-def _made(builder, value):
-    shape = np.array(value.shape, np.int64)
-    builder.held.append(shape)
-    return Made(dtype=value.dtype.numpy, ndim=len(shape), shape=shape.ctypes.data)
 
 
 def take_over_update(program, metas):

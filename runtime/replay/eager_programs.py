@@ -14,8 +14,12 @@ from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
 from ..programs.array_program import whole
 from ..programs.large import results_of
 
-# What it computes in all its steps, roughly. Calling it from Python costs 10 us: reading and writing 4 MB takes 66.
-MOST_ELEMENTS = 1 << 23
+# Elements that its steps compute, and bytes that it reads and writes. Calling it from Python costs 10 us: reading and
+# writing 4 MB takes 66.
+MOST_ELEMENTS, MOST_BYTES = 1 << 24, 1 << 26
+# Of ops that are done in time with elements; products, sorts and factors take more.
+_BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "indexing", "scan"}
+MOST_ELEMENTS_OF_OTHERS = 1 << 20
 # Results of fewer elements are new arrays.
 _FEW = 1 << 12
 # After so many calls of a plan without steps a program is looked for on disk, and compiled.
@@ -27,7 +31,7 @@ def program_of(plan, layouts, few=None):
     """The LargeProgram of a plan, if it has one for operands that lie so, and native code can call it. `few`: what
     program_of_few has found."""
     steps = few or plan.program
-    if steps is None or steps.fused is None or steps.fused.worth > MOST_ELEMENTS:
+    if steps is None or steps.fused is None:
         return None
     found = steps.fused.programs.get(_in_elements(plan, layouts, steps.fused.read) if any(layouts) else ())
     return found if found is not None and _is_simple(found, steps, plan.meta) else None
@@ -64,12 +68,20 @@ def _n_elements(meta):
 
 
 def _is_simple(found, steps, meta):
-    program = found.program
-    results = [(tuple(shape), dtype) for shape, dtype in program.outputs]
-    n_words = len(found.words) + len(found.inputs) + 1
+    results = [(tuple(shape), dtype) for shape, dtype in found.program.outputs]
     return (
         steps.results == tuple(steps.fused.results)
         and results == [(tuple(meta.shape), meta.dtype.numpy)]
+        and is_callable(found, steps)
+    )
+
+
+def is_callable(found, steps):
+    """Whether native code has all that this LargeProgram of an ArrayProgram needs, and it is done soon."""
+    program = found.program
+    n_words = len(found.words) + len(found.inputs) + len(program.outputs)
+    return (
+        _is_short(program, steps)
         and all(code == _AS_FLOAT for _, code in program.numbers)
         and len(program.numbers) <= MOST_GIVEN
         and n_words <= MOST_TABLE
@@ -77,15 +89,27 @@ def _is_simple(found, steps, meta):
     )
 
 
+def _is_short(program, steps):
+    places = [(place.shape, place.dtype) for place in program.places.items]
+    n_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in (*places, *program.outputs))
+    by_element = all(op.kind in _BY_ELEMENT for op, _, _, _ in steps.notes.values())
+    most = MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
+    return steps.fused.worth <= most and n_bytes <= MOST_BYTES
+
+
 def facts_of(found, meta, numbers_at):
     """The fields of a Routine."""
+    kept = None if prod(meta.shape) <= _FEW else results_of(meta.shape, meta.dtype.numpy)
+    return {"is_program": True, "kept": kept, **table_of(found, numbers_at)}
+
+
+def table_of(found, numbers_at):
+    """How native code calls a program: the fields that Routine and Derivative have in common."""
     head = list(found.words)
     head[0], head[1] = (address_of(scratch) + 63) & ~63, numbers_at
     return {
-        "is_program": True,
         "program": found.program.address,
         "head": head,
         "arrays": list(found.inputs),
         "as_numbers": [position for position, _ in found.program.numbers],
-        "kept": None if prod(meta.shape) <= _FEW else results_of(meta.shape, meta.dtype.numpy),
     }
