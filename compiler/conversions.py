@@ -1,12 +1,27 @@
 """Conversions of values to what an op works on, as the passes and kernels append them to a graph."""
 
-from .extent import identical
+import numpy as np
+
+from .extent import identical, is_open
 from .ops.table import TABLE
 
 
 def full(graph, number, shape, dtype):
     """A typed constant."""
     return graph.apply(TABLE["full"], (number,), {"shape": tuple(shape), "dtype": dtype})
+
+
+def number_everywhere(value):
+    """The number that all elements of a value are, as its type has it, or an open extent; None if that is not known."""
+    while value.op.kind == "view" and len(value.operands) == 1:
+        (value,) = value.operands
+    if "fill" not in value.op.traits or not value.operands[0].op.is_number or value.dtype.is_complex:
+        return None
+    number = value.operands[0].attributes["value"]
+    if is_open(number):
+        return number
+    with np.errstate(all="ignore"):
+        return np.asarray(number).astype(value.dtype.numpy).item()
 
 
 def convert(graph, value, dtype):

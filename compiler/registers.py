@@ -5,11 +5,10 @@ A value is computed as far out as its operands allow: its *place* is "kernel" (o
 the statements that compute it unless they stand already in a block that is open.
 """
 
-import numpy as np
-
 from .access import own_access
+from .conversions import number_everywhere
 from .dtypes import element_of, memory_element
-from .extent import divides, estimated, is_open
+from .extent import divides, estimated
 from .graph import INPUT, SCALAR
 from .kernels.kernel import Read
 from .loopnest import Apply, At, Constant, Index, Load, Parameter, Position, Scalar
@@ -162,14 +161,10 @@ class Registers:
     def source(self, access, level):
         """A source at an access: its lowering gets the position instead of a load."""
         value = access.base
+        number = number_everywhere(value)
+        if number is not None:
+            return self.constant(number, element_of(value.dtype))
         is_fill = "fill" in value.op.traits
-        if is_fill and value.operands[0].op.is_number:
-            number = value.operands[0].attributes["value"]
-            if is_open(number):
-                return self.constant(number, element_of(value.dtype))
-            with np.errstate(all="ignore"):
-                typed = np.asarray(number).astype(value.dtype.numpy).item()
-            return self.constant(typed, element_of(value.dtype))
         operands = [self.number(o) for o in value.operands]
         if is_fill:
             position = self.constant(0, "i64")

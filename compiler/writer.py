@@ -1,5 +1,6 @@
 """Loop nests that ops write themselves: the vocabulary of `kernels/nest.py`. Operands are in memory."""
 
+from .conversions import number_everywhere
 from .dtypes import SIZES, element_of, memory_element
 from .loopnest import (
     Apply,
@@ -154,9 +155,25 @@ class Writer:
 
         self.nest([d for d, _, _ in dims[:-1]], body)
 
+    def fill(self, number, shape, to_strides, to_offset):
+        """One number into all elements of `shape`."""
+        store, element = self.memory(self.value), element_of(self.value.dtype)
+        dims, name = joint_runs(shape, to_strides, to_strides), self.fresh()
+
+        def body(names):
+            *outer, (extent, _, to_step) = dims
+            to = At(to_offset, terms(names, [s for _, _, s in outer]), to_step)
+            return [Sweep(extent, (Store(store, to, name),))]
+
+        self.body.append(Constant(name, number, element))
+        self.nest([d for d, _, _ in dims[:-1]], body)
+
     def copy_operand(self, k, to_strides, to_offset):
-        a = self.accesses[k]
-        self.copy(a.base, a.strides, a.offset, a.shape, to_strides, to_offset)
+        a, number = self.accesses[k], number_everywhere(self.accesses[k].base)
+        if number is not None:
+            self.fill(number, a.shape, to_strides, to_offset)
+        else:
+            self.copy(a.base, a.strides, a.offset, a.shape, to_strides, to_offset)
 
 
 def terms(names, steps):

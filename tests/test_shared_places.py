@@ -130,3 +130,41 @@ def test_nothing_is_written_after_any_member_has_found_a_place_outside(pool):
             compiled(table, total, bad)
         assert (total.numpy() == before).all()
     assert pool.jobs >= 7
+
+
+@pytest.mark.parametrize("number", [0, -0.0, 2.5, float("nan"), 2**24 + 1])
+def test_one_number_everywhere_is_written_where_something_is_added_or_put(number, pool):
+    """No memory of its own holds it: the first thing that the op writes is the number."""
+    part, index = numbers(70, 130), places(200, 70)
+    every = places(200, 70, 130)
+
+    def change(part, index, every):
+        base = weft.full((200, 130), number, dtype=weft.float32)
+        row = weft.full((1, 1), number, dtype=weft.float32).expand(200, 130)
+        whole = weft.full((200, 130), int(number) if number == number else 7)
+        joined = weft.full((200, 130), number, dtype=weft.float32)
+        joined[3:140:2, ::1] = part[:69]
+        return (
+            base.index_add(0, index, part),
+            row.scatter_add(0, every, part),
+            base.index_copy(0, index, part),
+            whole.index_add(0, index, part.long()),
+            joined,
+        )
+
+    same(pool, change, part, index, every)
+    eager = [x.numpy().tobytes() for x in change(part, index, every)]
+    assert [x.numpy().tobytes() for x in weft.compile(change)(part, index, every)] == eager
+
+
+def test_derivatives_of_reads_have_no_memory_of_zeros():
+    def gradient(x, index):
+        return weft.autograd.grad(x.index_select(0, index).square().sum(), x)[0]
+
+    compiled = weft.compile(gradient)
+    x, index = numbers(300, 7).requires_grad_(), places(300, 40)
+    for _ in range(3):
+        found = compiled(x, index)
+    assert found.numpy().tobytes() == gradient(x, index).numpy().tobytes()
+    text = compiled.explain(verbose=True)
+    assert "index_add" in text and "clone" not in text

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from ..conversions import convert, same_types
+from ..conversions import convert, number_everywhere, same_types
 from .kernel import Kernel
 
 # The code generator takes long for functions of thousands of pointers: joining 2000 numbers took 4 s.
@@ -35,8 +35,12 @@ class Search(Nest):
 
 
 class Change(Nest):
-    """The first operand with the last put in or added somewhere: itself where there is nothing to put in. Nothing is
-    checked of positions that the attributes say are `inside`."""
+    """The first operand with the last put in or added somewhere: itself where there is nothing to put in. If that is
+    one number everywhere, as it is in derivatives, the number is written, and there is no memory to be copied. Nothing
+    is checked of positions that the attributes say are `inside`."""
+
+    def in_memory(self, value):
+        return range(1 if number_everywhere(value.operands[0]) is not None else 0, len(value.operands))
 
     def can_fail(self, value):
         return self.checks and not value.attributes.get("inside", False)
