@@ -1,5 +1,6 @@
 """Steps of composites and derivatives that Python runs where native code is off: the bits are those of the ops."""
 
+import gc
 import threading
 
 import numpy as np
@@ -8,8 +9,8 @@ from test_eager_native import CALLS, numbers
 
 import weft
 from weft.nn import functional
-from weft.runtime.eager import eager_python, plan
-from weft.runtime.replay import eager_native
+from weft.runtime.eager import eager_computing, plan
+from weft.runtime.replay import eager_native, eager_python
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +30,13 @@ def _call(op, *operands, **attributes):
     return tensor.apply_op(op, operands, attributes)
 
 
-def _quick():
-    return [p for p in plan._plans.values() if p.program is not None and p.program.quick is not None]
+def _runs_so(plan):
+    """Whether the plan's kernels run in one call."""
+    return plan.run.__module__ == eager_python.__name__
+
+
+def _names():
+    return {p.op.name for p in plan._plans.values() if _runs_so(p)}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -45,14 +51,16 @@ def test_bits_and_gradients_are_those_of_single_ops(name):
     assert all(other == seen[0] for other in seen)
 
 
-def test_composites_and_derivatives_run_so():
+def test_ops_composites_and_derivatives_run_so():
     x = numbers(5, 5)
     for _ in range(4):
         functional.softmax(x, -1)
+        (x + x).exp(), x > 0.5, weft.arange(7), x.sum(1), x @ x
         functional.layer_norm(x.clone().requires_grad_(), (5,)).sum().backward()
-    names = {p.op.name for p in _quick()}
-    assert {"softmax", "layer_norm"} <= names
-    (recording,) = [r for p in _quick() if p.op.name == "layer_norm" for r in p.recordings.values()]
+    assert {"softmax", "layer_norm", "add", "exp", "gt", "arange", "sum", "matmul"} <= _names()
+    (recording,) = [
+        r for p in plan._plans.values() if p.op.name == "layer_norm" for r in p.recordings.values() if _runs_so(p)
+    ]
     assert recording.derivative[0].quick is not None
 
 
@@ -66,17 +74,6 @@ def test_operands_that_lie_otherwise_and_indices_out_of_bounds():
     with pytest.raises(IndexError, match="out of bounds"):
         functional.cross_entropy(x.t().contiguous(), target + 1)
     assert functional.cross_entropy(x.t().contiguous(), target).item() == loss.item()
-
-
-def test_a_call_within_a_call_has_memory_of_its_own():
-    """Whoever comes while all frames are taken makes one: two threads, or a handler of signals in the middle."""
-    x = numbers(5, 5)
-    for _ in range(4):
-        wanted = functional.softmax(x, -1)
-    (steps,) = [p.program.quick for p in _quick() if p.op.name == "softmax"]
-    frames, steps.frames[:] = steps.frames[:], []
-    assert functional.softmax(x, -1).tolist() == wanted.tolist()
-    assert len(steps.frames) == 1 and steps.frames[0] is not frames[0]
 
 
 def test_threads_that_run_one_plan():
@@ -100,9 +97,32 @@ def test_threads_that_run_one_plan():
 
 
 def test_numbers_that_no_float_is_are_left_to_the_ops():
-    steps = eager_python.LARGEST_EXACT
+    steps = int(eager_computing.LARGEST_EXACT)
     x = weft.tensor(np.array([1.0, 2.0]))
     function = weft.compile(lambda x, n: x * n)
     for n in (2, 2.5, steps, steps + 1, True):
         for _ in range(4):
             assert (x * n).tolist() == function(x, n).tolist()
+
+
+def test_numbers_of_every_kind():
+    x, whole = weft.tensor([1.5, -2.0]), weft.tensor([3, -4])
+    for _ in range(4):
+        seen = [(x * n).tolist() for n in (2, 2.0, True, -0.0)]
+        assert seen == [[3.0, -4.0], [3.0, -4.0], [1.5, -2.0], [-0.0, 0.0]]
+        assert str(seen[3][0]) == "-0.0"
+        assert (whole * 3).tolist() == [9, -12] and (whole * 0.5).tolist() == [1.5, -2.0]
+        assert (whole * (1 << 60)).tolist() == [3 << 60, -4 << 60]
+        assert weft.arange(2, 11, 3).tolist() == [2, 5, 8]
+
+
+def test_operands_that_are_let_go_of_meanwhile():
+    """What a plan's kernels read in between is the plan's, not its calls'."""
+    for _ in range(4):
+        wanted = functional.softmax(numbers(6, 6), -1).tolist()
+    kept = [p.run for p in plan._plans.values() if p.op.name == "softmax" and _runs_so(p)]
+    plan.forget()
+    gc.collect()
+    for run in kept:
+        assert run(numbers(6, 6).numpy()).tolist() == wanted
+    assert kept

@@ -38,7 +38,7 @@ LATE = {
 # Where networkx is used besides the compiler, with the reason.
 NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
-    "runtime/eager/eager_python.py": "calls kernels with arguments that stay where they are",
+    "runtime/replay/eager_python.py": "fills in the words that a native function reads",
     "runtime/code/cuda.py": "calls NVIDIA's driver",
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
     "runtime/eager/eager_words.py": "asks for the number of a thread",

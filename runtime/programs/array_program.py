@@ -103,7 +103,7 @@ class Recorder:
 
 class ArrayProgram:
     """Steps over a list of values: the inputs, then the rest. Each value is let go of after its last use. `fused` and
-    `quick` (eager_python.py) are faster ways to the results, if there are any."""
+    `quick` (replay/eager_python.py) are faster ways to the results, if there are any."""
 
     __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes", "quick")
 

@@ -24,7 +24,6 @@ from ..eager import (
     eager_call,
     eager_inplace,
     eager_lent,
-    eager_python,
     eager_updates,
     engine,
     gate,
@@ -59,7 +58,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import native, native_layout, native_tensors, native_text
+from . import eager_python, native, native_layout, native_tensors, native_text
 from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan

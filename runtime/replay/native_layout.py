@@ -60,8 +60,7 @@ def find_layout():
     for name, value in slots.items():
         setattr(tensor, name, value)
     storage.version, storage.sharers, storage.exposed, storage.changes = object(), object(), object(), object()
-    found = _array_layout() | {
-        "type": place(items, id(tuple)),
+    found = layout_of_arrays() | {
         "size": place((None,) * 1234, 1234),
         "tuple_items": place(items, id(items[0])),
         "list_items": _place_of_items(listed),
@@ -99,8 +98,9 @@ def find_layout():
     return Layout(**found)
 
 
-def _array_layout():
-    """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags."""
+def layout_of_arrays():
+    """NumPy's fields follow one another: data, number of dimensions, shape, strides, base, dtype, flags. And where any
+    object says what it is."""
     whole = np.zeros((3, 5, 7))
     array, turned = whole[1:], whole.T
     data = place(array, array.ctypes.data)
@@ -112,7 +112,7 @@ def _array_layout():
     names = ("array_data", "array_ndim", "array_shape", "strides", "array_base", "array_dtype", "array_flags")
     found = {name: data + 8 * k for k, name in enumerate(names)}
     del found["strides"]
-    return found
+    return found | {"type": place((None,), id(tuple))}
 
 
 def _words(x):

@@ -1,0 +1,131 @@
+"""Steps of native code (eager_steps.py) run from Python, where native code does not know how tensors lie in memory.
+
+An op, a composite or a derivative whose steps are known is one call on arrays (eager_on_arrays.py): of NumPy it needs
+only where an array says its elements are. Calling NumPy and kernels one by one (steps.py, array_program.py) costs two
+to ten times as much, and gives the same bits.
+"""
+
+import ctypes
+import functools
+from collections import namedtuple
+
+import numpy as np
+
+from ...compiler.translate.kinds import offset_of
+from ..code import translated
+from ..code.packing import Packed
+from ..eager.eager_on_arrays import ARRAY, NUMBER, UNREAD, WHOLE, Calls, not_run, run_on_arrays
+from ..eager.eager_planned import derivative_of, steps_of
+from ..eager.eager_steps import NoSteps
+from ..eager.eager_words import Words
+from ..state.aligned import is_large, new_array
+from . import native
+from .native_layout import NotFound, layout_of_arrays
+
+
+def use_for_plan(plan):
+    """Let an op or a composite run so, if it can."""
+    if plan.shows == "operand" or plan.program is not None and plan.program.fused is not None:
+        return
+    try:
+        builder, (steps, fixed) = steps_of(plan, [None] * len(plan.metas))
+        call = _call(builder, 1, steps, fixed, plan.kinds)
+    except NoSteps:
+        return
+    make = new_array if is_large(plan.meta.shape, plan.meta.dtype.numpy) else np.empty
+    plan.run = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, make, plan.meta.shape, plan.meta.dtype.numpy)
+
+
+def use_for_derivative(recording):
+    """The same for a derivative."""
+    program, roots = recording.derivative
+    if program.fused is not None or any(root is not None for root in roots):
+        return
+    try:
+        builder, new, shown = derivative_of(recording, None)
+        if shown or any(r is not None and r not in new for r in program.results):
+            raise NoSteps("results that are no new arrays")
+        call = _call(builder, len(new), *builder.finish(new), (None, None, *recording.plan.kinds))
+    except NoSteps:
+        return
+    program.quick = Quick(call, [(builder.values[r].shape, builder.values[r].dtype.numpy) for r in new], tuple(new))
+
+
+class Quick:
+    """Steps that give several results, new arrays of `made`; `results` are their numbers in an ArrayProgram."""
+
+    __slots__ = ("call", "made", "results")
+
+    def __init__(self, call, made, results):
+        self.call, self.made, self.results = call, made, results
+
+    def outputs(self, inputs):
+        """The results; None if the ops have to be run one by one."""
+        outputs = [new_array(shape, dtype) for shape, dtype in self.made]
+        return None if self.call((*inputs, *outputs)) is None else outputs
+
+
+# --- functions that run an op, by the number of its operands ---------------------------------------------------------
+def _run_one(call, slow, make, shape, dtype):
+    def run(x):
+        out = make(shape, dtype)
+        return slow(x) if call((x, out)) is None else out
+
+    return run
+
+
+def _run_two(call, slow, make, shape, dtype):
+    def run(x, y):
+        out = make(shape, dtype)
+        return slow(x, y) if call((x, y, out)) is None else out
+
+    return run
+
+
+def _run_many(call, slow, make, shape, dtype):
+    def run(*operands):
+        out = make(shape, dtype)
+        return slow(*operands) if call((*operands, out)) is None else out
+
+    return run
+
+
+_RUNS = {1: _run_one, 2: _run_two}
+
+
+# --- the builtin ------------------------------------------------------------------------------------------------------
+def _call(builder, n_results, steps, fixed, classes):
+    """A builtin function that runs the steps on (*operands, *results) and returns them, or None if they have to be
+    taken one by one. classes: those of operands that are numbers."""
+    read = {place.slot for step in steps for place in step.places}
+    kinds = [_kind(builder, k, classes[k]) if k in read else UNREAD for k in range(builder.n_given)]
+    first = builder.n_given + builder.n_results
+    calls = Calls(slow=not_run, kinds=kinds, n_results=n_results, first_fixed=first, steps=steps, fixed=fixed)
+    packed = Packed(calls)
+    words = packed.words.view(_Held)
+    words.held = builder, packed
+    return native.builtin(native.definition_of("on_arrays", _code().address("weft_eager_on_arrays")), words)
+
+
+def _kind(builder, k, number_class):
+    if not builder.values[k].is_number:
+        return ARRAY
+    return WHOLE if builder.takes_wholes and number_class is int else NUMBER
+
+
+class _Held(np.ndarray):
+    """Words, with what they are the addresses of."""
+
+
+@functools.cache
+def _code():
+    try:
+        places = layout_of_arrays()
+    except NotFound as reason:
+        raise NoSteps("arrays that lie in memory in another way") from reason
+    code = translated.load("eager on arrays", [run_on_arrays], namedtuple("ArrayLayout", places)(**places))
+    address = code.struct_address("weft.runtime.eager.eager_on_arrays:WORDS")
+    for name in ("numbers", "wholes"):
+        at = ctypes.c_int64.from_address(address + offset_of(Words, f"{name}_at"))
+        at.value = address + offset_of(Words, name)
+    return code
