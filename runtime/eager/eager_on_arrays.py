@@ -16,7 +16,7 @@ item_of = External("PyTuple_GetItem", (Tuple, I64), Borrowed(Object), fails="nul
 
 
 class Calls(Struct):
-    """kinds: what each operand is. Behind the operands are the results, then room for more of them; fixed: the addresses
+    """kinds: what each operand is. Behind the operands are the results, then room for more; fixed: the addresses
     in the slots from `first_fixed` on."""
 
     slow: Object
