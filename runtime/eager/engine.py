@@ -135,13 +135,14 @@ class Sweep:
         """Run the next node."""
         node = self.queue.take()
         cotangents = self.pending.pop(node, None)
+        if self.walked is None and isinstance(node, Node) and self._has_run_simply(node, cotangents):
+            return
         if node.stands_for is not None:
             if cotangents is not None:
                 self._go_on_in_nodes(node, cotangents, {})
             return
         if self.walked is None:
-            if not self._has_run_simply(node, cotangents):
-                self.go_on(node, self.arrive(node, cotangents))
+            self.go_on(node, self.arrive(node, cotangents))
             return
         self.walked.meet(self, node, cotangents)
         cotangents = self.arrive(node, cotangents)
@@ -150,9 +151,9 @@ class Sweep:
 
     def _has_run_simply(self, node, cotangents):
         """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
-        if not isinstance(node, Node) or node.released or watching or cotangents[0] is None:
+        if node.released or watching or cotangents[0] is None or node.hooks is not None:
             return False
-        if node.hooks is not None or node.pre_hooks is not None or node.retained is not None:
+        if node.pre_hooks is not None or node.retained is not None:
             return False
         if self.captured is not None:
             if (id(node), 0) in self.captured:
@@ -247,8 +248,9 @@ class Sweep:
                 self.captured.setdefault((id(target), place), self.captured[(id(node), index)])
 
     def pass_on(self, node, cotangents):
+        is_whole = self.relevant is None
         for edge, cotangent in zip(node.edges, cotangents or ()):
-            if edge is not None and cotangent is not None and self.is_wanted(edge):
+            if edge is not None and cotangent is not None and (is_whole or self.is_wanted(edge)):
                 self.contribute(*edge, cotangent)
 
     def is_wanted(self, edge):
@@ -262,8 +264,11 @@ class Sweep:
             node, index = node.stands_for[index]
         slots = self.pending.get(node)
         if slots is None:
-            slots = self.pending[node] = [None] * node.n_outputs
             self.queue.add(node)
+            if node.n_outputs == 1:
+                self.pending[node] = [cotangent]
+                return
+            slots = self.pending[node] = [None] * node.n_outputs
         elif node.sequence == ACCUMULATE_SEQUENCE:
             self.queue.put_last(node)
         slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)

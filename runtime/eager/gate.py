@@ -34,26 +34,13 @@ def apply_eagerly(op, operands, attributes):
         if state.profile is not None and state.profile.is_new():
             return state.profile.op(apply_eagerly, op, operands, attributes)
     default_dtype = state.default_dtype
-    # `requires`: of operand k, bit k says whether it requires gradients.
-    key, arrays, requires, bit = [op, default_dtype], [], 0, 1
-    for x in operands:
-        if isinstance(x, Tensor):
-            array = x._data
-            if array is None:
-                array = x.array
-            if x._requires_grad:
-                requires |= bit
-            key.append(array.dtype)
-            key.append(array.shape)
-            arrays.append(array)
-        else:
-            key.append(x.__class__)
-            arrays.append(x)
-        bit += bit
+    found = _asked_at_once(op, operands, default_dtype) if len(operands) < 3 else None
+    key, arrays, requires = found or _asked(op, operands, default_dtype)
+    if attributes:
+        key = add_attributes(key, attributes)
     # A call in flight may hold other values than memory does.
-    if state.frame is not None or attributes and not add_attributes(key, attributes):
+    if key is None or state.frame is not None:
         return _apply_unplanned(op, operands, attributes)
-    key = tuple(key)
     plan = find(key) or plan_for(key, op, arrays, attributes, default_dtype)
     if plan is None:
         return _apply_unplanned(op, operands, attributes)
@@ -76,6 +63,47 @@ def apply_eagerly(op, operands, attributes):
         if not plan.left:
             take_over(plan, requires, arrays)
     return out
+
+
+def _asked_at_once(op, operands, default_dtype):
+    """What `_asked` gives, written out for one or two operands of the usual classes; None of others."""
+    x = operands[0]
+    array = x._data if x.__class__ is Tensor else None
+    if array is None:
+        return None
+    if len(operands) == 1:
+        return (op, default_dtype, array.dtype, array.shape), (array,), x._requires_grad
+    y = operands[1]
+    kind = y.__class__
+    if kind is not Tensor:
+        if kind is not float and kind is not int:
+            return None
+        return (op, default_dtype, array.dtype, array.shape, kind), (array, y), x._requires_grad
+    other = y._data
+    if other is None:
+        return None
+    requires = x._requires_grad + 2 if y._requires_grad else x._requires_grad
+    return (op, default_dtype, array.dtype, array.shape, other.dtype, other.shape), (array, other), requires
+
+
+def _asked(op, operands, default_dtype):
+    """(key of a plan but for attributes, arrays and numbers, which of them require gradients: of operand k bit k)"""
+    key, arrays, requires, bit = [op, default_dtype], [], 0, 1
+    for x in operands:
+        if isinstance(x, Tensor):
+            array = x._data
+            if array is None:
+                array = x.array
+            if x._requires_grad:
+                requires |= bit
+            key.append(array.dtype)
+            key.append(array.shape)
+            arrays.append(array)
+        else:
+            key.append(x.__class__)
+            arrays.append(x)
+        bit += bit
+    return tuple(key), arrays, requires
 
 
 def _apply_unplanned(op, operands, attributes):
@@ -243,10 +271,10 @@ def _changed_in_part(op, target, operands, attributes):
         bit += bit
     if requires and array.size < _FEW:
         return False
-    key = [op, state.default_dtype, *[fact for x in arrays for fact in (x.dtype, x.shape)]]
-    if not add_attributes(key, attributes):
+    key = (op, state.default_dtype, *[fact for x in arrays for fact in (x.dtype, x.shape)])
+    key = add_attributes(key, attributes)
+    if key is None:
         return False
-    key = tuple(key)
     plan = find(key) or plan_for(key, op, arrays, attributes, state.default_dtype)
     metas, meta = operands, target
     if plan is None:

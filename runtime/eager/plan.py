@@ -32,7 +32,6 @@ _CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be 
 _plans = {}
 _asked = set()
 _PLAIN = frozenset((type(None), bool, int, str, DType))
-_INT = frozenset((int,))
 _NATIVE = "weft.runtime.replay.eager_native"
 
 
@@ -67,21 +66,30 @@ class Plan:
 
 
 def add_attributes(key, attributes):
-    """Append to a key what tells attributes apart. False if one of them is of no kind that can be told apart."""
+    """The key with what tells attributes apart. None if one of them is of no kind that can be told apart."""
+    told = []
     for name, value in attributes.items():
-        token = value if value.__class__ is DType else _token(value)
-        if token is None:
-            return False
-        key.append(name)
-        key.append(token)
-    return True
+        kind = value.__class__
+        if kind is DType:
+            token = value
+        elif kind is bool or kind is int:
+            token = kind, value
+        else:
+            token = _token(value)
+            if token is None:
+                return None
+        told += name, token
+    return (*key, *told)
 
 
 def _token(value):
     """Equal for values that are alike in kind too: `==` alone takes 2 for 2.0 and 0.0 for -0.0."""
     kind = value.__class__
     if kind is tuple or kind is Size:
-        if {*map(type, value)} <= _INT:
+        for x in value:
+            if x.__class__ is not int:
+                break
+        else:
             return tuple, tuple(value)
         parts = tuple(map(_token, value))
         return None if None in parts else (tuple, *parts)

@@ -143,7 +143,7 @@ def _key_of_rows(rule, rows, numbers, flags):
     if rows.__class__ is not list:
         return None
     key = [rule, state.default_dtype, len(numbers), len(rows), rows[0][0].shape]
-    return tuple(key) if add_attributes(key, flags) else None
+    return add_attributes(key, flags)
 
 
 def forget():
@@ -168,9 +168,10 @@ def _update_as_planned(rule, row, numbers, flags):
     arrays, key = [x.array for x in row], [rule, state.default_dtype, len(numbers)]
     for array in arrays:
         key += (array.dtype, array.shape)
-    if {*map(type, numbers)} - _FLOAT or not add_attributes(key, flags):
+    key = None if {*map(type, numbers)} - _FLOAT else add_attributes(key, flags)
+    if key is None:
         return None
-    program = _find(tuple(key), rule, arrays, numbers, flags)
+    program = _find(key, rule, arrays, numbers, flags)
     if program is None or program.updated_natively(row, numbers):
         return program
     _in_python[0] += 1

@@ -405,7 +405,10 @@ def storage_of(tensor):
 def show(out, operand, array):
     """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
     An onlooker (onlooker.py) may have been given a copy of operand's memory."""
-    if out._data.size == 0 or np.may_share_memory(out._data, array):
+    base = out._data.base
+    # Most views have their operand, or what that is a view of, for a base; finding out otherwise takes longer.
+    is_view = base is not None and (base is array or base is array.base)
+    if is_view or out._data.size == 0 or np.may_share_memory(out._data, array):
         if operand._data is None or operand._data is array:
             out.share_storage(operand)
         out._base = operand if operand._base is None or is_apart(operand) else operand._base
