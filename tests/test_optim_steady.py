@@ -123,3 +123,20 @@ def test_what_native_code_updates_is_compiled_for_several_threads_only(monkeypat
     for threads, expected in ((1, (True, True, False, False)), (2, (True, True, False, True))):
         monkeypatch.setattr(steady, "get_num_threads", lambda threads=threads: threads)
         assert tuple(steady._pays(o, is_native=n) for n in (False, True) for o in (few, many)) == expected
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop", "adagrad", "nadam", "rprop", "asgd"])
+def test_the_first_compiled_step_has_the_program_of_all_others(name):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    optimizer = MAKERS[name](model.parameters())
+
+    @weft.compile(fullgraph=True)
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    x = weft.randn(8, 4)
+    for _ in range(4):
+        step(x)
+    assert [program.calls for recording in step.recordings for program in recording.programs] == [4]

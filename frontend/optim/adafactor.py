@@ -9,7 +9,7 @@ from ..compiler.ops.statistics import mean
 from ..creation import zeros
 from ..runtime.eager.update import remember, update
 from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, count_step, implementation, require, with_gradients
+from .optimizer import Optimizer, at_once, count_step, implementation, require, with_gradients
 
 
 class Adafactor(Optimizer):
@@ -80,7 +80,7 @@ def _start(param):
     """No steps so far, and zeros."""
     shape = tuple(param.shape)
     shapes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:]), "variance": shape}
-    return {"step": 0, **{name: zeros(shapes[name], dtype=param.dtype) for name in _names(param)}}
+    return {"step": 0, **{name: at_once(zeros, shapes[name], dtype=param.dtype) for name in _names(param)}}
 
 
 def _numbers(group, step, share, dtype):

@@ -5,7 +5,7 @@ from collections import defaultdict
 from ..compiler.ops.arithmetic import add, mul, sub
 from ..creation import zeros_like
 from ..runtime.eager.update import remember, update
-from .optimizer import Optimizer, count_step, implementation, require, stored, widened, with_gradients
+from .optimizer import Optimizer, at_once, count_step, implementation, require, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -52,7 +52,7 @@ class ASGD(Optimizer):
         for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
-                made = {"step": 0, "eta": lr, "mu": 1.0, "ax": zeros_like(param)}
+                made = {"step": 0, "eta": lr, "mu": 1.0, "ax": at_once(zeros_like, param)}
                 remember(state)
                 state.update(made)
             step = count_step(state)

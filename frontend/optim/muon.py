@@ -6,7 +6,7 @@ from ..compiler.dtypes import bfloat16
 from ..creation import zeros_like
 from ..functions import addmm
 from ..runtime.eager.update import remember
-from .optimizer import Optimizer, require, with_gradients
+from .optimizer import Optimizer, at_once, require, with_gradients
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _RATES = (None, "original", "match_rms_adamw")
@@ -80,7 +80,7 @@ class Muon(Optimizer):
         if "momentum_buffer" not in values:
             # What a failing compiled call must take back.
             remember(values)
-            values["momentum_buffer"] = zeros_like(param)
+            values["momentum_buffer"] = at_once(zeros_like, param)
         return values["momentum_buffer"]
 
 

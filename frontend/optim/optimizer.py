@@ -191,9 +191,16 @@ def with_gradients(group):
 def start_state(state, param, names):
     """No steps so far, and zeros of the parameter's shape under every name: all at once, since an exception may come at
     any time (from a signal handler), and what is there is taken for whole."""
-    made = {"step": 0, **{name: zeros_like(param) for name in names}}
+    made = {"step": 0, **{name: at_once(zeros_like, param) for name in names}}
     remember(state)
     state.update(made)
+
+
+def at_once(make, *args, **kwargs):
+    """make(*args, **kwargs), outside of a compiled call in flight: what an optimizer starts from comes in as it will in
+    all later calls, so the program of the first one serves them too."""
+    with modes.frame_hidden():
+        return make(*args, **kwargs)
 
 
 def count_step(state):
