@@ -7,9 +7,9 @@ depends on the sizes. The results are the same bits, so it is measured: some cal
 import time
 
 # So many calls have been like none that can be replayed, or would have been by now; fewer will do where the quickest
-# of them took so many seconds. A solver that reads its errors at every step, and takes other steps in every call, may
-# compile hundreds of programs in each.
-AFTER, AFTER_LONG, LONG = 16, 4, 0.25
+# of them took so many seconds, which stand for a call that was tried: one that compiles, and cannot be replayed, has
+# paid for what eager mode does hundreds of times meanwhile.
+AFTER, AFTER_LONG, LONG = 16, 2, 0.25
 _TRIALS = 5
 # Eager calls that take so many times as long are not tried any further, once they have taken so long.
 _CLEARLY, _SECONDS = 2.0, 0.2
@@ -29,8 +29,8 @@ class Ways:
 
     __slots__ = ("followed", "eager", "is_eager", "n_left", "n_calls")
 
-    def __init__(self):
-        self.followed, self.eager, self.is_eager, self.n_left, self.n_calls = [], [], None, 0, _AGAIN
+    def __init__(self, *followed):
+        self.followed, self.eager, self.is_eager, self.n_left, self.n_calls = list(followed), [], None, 0, _AGAIN
 
     def call_eagerly(self):
         """Whether the next call goes that way."""
@@ -80,11 +80,11 @@ def ways_of(recording):
     if recording.ways is None:
         if recording.fullgraph or recording.replays or not _is_worth_asking(recording):
             return None
-        recording.ways = Ways()
+        recording.ways = Ways(recording.followed) if recording.followed > LONG else Ways()
     return recording.ways
 
 
 def _is_worth_asking(recording):
-    if recording.calls < AFTER:
-        return recording.calls >= AFTER_LONG and recording.followed > LONG
-    return recording.not_replayed is not None
+    if recording.not_replayed is None:
+        return False
+    return recording.calls >= AFTER or recording.calls >= AFTER_LONG and recording.followed > LONG

@@ -10,7 +10,7 @@ from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
 from ..eager.node import edge_of
 from ..programs.description import Stretch
-from ..programs.recording import OTHER_DEFAULT, Flush, Step, TooManyPaths, ValueMeta, number_code, user_line
+from ..programs.recording import OTHER_DEFAULT, Step, TooManyPaths, ValueMeta, number_code, user_line
 from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed
@@ -88,6 +88,8 @@ class Frame(Connects, Watched):
         self.met_expected = None  # the same, also when all of it has been met
         self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
+        self.left = False  # so do they after too many reads, and what they make is not numbered any more
+        self.n_reads_anew = 0  # how many values were read in the middle for which a program had to be loaded
         self.closing = self.landed = False  # whether the call has ended; whether its last program has run
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
@@ -110,6 +112,8 @@ class Frame(Connects, Watched):
         try:
             if state.default_dtype is not self.default_dtype:
                 return self.run_eagerly(OTHER_DEFAULT, apply_eagerly, op, operands, attributes)
+            if self.left:
+                return frame_eager.apply_left(self, op, operands, attributes)
             if not shown and has_exposed(operands):
                 return frame_inputs.apply_exposed(self, op, operands, attributes)
             reason = frame_eager.reason_at_once(self, op, operands, attributes)
@@ -391,10 +395,7 @@ class Frame(Connects, Watched):
 
     def flush_here(self):
         """`flush`, so that calls like this one know it."""
-        needed = frame_flush.what_is_needed(self, closing=False)
-        step = self.step
-        program = frame_flush.run(self, needed)
-        self.flushes.append(Flush(step, needed, program, self.held))
+        frame_flush.run_here(self)
 
     def flush(self):
         """Compute everything pending that is alive or that a later backward may need."""

@@ -106,6 +106,18 @@ def apply_between(frame, reason, op, operands, attributes):
     return frame.apply(link, (given, *operands), attributes, True)
 
 
+def apply_left(frame, op, operands, attributes):
+    """An op of a call that has been left for good."""
+    if frame.flushed < frame.step.depth or frame.homes:
+        frame.flush()
+    frame.working = False
+    try:
+        with frame_hidden():
+            return apply(op, operands, attributes)
+    finally:
+        frame.working = True
+
+
 def without_history(op, operands, attributes):
     """What the op gives."""
     with no_grad():

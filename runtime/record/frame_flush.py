@@ -8,7 +8,7 @@ from ..eager.gate import apply_eagerly
 from ..programs import background
 from ..programs.background import NotReady
 from ..programs.program import Needed, program_for
-from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, Flush
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import held, is_held
 from ..state.tensor import tensor_of
@@ -16,6 +16,11 @@ from . import frame_autograd
 from .frame_leaves import drop_gradients, made_leaves
 from .frame_views import references_at_end, references_by_nodes
 from .interim import Interim
+
+# A call may load so many programs for values that are read in its middle. A solver that looks at its error at every
+# step goes another way in each call: hundreds of programs, each of which must be told from all others by the whole call
+# up to there, and most of which run once.
+MOST_READS_ANEW = 32
 
 
 def what_is_needed(frame, closing):
@@ -97,6 +102,20 @@ def _left_over(frame):
         if t is not None and t._frame is frame and t._node is None and t._meta.history:
             found.append(vid)
     return found
+
+
+def run_here(frame):
+    """Compute what is needed in the middle of a call, so that calls like this one know it."""
+    step, n_programs, needed = frame.step, len(frame.recording.programs), what_is_needed(frame, closing=False)
+    program = run(frame, needed)
+    frame.flushes.append(Flush(step, needed, program, frame.held))
+    if len(frame.recording.programs) > n_programs:
+        frame.n_reads_anew += 1
+        if frame.n_reads_anew > MOST_READS_ANEW and not frame.left:
+            frame.note(
+                f"more than {MOST_READS_ANEW} reads needed a program of their own: the rest of this call is eager"
+            )
+            frame.full = frame.left = True
 
 
 _HAS_RUN = [0]  # what a program has returned that has run: no check has failed

@@ -1,0 +1,88 @@
+"""Compiled calls that read many values in their middle, as solvers do that look at their error at every step."""
+
+import numpy as np
+
+import weft
+from weft.runtime.record.frame_flush import MOST_READS_ANEW
+
+N_STEPS = 3 * MOST_READS_ANEW
+
+
+def solve(weight, x, log):
+    """Steps that are repeated with half their length where the error is too large."""
+    h, error, rejected = 0.5, weft.zeros(()), x.new_zeros(3)
+    for k in range(N_STEPS):
+        slope = (x @ weight).tanh()
+        trial = x + h * slope
+        error = (trial - x).abs().max()
+        if error > 0.3:
+            h *= 0.5
+            rejected[k % 3] += 1
+        else:
+            x = trial
+            h *= 1.1
+        log.append(error.item())
+    return x, error, rejected
+
+
+def run(function, n_calls=4, step=0.05):
+    weft.manual_seed(3)
+    weight = (weft.randn(3, 3) * 0.5).requires_grad_()
+    optimizer = weft.optim.Adam([weight], lr=step)
+    found = []
+
+    def train(x):
+        log = []
+        optimizer.zero_grad()
+        x, error, rejected = function(weight, x, log)
+        loss = (x * x).mean() + error
+        loss.backward()
+        optimizer.step()
+        return loss, x, rejected, log
+
+    compiled = train if function is eager else weft.compile(train)
+    for k in range(n_calls):
+        loss, x, rejected, log = compiled(weft.full((2, 3), 0.1 * k + 0.2))
+        found += [loss.detach().numpy().copy(), x.detach().numpy().copy(), rejected.numpy().copy(), np.array(log)]
+        found += [weight.detach().numpy().copy(), weight.grad.numpy().copy()]
+    return found, compiled
+
+
+def eager(weight, x, log):
+    return solve(weight, x, log)
+
+
+def test_the_rest_of_a_call_with_many_reads_runs_eagerly():
+    (wanted, _), (found, compiled) = run(eager), run(solve)
+    assert [a.tobytes() for a in found] == [b.tobytes() for b in wanted]
+    assert "reads needed a program of their own: the rest of this call is eager" in compiled.explain()
+
+
+def test_such_a_call_makes_few_programs():
+    _, compiled = run(solve, n_calls=1)
+    n_programs = sum(len(r.programs) for r in compiled.recordings)
+    assert MOST_READS_ANEW < n_programs <= MOST_READS_ANEW + 4
+
+
+def test_its_results_have_a_history():
+    def gradient(function):
+        weight = weft.eye(3).requires_grad_()
+        x, error, _ = function(weight, weft.full((2, 3), 0.3), [])
+        weft.autograd.grad((x * x).sum(), weight, create_graph=True)[0].square().sum().backward()
+        return weight.grad.numpy().tobytes()
+
+    assert gradient(weft.compile(solve)) == gradient(solve)
+
+
+def test_calls_of_few_reads_are_not_left():
+    @weft.compile
+    def few(x):
+        for _ in range(MOST_READS_ANEW // 2):
+            x = x * 1.5
+            if x.sum() > 1e9:
+                break
+        return x
+
+    for _ in range(4):
+        few(weft.ones(3))
+    assert "reads needed a program" not in few.explain()
