@@ -33,19 +33,17 @@ _REFUSED = {
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
     "hub": "weft fetches nothing",
-    "storage": "tensors share memory through NumPy arrays",
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
     (r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*", _DENSE),
     (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim", _DENSE),
-    (r".*Storage|untyped_storage|storage_type", "tensors share memory through NumPy arrays"),
+    (r".*Storage|storage_type", "tensors share memory through NumPy arrays"),
     (r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event", _OTHER_DEVICES),
     (r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*", _NO_INTERPRETER),
 ]
 # What to write instead, today.
 _INSTEAD = {
-    "untyped_storage": "x.numpy(), which is the memory", "storage": "x.numpy(), which is the memory",
     "logspace": "base ** weft.linspace(start, end, steps)", "positive": "the tensor itself",
     "scalar_tensor": "weft.tensor(number)", "xlogy": "x * y.log()",
     "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",

@@ -196,11 +196,22 @@ def _attach_questions():
     Tensor._backward_hooks = _private("the hooks", _backward_hooks, _set_backward_hooks)
 
 
+_ABOUT_MEMORY = {
+    "storage": "The memory that the tensor is in, all of it, as elements of its type: `nbytes()`, `data_ptr()`.",
+    "untyped_storage": "The memory that the tensor is in, all of it, as bytes: `nbytes()`, `data_ptr()`, `len()`.",
+    "is_set_to": "Whether another tensor is the same elements of the same memory, in the same order.",
+}
+
+
 def attach():
     """Give Tensor these methods."""
     for name in ("prelu", "hardshrink"):  # of networks, which are imported when they are asked for
         method = later(f"nn.functional:{name}")
         method.__doc__ = f"weft.nn.functional.{name} of the tensor."
+        setattr(Tensor, name, method)
+    for name, doc in _ABOUT_MEMORY.items():
+        method = later(f"storages:{name}")
+        method.__doc__ = doc
         setattr(Tensor, name, method)
     _attach_questions()
     Tensor._make_subclass = staticmethod(_make_subclass)
@@ -231,9 +242,8 @@ def is_signed(input):
     return input.is_signed()
 
 
-def is_storage(obj):
-    """False: tensors here have no storage objects."""
-    return False
+is_storage = later("storages:is_storage")
+is_storage.__doc__ = "Whether it is the memory of a tensor, as `x.untyped_storage()` shows it."
 
 
 def is_nonzero(input):

@@ -309,3 +309,39 @@ def test_types_that_no_tensor_has_can_be_listed_and_compared():
     ):
         with pytest.raises(TypeError, match="weft has no tensors of"):
             attempt()
+
+
+def test_the_memory_under_a_tensor():
+    x = weft.arange(12, dtype=weft.float64).reshape(3, 4)
+    for memory, size, n in ((x.untyped_storage(), 1, 96), (x.storage(), 8, 12)):
+        assert (memory.nbytes(), memory.element_size(), memory.size(), len(memory)) == (96, size, n, n)
+        assert memory.data_ptr() == x.data_ptr() and weft.is_storage(memory) and memory.device == weft.device("cpu")
+    assert x[1:].untyped_storage() == x.t().untyped_storage() == x.detach().untyped_storage() == x.untyped_storage()
+    assert x.clone().untyped_storage() != x.untyped_storage() and x[2].storage().data_ptr() == x.data_ptr()
+    assert x[1].storage().tolist() == list(range(12)) and x.storage()[5] == 5.0 and x.storage()[1:3] == [1.0, 2.0]
+    assert len({x.untyped_storage(), x[0].untyped_storage(), weft.ones(3).untyped_storage()}) == 2
+    half = weft.tensor([1.5, -2], dtype=weft.bfloat16)
+    assert (
+        half.storage().tolist() == [1.5, -2] and half.storage().dtype is weft.bfloat16 and half.storage().nbytes() == 4
+    )
+    assert isinstance(x.storage(), weft.TypedStorage) and isinstance(x.storage().untyped(), weft.UntypedStorage)
+    assert x.is_set_to(x.view(3, 4)) and not x.is_set_to(x.t()) and not x.is_set_to(x.clone())
+
+
+def test_the_memory_under_a_tensor_is_not_changed_through_its_storage():
+    memory = weft.ones(3).storage()
+    for change in (lambda: memory.resize_(0), lambda: memory.fill_(1), lambda: memory.__setitem__(0, 1.0)):
+        with pytest.raises(RuntimeError, match="change the tensor instead"):
+            change()
+
+
+@pytest.mark.oracle
+def test_sizes_of_storages_are_pytorchs():
+    import torch
+
+    def of(ns):
+        x = ns.zeros(4, 6)
+        parts = [x, x[1:, 2:], x.t(), x[0].expand(3, 6), x.reshape(-1)[::2], ns.zeros(()), ns.zeros(0, 3), x.half()]
+        return [(p.untyped_storage().nbytes(), len(p.storage()), p.storage().element_size()) for p in parts]
+
+    assert of(weft) == of(torch)

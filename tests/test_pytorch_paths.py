@@ -153,16 +153,14 @@ def message_of(path):
 
 
 def test_a_missing_name_explains_itself():
-    assert message_of("weft.Tensor.storage") == (
-        "weft.Tensor.storage: PyTorch 2.13 has it, weft will not have it (tensors share memory through NumPy arrays). "
-        "Write instead: x.numpy(), which is the memory"
+    assert message_of("weft.Tensor.to_sparse") == (
+        "weft.Tensor.to_sparse: PyTorch 2.13 has it, weft will not have it (weft's tensors are dense arrays)"
     )
-    assert message_of("weft.Tensor.untyped_storage") == message_of("weft.ones(1).untyped_storage")
-    assert "x.numpy(), which is the memory" in message_of("weft.ones(1).untyped_storage")
+    assert message_of("weft.Tensor.to_sparse") == message_of("weft.ones(1).to_sparse")
     assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
     assert "weft fetches nothing" in message_of("weft.hub")
     assert "PyTorch 2.13 has it, weft does not have it yet" in message_of("weft.distributed.TCPStore")
-    assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "untyped_storage")
+    assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "to_sparse")
 
 
 @pytest.mark.parametrize("path", ["nn", "nn.functional", "nn.init", "nn.utils", "optim", "autograd", "utils.data", ""])
