@@ -27,7 +27,7 @@ _PACKAGE = __name__.partition(".")[0]
 _FAILED = 1
 _POLITE_SECONDS = 600
 _SECONDS_FOR_OTHERS_TO_FAIL = 0.5
-_SECONDS_TO_BE_READ = 2
+_SECONDS_TO_BE_READ = 30  # in vain only if mpiexec has ended, or is not read itself
 _SECONDS_TO_BE_PASSED_ON = 0.05
 _HAS_FAILED = None  # in place of counts
 
