@@ -60,11 +60,13 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class FieldFollowed:
-    """A number in the struct that others follow from: a float64, or an int64 to which each call adds `steps`."""
+    """A number in the struct that others follow from: an int64 to which each call adds `steps`, or a float64, in which
+    a call leaves what the Formula `after` says, if there is one."""
 
     name: str
     place: Field
     steps: int | None
+    after: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,11 @@ class Body:
         table = b.alloca(I64, first_array + len(self.arrays))
         standing = b.alloca(I64, _POINTER_WORDS * max(len(self.arrays), 1))
         followed = {f.name: _address(b, f.place, parameters, scratch, None, extents) for f in self.fields}
+        values = {f.name: b.load(followed[f.name], F64 if f.steps is None else I64) for f in self.fields}
+        floats = {name: b.convert(x, "f64") for name, x in values.items()}
         words = [
             scratch,
-            self._emit_numbers(b, extents, followed),
+            self._emit_numbers(b, extents, floats),
             *(Reg(f"@weft_{symbol}", PTR) for symbol in symbols),
         ]
         words.insert(2, pool)
@@ -113,15 +117,15 @@ class Body:
         for k, word in enumerate(words):
             b.store(word, b.offset(table, k, 8))
         failed = b.call(I64, f"{name}_weft_program", [*self.emit_extents(b, extents), table])
-        counts = [f for f in self.fields if f.steps]
-        if counts:
+        moving = [f for f in self.fields if f.steps or f.after]
+        if moving:
             with b.when(b.cmp("eq", failed, b.i64(0))):
-                for field in counts:
-                    at = followed[field.name]
-                    b.store(b.add(b.load(at, I64), b.i64(field.steps)), at)
+                for f in moving:
+                    new = f.after.emit(b, floats) if f.after else b.add(values[f.name], b.i64(f.steps))
+                    b.store(new, followed[f.name])
         return b.convert(b.cmp("ne", failed, b.i64(0)), "i32")
 
-    def _emit_numbers(self, b, extents, followed):
+    def _emit_numbers(self, b, extents, values):
         numbers = _data(b.module, self.numbers)
         if not (self.open_numbers or self.formulas):
             return numbers
@@ -130,8 +134,6 @@ class Body:
             b.store(b.load(b.offset(numbers, slot, 8), I64), b.offset(own, slot, 8))
         for slot, element, polynomial in self.open_numbers:
             b.store(b.convert(number_of(b, polynomial, extents), element), b.offset(own, slot, 8))
-        values = {f.name: b.load(followed[f.name], F64 if f.steps is None else I64) for f in self.fields}
-        values = {name: b.convert(x, "f64") for name, x in values.items()}
         for slot, formula in self.formulas:
             b.store(formula.emit(b, values), b.offset(own, slot, 8))
         return own

@@ -16,6 +16,9 @@ _PYTHON = {
     "mul": operator.mul,
     "div": operator.truediv,
     "pow": operator.pow,
+    "least": min,
+    "most": max,
+    "exceeds": lambda a, b: float(a > b),
 }
 
 
@@ -49,10 +52,39 @@ class Formula:
         if self.op == "field":
             return fields[self.left]
         operands = [x.emit(b, fields) if isinstance(x, Formula) else b.const(x, F64) for x in (self.left, self.right)]
-        return _power(b, *operands) if self.op == "pow" else getattr(b, self.op)(*operands)
+        return _EMITTED[self.op](b, *operands) if self.op in _EMITTED else getattr(b, self.op)(*operands)
+
+
+def least(a, b):
+    """The smaller of two numbers, of which each may be a Formula."""
+    return _of_two("least", a, b)
+
+
+def most(a, b):
+    """The larger of two."""
+    return _of_two("most", a, b)
+
+
+def exceeds(a, b):
+    """1.0 if a > b, else 0.0."""
+    return _of_two("exceeds", a, b)
+
+
+def _of_two(op, a, b):
+    is_open = isinstance(a, Formula) or isinstance(b, Formula)
+    return Formula(op, a, b) if is_open else _PYTHON[op](a, b)
 
 
 def _power(b, base, exponent):
     """The C library's, as Python's. It is no builtin, which LLVM would compute otherwise (`exp2` for a base of 2)."""
     b.module.declare("pow", F64, [F64, F64])
     return b.emit(F64, f"call {F64} @pow({base}, {exponent}) nobuiltin")
+
+
+# As Python's: the first of two that are equal.
+_EMITTED = {
+    "pow": _power,
+    "least": lambda b, x, y: b.select(b.cmp("lt", y, x), y, x),
+    "most": lambda b, x, y: b.select(b.cmp("gt", y, x), y, x),
+    "exceeds": lambda b, x, y: b.select(b.cmp("gt", x, y), b.const(1.0, F64), b.const(0.0, F64)),
+}

@@ -40,7 +40,9 @@ class Layout:
 
     def fields_followed(self, found):
         """What a Body says of the fields of a Followed."""
-        return tuple([FieldFollowed(name, self.field(name), found.steps.get(name)) for name in found.fields])
+        return tuple(
+            [FieldFollowed(key, self.field(key), found.steps.get(key), found.after.get(key)) for key in found.fields]
+        )
 
     def arrays(self, inputs, results, own_bytes):
         """Given, Field, Data or Own for all arrays of a program. `results`: name -> Result; `own_bytes`: of outputs

@@ -52,7 +52,8 @@ def export(
 
     Tensors that the function reads and were not given are data of the object. Those that it changes in place (the
     parameters of a training step, the buffers of its optimizer) are fields of `<name>_state`, and `<name>_initial_...`
-    has what they hold now. Steps that optimizers count, as Adam does, are fields `int64_t *<optimizer>_step`. The
+    has what they hold now. Steps that optimizers count, as Adam does, are fields `int64_t *<optimizer>_step`, and the
+    numbers that some keep beside it, such as NAdam's product of momenta, fields `double *<optimizer>_mu_product`. The
     function is called three times to learn this, with all it does to them. Results have the bits of weft's; one object
     has no global state, and its functions may run in several threads at once.
     Returns the paths as an Exported. Raises ValueError or RuntimeError, and writes nothing, if that cannot be done.

@@ -45,7 +45,7 @@ class Adadelta(Optimizer):
         super().__init__(params, defaults)
 
     @staticmethod
-    def _formulas(group, step, number):
+    def _formulas(group, step, number, *_):
         return _numbers(group, step, number)
 
     def update_group(self, group):

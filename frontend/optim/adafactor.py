@@ -3,13 +3,14 @@
 from collections import defaultdict
 
 from ..compiler.dtypes import float32
-from ..compiler.ops.arithmetic import div, maximum, mul, neg, rsqrt, sqrt, sub
+from ..compiler.formula import exceeds, least
+from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, rsqrt, sqrt, sub
 from ..compiler.ops.contraction import matmul
 from ..compiler.ops.statistics import mean
 from ..creation import zeros
 from ..runtime.eager.update import remember, update
-from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, at_once, count_step, implementation, require, with_gradients
+from .adam import check_blended
+from .optimizer import Optimizer, at_once, chosen_by, count_step, implementation, require, with_gradients
 
 
 class Adafactor(Optimizer):
@@ -56,6 +57,10 @@ class Adafactor(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number, param, kept):
+        return _numbers(group, step, param.dtype, number)
+
     def update_group(self, group):
         rows_at = defaultdict(list)
         for param, grad in with_gradients(group):
@@ -66,10 +71,8 @@ class Adafactor(Optimizer):
             kept = [state[name] for name in _names(param)]
             rows_at[count_step(state), param.dtype, len(kept)].append((param, grad, *kept))
         for (step, dtype, _), rows in rows_at.items():
-            share = float(step) ** group["beta2_decay"]
-            flags = {"maximize": group["maximize"], "near": starts_near(share)}
             rule = by_rows_and_columns if len(rows[0]) == 4 else by_elements
-            update(rule, rows, _numbers(group, step, share, dtype), **flags)
+            update(rule, rows, _numbers(group, step, dtype), maximize=group["maximize"])
 
 
 def _names(param):
@@ -83,42 +86,50 @@ def _start(param):
     return {"step": 0, **{name: at_once(zeros, shapes[name], dtype=param.dtype) for name in _names(param)}}
 
 
-def _numbers(group, step, share, dtype):
+def _numbers(group, step, dtype, number=float):
     eps1, eps2 = group["eps"]
     if eps1 is None:
         eps1 = 2.0**-23 if dtype is float32 else 2.0**-52
-    lr = float(group["lr"])
-    kept = 1.0 - lr * float(group["weight_decay"])
-    return kept, blend_weight(share), float(eps1), float(eps1) ** 2, float(eps2), min(lr, step**-0.5), float(group["d"])
+    lr, share = number(group["lr"]), step ** float(group["beta2_decay"])
+    kept, rate = 1.0 - lr * float(group["weight_decay"]), least(lr, step**-0.5)
+    numbers = kept, float(eps1), float(eps1) ** 2, float(eps2), rate, float(group["d"])
+    return (*numbers, share, 1.0 - share, exceeds(0.5, share))
 
 
-def by_rows_and_columns(param, grad, rows, columns, *numbers, maximize, near):
+def _blended(x, y, share, rest, is_near):
+    """PyTorch's lerp, which begins at the nearer end; which one that is is another one after some steps."""
+    check_blended(x, y)
+    way = sub(y, x)
+    return chosen_by(is_near, add(x, mul(way, share)), sub(y, mul(way, rest)))
+
+
+def by_rows_and_columns(param, grad, rows, columns, *numbers, maximize):
     """For matrices, and stacks of them."""
-    kept, weight, eps1, least, eps2, rate, limit = numbers
+    kept, eps1, least_square, eps2, rate, limit, *shares = numbers
     if maximize:
         grad = neg(grad)
     last = len(grad.shape) - 1
     square = mul(grad, grad)
-    rows = blend(rows, mean(square, axes=(last,), keepdim=True), weight, near)
-    columns = blend(columns, mean(square, axes=(last - 1,), keepdim=True), weight, near)
+    rows = _blended(rows, mean(square, axes=(last,), keepdim=True), *shares)
+    columns = _blended(columns, mean(square, axes=(last - 1,), keepdim=True), *shares)
     scale = maximum(mean(rows, axes=(last - 1,), keepdim=True), eps1)
     estimate = div(matmul(rows, columns), scale)
-    return _moved(param, grad, estimate, kept, least, eps2, rate, limit), None, rows, columns
+    return _moved(param, grad, estimate, kept, least_square, eps2, rate, limit), None, rows, columns
 
 
-def by_elements(param, grad, variance, *numbers, maximize, near):
+def by_elements(param, grad, variance, *numbers, maximize):
     """For vectors and numbers."""
-    kept, weight, _, least, eps2, rate, limit = numbers
+    kept, _, least_square, eps2, rate, limit, *shares = numbers
     if maximize:
         grad = neg(grad)
-    variance = blend(variance, mul(grad, grad), weight, near)
-    return _moved(param, grad, variance, kept, least, eps2, rate, limit), None, variance
+    variance = _blended(variance, mul(grad, grad), *shares)
+    return _moved(param, grad, variance, kept, least_square, eps2, rate, limit), None, variance
 
 
-def _moved(param, grad, estimate, kept, least, eps2, rate, limit):
+def _moved(param, grad, estimate, kept, least_square, eps2, rate, limit):
     """The parameter after a step along the scaled gradient."""
     length = mul(maximum(_root_mean_square(param), eps2), rate)
-    step = mul(rsqrt(maximum(estimate, least)), grad)
+    step = mul(rsqrt(maximum(estimate, least_square)), grad)
     clipping = maximum(div(_root_mean_square(step), limit), 1.0)
     return sub(mul(param, kept), mul(step, div(length, clipping)))
 

@@ -58,7 +58,7 @@ class Adagrad(Optimizer):
         self.param_groups.append(group)
 
     @staticmethod
-    def _formulas(group, step, number):
+    def _formulas(group, step, number, *_):
         return _numbers(group, step)
 
     def update_group(self, group):

@@ -54,7 +54,7 @@ class Adam(Optimizer):
         super().__init__(params, defaults)
 
     @staticmethod
-    def _formulas(group, step, number):
+    def _formulas(group, step, number, *_):
         return _numbers(group, step, number)
 
     def update_group(self, group):
@@ -128,13 +128,18 @@ def blend_weight(t):
 
 
 def blend(x, y, weight, near):
+    check_blended(x, y)
+    return add(x, mul(sub(y, x), weight)) if near else sub(y, mul(sub(y, x), weight))
+
+
+def check_blended(x, y):
+    """OpError for a state of another type than its gradient."""
     if x.dtype is not y.dtype:
         raise OpError(
             f"optimizer step: expected dtype {x.dtype.name} for `end` (the gradient) but got dtype {y.dtype.name}: the "
             "state was made when the parameter had another type. Convert it with "
             "optimizer.load_state_dict(optimizer.state_dict()), or make a new optimizer"
         )
-    return add(x, mul(sub(y, x), weight)) if near else sub(y, mul(sub(y, x), weight))
 
 
 def adam(param, grad, mean, square, *rest, decay, amsgrad, maximize, near):

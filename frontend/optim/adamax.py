@@ -42,7 +42,7 @@ class Adamax(Optimizer):
         super().__init__(params, defaults)
 
     @staticmethod
-    def _formulas(group, step, number):
+    def _formulas(group, step, number, *_):
         return _numbers(group, step, number)
 
     def update_group(self, group):

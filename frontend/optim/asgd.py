@@ -2,10 +2,21 @@
 
 from collections import defaultdict
 
+from ..compiler.formula import exceeds, most
 from ..compiler.ops.arithmetic import add, mul, sub
 from ..creation import zeros_like
 from ..runtime.eager.update import remember, update
-from .optimizer import Optimizer, at_once, count_step, implementation, require, stored, widened, with_gradients
+from .optimizer import (
+    Optimizer,
+    at_once,
+    chosen_by,
+    count_step,
+    implementation,
+    require,
+    stored,
+    widened,
+    with_gradients,
+)
 from .sgd import ascent_or_descent
 
 
@@ -46,28 +57,41 @@ class ASGD(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number, param, kept):
+        made = _numbers(group, kept["eta"], kept["mu"])
+        kept.update(_next(group, step, number))
+        return made
+
     def update_group(self, group):
         rows_at = defaultdict(list)
-        lr, lambd = float(group["lr"]), float(group["lambd"])
         for param, grad in with_gradients(group):
             state = self.state[param]
             if not state:
-                made = {"step": 0, "eta": lr, "mu": 1.0, "ax": at_once(zeros_like, param)}
+                made = {"step": 0, "eta": float(group["lr"]), "mu": 1.0, "ax": at_once(zeros_like, param)}
                 remember(state)
                 state.update(made)
             step = count_step(state)
             # Those from a file may be tensors, as PyTorch keeps them.
             rows_at[float(state["eta"]), float(state["mu"])].append((param, grad, state["ax"]))
-            state["eta"] = lr / (1.0 + lambd * lr * step) ** group["alpha"]
-            state["mu"] = 1.0 / max(1.0, step - group["t0"])
+            state.update(_next(group, step))
+        flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
         for (eta, mu), rows in rows_at.items():
-            numbers = (float(group["weight_decay"]), 1.0 - lambd * eta, eta, mu)
-            flags = {"decay": group["weight_decay"] != 0, "maximize": group["maximize"]}
-            update(asgd, rows, numbers, averaging=mu != 1.0, **flags)
+            update(asgd, rows, _numbers(group, eta, mu), **flags)
 
 
-def asgd(param, grad, average, weight_decay, share, eta, mu, *, decay, maximize, averaging):
+def _next(group, step, number=float):
+    """What is kept for the step after this one."""
+    lr, lambd = number(group["lr"]), float(group["lambd"])
+    return {"eta": lr / (1.0 + lambd * lr * step) ** group["alpha"], "mu": 1.0 / most(1.0, step - group["t0"])}
+
+
+def _numbers(group, eta, mu):
+    return float(group["weight_decay"]), 1.0 - float(group["lambd"]) * eta, eta, mu, exceeds(1.0, mu)
+
+
+def asgd(param, grad, average, weight_decay, share, eta, mu, is_averaging, *, decay, maximize):
     grad = ascent_or_descent(param, grad, weight_decay, decay=decay, maximize=maximize)
     moved = sub(mul(param, share), mul(widened(grad, param), eta))
-    average = stored(add(average, mul(sub(moved, average), mu)), average) if averaging else stored(moved, average)
-    return moved, None, average
+    new = chosen_by(is_averaging, add(average, mul(sub(moved, average), mu)), moved)
+    return moved, None, stored(new, average)

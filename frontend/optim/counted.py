@@ -47,7 +47,7 @@ def decay_kind(group):
     return "decoupled" if group["decoupled_weight_decay"] else "penalty"
 
 
-def penalty_number(group):
-    """What the parameter is multiplied by for it."""
+def penalty_number(group, number=float):
+    """What the parameter is multiplied by for it. `number`: as for Optimizer._formulas."""
     weight_decay = float(group["weight_decay"])
-    return 1.0 - float(group["lr"]) * weight_decay if group["decoupled_weight_decay"] else weight_decay
+    return 1.0 - number(group["lr"]) * weight_decay if group["decoupled_weight_decay"] else weight_decay

@@ -49,6 +49,11 @@ class NAdam(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number, param, kept):
+        kept["mu_product"] = kept["mu_product"] * _momentum(group, step)
+        return _numbers(group, step, kept["mu_product"], number)
+
     def update_group(self, group):
         rows_at = defaultdict(list)
         for param, grad in with_gradients(group):
@@ -67,11 +72,11 @@ def _momentum(group, step):
     return group["betas"][0] * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
 
 
-def _numbers(group, step, product):
-    lr, (beta1, beta2) = float(group["lr"]), group["betas"]
+def _numbers(group, step, product, number=float):
+    lr, (beta1, beta2) = number(group["lr"]), group["betas"]
     now, then = _momentum(group, step), _momentum(group, step + 1)
     return (
-        *(penalty_number(group), blend_weight(1.0 - beta1), float(beta2), 1.0 - beta2, 1.0 - beta2**step),
+        *(penalty_number(group, number), blend_weight(1.0 - beta1), float(beta2), 1.0 - beta2, 1.0 - beta2**step),
         *(float(group["eps"]), lr * (1.0 - now) / (1.0 - product), lr * then / (1.0 - product * then)),
     )
 

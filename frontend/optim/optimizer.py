@@ -17,7 +17,8 @@ from collections import defaultdict
 from itertools import chain
 
 from ..compiler import dtypes
-from ..compiler.ops.comparison import cast
+from ..compiler.ops.arithmetic import mul
+from ..compiler.ops.comparison import cast, lt, ne, where
 from ..creation import tensor_of_others, zeros_like
 from ..iterables import listed
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
@@ -100,7 +101,7 @@ class Optimizer(Hooks):
             update_groups(self)
         else:
             if modes.captures:
-                modes.captures[-1].optimizers.append(self)
+                modes.captures[-1].steps(self)
             self._update_groups()
         return loss
 
@@ -120,10 +121,11 @@ class Optimizer(Hooks):
         raise NotImplementedError(f"{type(self).__name__} must define update_group(group), or step() as a whole")
 
     @staticmethod
-    def _formulas(group, step, number):
+    def _formulas(group, step, number, param, kept):
         """The numbers that update_group hands to `update`; the group's "lr" and the count of steps may be Formulas.
 
-        number: makes a float of an option, or leaves it. None if the numbers follow from something else too, or if not
+        number: makes a float of an option, or leaves it. kept: the floats in the state of `param`, by name, Formulas
+        perhaps; it then gets what the step makes of them. None if the numbers follow from something else too, or if not
         all of them are for the same rule and flags.
         """
         return None
@@ -287,6 +289,13 @@ def _is_converted(value, param):
     """Whether a state gets its parameter's type: both are of floats, and there is one for each of the parameter's."""
     mine, wanted = value.dtype, param.dtype
     return mine is not wanted and mine.is_floating_point and wanted.is_floating_point and value.shape == param.shape
+
+
+def chosen_by(number, x, y):
+    """x where a run-time number is 1, y where it is 0: what a rule does may be another thing after some steps, and the
+    rule stays one. Rules combine numbers with tensors only, so it is compared with one, whatever that holds."""
+    is_missing = cast(ne(x, x), dtype=x.dtype)  # 0 or 1
+    return where(lt(mul(is_missing, 0.5), number), x, y)
 
 
 class _Required:

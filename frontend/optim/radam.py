@@ -1,9 +1,10 @@
 """RAdam (Liu et al., 1908.03265): Adam whose adaptive step waits until its variance is known."""
 
+from ..compiler.formula import exceeds, most
 from ..compiler.ops.arithmetic import add, div, mul, neg, sqrt, sub
 from .adam import blend, blend_weight, starts_near
 from .counted import check_adaptive, decay_kind, penalty_number, update_counted
-from .optimizer import Optimizer, implementation, stored, widened
+from .optimizer import Optimizer, chosen_by, implementation, stored, widened
 
 
 class RAdam(Optimizer):
@@ -43,6 +44,10 @@ class RAdam(Optimizer):
         }
         super().__init__(params, defaults)
 
+    @staticmethod
+    def _formulas(group, step, number, *_):
+        return _numbers(group, step, number)
+
     def update_group(self, group):
         update_counted(self, group, radam, ("exp_avg", "exp_avg_sq"), _numbers, _flags)
 
@@ -54,30 +59,27 @@ def _length(group, step):
     return in_the_end - 2.0 * step * beta2**step / (1.0 - beta2**step), in_the_end
 
 
-def _numbers(group, step):
+def _numbers(group, step, number=float):
     beta1, beta2 = group["betas"]
     length, longest = _length(group, step)
-    rectified = 1.0
-    if length > 5.0:
+    rectified, is_rectified = 1.0, 0.0
+    if longest > 5.0:
         rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        is_rectified = exceeds(length, 5.0)  # a number, since it is another one after some steps
     correction = (1.0 - beta2**step) ** 0.5
     return (
-        *(penalty_number(group), blend_weight(1.0 - beta1), float(beta2), 1.0 - beta2, 1.0 - beta1**step),
-        *(float(group["lr"]), float(group["eps"]), correction, rectified**0.5),
+        *(penalty_number(group, number), blend_weight(1.0 - beta1), float(beta2), 1.0 - beta2, 1.0 - beta1**step),
+        *(number(group["lr"]), float(group["eps"]), correction, most(rectified, 0.0) ** 0.5, is_rectified),
     )
 
 
 def _flags(group, step):
-    return {
-        "decay": decay_kind(group),
-        "maximize": group["maximize"],
-        "near": starts_near(1.0 - group["betas"][0]),
-        "adaptive": _length(group, step)[0] > 5.0,
-    }
+    near = starts_near(1.0 - group["betas"][0])
+    return {"decay": decay_kind(group), "maximize": group["maximize"], "near": near}
 
 
-def radam(param, grad, mean, square, *numbers, decay, maximize, near, adaptive):
-    penalty, mean_weight, old_share, new_share, mean_correction, lr, eps, square_correction, rectified = numbers
+def radam(param, grad, mean, square, *numbers, decay, maximize, near):
+    penalty, mean_weight, old_share, new_share, mean_correction, lr, eps, square_correction, rectified, *which = numbers
     if maximize:
         grad = neg(grad)
     if decay == "decoupled":
@@ -87,6 +89,5 @@ def radam(param, grad, mean, square, *numbers, decay, maximize, near, adaptive):
     mean = blend(mean, grad, mean_weight, near)
     square = stored(add(mul(square, old_share), mul(mul(widened(grad, square), new_share), grad)), square)
     step = mul(div(widened(mean, param), mean_correction), lr)
-    if adaptive:
-        step = mul(mul(step, div(square_correction, add(sqrt(square), eps))), rectified)
-    return sub(param, step), None, mean, square
+    adaptive = mul(mul(step, div(square_correction, add(sqrt(square), eps))), rectified)
+    return sub(param, chosen_by(*which, adaptive, step)), None, mean, square

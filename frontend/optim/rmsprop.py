@@ -51,7 +51,7 @@ class RMSprop(Optimizer):
         super().__init__(params, defaults)
 
     @staticmethod
-    def _formulas(group, step=None, number=float):
+    def _formulas(group, step=None, number=float, *_):
         alpha = float(group["alpha"])
         numbers = (number(group["lr"]), float(group["weight_decay"]), alpha, 1.0 - alpha)
         return (*numbers, blend_weight(1.0 - alpha), float(group["eps"]), float(group["momentum"]))

@@ -53,7 +53,7 @@ class SGD(Optimizer):
         super().__init__(params, defaults)
 
     @staticmethod
-    def _formulas(group, step=None, number=float):
+    def _formulas(group, step=None, number=float, *_):
         numbers = (number(group["lr"]), float(group["weight_decay"]))
         return (*numbers, float(group["momentum"]), 1.0 - group["dampening"]) if group["momentum"] != 0 else numbers
 

@@ -9,7 +9,8 @@ from . import program
 
 class Run(NamedTuple):
     """A program that ran. `stretch` and `needed` are what it was made from; `updates`: (position of the first number,
-    rows) of those that the call has made so far, and the `optimizers` that have made them."""
+    rows) of those that the call has made so far, the `optimizers` that have made them, and `kept`: id of parameter ->
+    name -> float, of what they kept of it before the call."""
 
     stretch: object
     needed: object
@@ -19,6 +20,7 @@ class Run(NamedTuple):
     outputs: list
     updates: list
     optimizers: list
+    kept: dict
 
     def graph(self):
         """(the graph, positions of its run-time numbers)."""
@@ -51,15 +53,26 @@ class Capture:
 
     def __init__(self):
         self.runs, self._made_from = [], (None, None)
-        self.updates, self.optimizers = [], []
+        self.updates, self.optimizers, self.kept = [], [], {}
+
+    def steps(self, optimizer):
+        """It is about to make a step."""
+        if all(optimizer is not one for one in self.optimizers):
+            self.kept |= {id(param): floats_of(state) for param, state in optimizer.state.items()}
+        self.optimizers.append(optimizer)
 
     def described(self, stretch, needed):
         self._made_from = stretch, needed
 
     def ran(self, its_program, arrays, numbers, outputs):
-        made = list(arrays), list(numbers), list(outputs), list(self.updates), list(self.optimizers)
+        made = list(arrays), list(numbers), list(outputs), list(self.updates), list(self.optimizers), dict(self.kept)
         self.runs.append(Run(*self._made_from, its_program, *made))
         self._made_from = None, None
+
+
+def floats_of(state):
+    """Of what an optimizer keeps of a parameter, the numbers that are no counts."""
+    return {name: x for name, x in state.items() if isinstance(x, float)}
 
 
 @contextmanager
