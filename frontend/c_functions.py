@@ -232,8 +232,8 @@ def _check_numbers(run, again, before, found):
     if changed:
         raise ValueError(
             "export: what the function computes is not the same in every call: random draws, or a number that changes "
-            f"from call to call [{again.line_of_number(changed[0])}], cannot be exported. weft's optimizers count their "
-            "steps in C, and learning_rates=True makes rates fields of the state"
+            f"from call to call [{again.line_of_number(changed[0])}], cannot be exported. weft's optimizers count "
+            "their steps in C, and learning_rates=True makes rates fields of the state"
         )
     if not found.is_like(before):
         raise ValueError(
