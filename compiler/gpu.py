@@ -1,7 +1,7 @@
 """Programs for a GPU: the passes of every program up to its loop nests, then one kernel of the GPU for each of them.
 
     graph -> ... -> schedule -> lower -> sums in blocks -> plan memory    as in pipeline.py
-          -> one kernel per loop nest (emit/warp.py), and the order in which they are launched
+          -> one kernel per loop nest (emit/warp.py) or product (emit/warp_product.py), and the order of their launches
 
 Threads of a CPU share a kernel by its cut (parallel.py), of which no two units touch the same; here warps do. A kernel
 that cannot be cut is done by one warp. Launches wait for each other, as they do in one stream.
@@ -9,16 +9,20 @@ that cannot be cut is done by one warp. Launches wait for each other, as they do
 A check that fails stores 1 to a byte that all kernels know; those that change what outlives the program come after all
 checks, and do nothing then.
 
-What is no loop nest (products, factorizations, sorting, scans) has no kernel yet: NotForGpu says what it is.
+What is neither (convolutions, factorizations, sorting, scans) has no kernel yet: NotForGpu says what it is.
 """
 
 from dataclasses import dataclass, replace
 from math import prod
 
+from .dtypes import element_of
+from .emit.builder import PTR
 from .emit.kernel import pointers_of, write_kernel
+from .emit.product import Product as ProductShape
 from .emit.warp import NoWarpKernel, WarpBuilder, WarpModule
+from .emit.warp_product import WarpProduct
 from .extent import is_open
-from .lowered import Loops
+from .lowered import Loops, Product
 from .pipeline import lower_all, planned, scheduled, sums_in_blocks
 from .target import GPU, LINE_BYTES
 from .teamwork import commits
@@ -70,9 +74,14 @@ def compile_for_gpu(graph, *, target=GPU, name="weft"):
     trace, order = scheduled(graph, target)
     steps = lower_all(order, target)
     for step in steps:
-        _require_loops(step, trace)
+        _require_kernel(step, trace)
     memory, _ = planned(order, steps, target)
-    steps = sums_in_blocks(steps, order.fusion.graph, target, lambda step: _gains_warps(step.lowered, memory, target))
+    steps = sums_in_blocks(
+        steps,
+        order.fusion.graph,
+        target,
+        lambda step: isinstance(step.lowered, Loops) and _gains_warps(step.lowered, memory, target),
+    )
     memory, _ = planned(order, steps, target)
     checks = any(step.lowered.checks for step in steps)
     program = _Program(target, name, checks)
@@ -84,10 +93,10 @@ def compile_for_gpu(graph, *, target=GPU, name="weft"):
     return GpuProgram(str(program.module), tuple(program.launches), memory.arena_bytes, program.scratch_bytes, checks)
 
 
-def _require_loops(step, trace):
+def _require_kernel(step, trace):
     reason = None
-    if not isinstance(step.lowered, Loops):
-        reason = "is computed by a routine, and only loop nests have kernels for a GPU"
+    if not isinstance(step.lowered, (Loops, Product)):
+        reason = "is computed by a routine, and only loop nests and products of matrices have kernels for a GPU"
     elif any(is_open(v.shape[k]) for v in step.written for k in range(v.ndim)):
         reason = "has an extent that is known at run time only, which no kernel for a GPU takes"
     if reason is not None:
@@ -127,14 +136,46 @@ class _Program:
         self.names, self.launches, self.scratch_bytes = {}, [], 0
 
     def add(self, step, memory):
+        if isinstance(step.lowered, Product):
+            self._add_product(step, memory)
+        else:
+            self._add_loops(step, memory)
+
+    def _add_product(self, step, memory):
+        x, y, value = step.lowered.left, step.lowered.right, step.lowered.value
+        element, size = element_of(value.dtype), value.dtype.size_bytes
+        shape = ProductShape(x.strides, y.strides, value.shape, x.shape[-1], size)
+        product = WarpProduct(shape, element, (x.offset * size, y.offset * size))
+        units = product.units(self.target.warp)
+        if units == 0:
+            return
+        per_warp, blocks = self._shared(units)
+        if product not in self.names:
+            self.names[product] = f"{self.name}_k{len(self.names)}"
+            b = WarpBuilder(self.module, self.names[product], [(name, PTR) for name in ("left", "right", "out")])
+            b.share(units, per_warp)
+            product.write(b)
+        places = [memory.place[v.number] for v in (x.base, y.base, value)]
+        self._launch(self.names[product], blocks, [Operand(p.kind, p.index) for p in places], step)
+
+    def _shared(self, units):
+        """(units of each warp, blocks)."""
+        per_warp = -(-units // self.target.most_warps)
+        warps = -(-units // per_warp)
+        return per_warp, -(-warps // self.target.block_warps)
+
+    def _launch(self, name, blocks, operands, step):
+        ops = tuple(v.op.name for v in step.group.values) if step.group else ("copy",)
+        threads = self.target.warp * self.target.block_warps
+        self.launches.append(Launch(name, blocks, threads, tuple(operands), ops))
+
+    def _add_loops(self, step, memory):
         lowered = step.lowered
         kernel = replace(lowered.kernel, cut=_best_cut(lowered, memory, self.target))
         units = kernel.cut.units if kernel.cut else 1
         if units == 0 or (step.written and all(prod(v.shape) == 0 for v in step.written)):
             return
-        per_warp = -(-units // self.target.most_warps)
-        warps = -(-units // per_warp)
-        blocks = -(-warps // self.target.block_warps)
+        per_warp, blocks = self._shared(units)
         scratch = {k: _aligned(what) for k, (kind, what) in enumerate(lowered.bindings) if kind == "scratch"}
         is_guarded = self.checks and commits(lowered, memory)
         assert not (is_guarded and kernel.checks), "a kernel that changes what outlives the program, before all checks"
@@ -150,9 +191,7 @@ class _Program:
         operands += [Operand("numbers", slot) for slot in lowered.first_scalars]
         operands += [Operand("failed", 0)] if is_guarded or kernel.checks else []
         self.scratch_bytes = max(self.scratch_bytes, taken)
-        ops = tuple(v.op.name for v in step.group.values) if step.group else ("copy",)
-        threads = self.target.warp * self.target.block_warps
-        self.launches.append(Launch(name, blocks, threads, tuple(operands), ops))
+        self._launch(name, blocks, operands, step)
 
     def kernel(self, kernel, units, per_warp, scratch, is_guarded):
         key = str(kernel), per_warp, tuple(scratch.items()), is_guarded

@@ -31,14 +31,14 @@ def export_ptx(function, example_args, path, *, gradients=False, hvp=False, arch
     an ending; its last part begins the kernels' names.
     architecture: "sm_80" or "sm_90": the oldest GPU that runs the kernels, which PTX text names so; newer ones do too.
 
-    The text holds one kernel for each of the program's loop nests: elementwise ops, broadcasts, reductions over rows,
-    columns or everything, and chains of them such as softmax and layer norm, with their gradients. The description
-    says in which order they are launched, on what memory, and with how many threads; `load_ptx` does that. Additions
-    are made in the order in which weft makes them on a CPU, products and sums are not contracted, and nothing is
-    approximate, so results are to have the same bits but for those of NaN.
+    The text holds one kernel for each of the program's products and loop nests: elementwise ops, broadcasts,
+    reductions over rows, columns or everything, and chains of them such as softmax and layer norm, with their
+    gradients. The description says in which order they are launched, on what memory, and with how many threads;
+    `load_ptx` does that. Additions are made in the order in which weft makes them on a CPU, products and sums are
+    not contracted, and nothing is approximate, so results are to have the same bits but for those of NaN.
 
     Returns the paths as an ExportedPtx. Raises NotImplementedError, with the op and the line of the function, for what
-    has no such kernel: products of matrices, convolutions, attention, linear algebra, sorting, scans along rows, and
+    has no such kernel: convolutions, attention, linear algebra, sorting, scans along rows, and
     remainders of floats. Raises ValueError or RuntimeError where `weft.export` does. Nothing is written then.
 
     >>> import tempfile, numpy as np

@@ -72,8 +72,8 @@ def test_functions_are_exported_as_the_document_says(tmp_path):
 def test_kernels_are_written_and_refused_as_the_document_says(tmp_path):
     printed = run_blocks("docs/gpu.md", tmp_path)
     assert {path.suffix for path in tmp_path.glob("energy.*")} == {".ptx", ".json"}
-    assert "bmm is computed by a routine" in printed and "document.py:" in printed
-    assert not list(tmp_path.glob("product.*"))
+    assert "cholesky_rows is computed by a routine" in printed and "document.py:" in printed
+    assert not list(tmp_path.glob("factor.*"))
 
 
 def test_every_difference_is_so(tmp_path):
