@@ -134,8 +134,9 @@ def _constants():
     fixed = {
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
-        t.ARRAY: np.ndarray, t.MEMORY: Memory, t.BACKWARD: BACKWARD, t.GRADIENTS: GRADIENTS, t.STATES: defaultdict,
-        t.RESTORE_STEPS: restore_steps, t.STORAGE: Storage, t.FRESH_KIND: Tensor,
+        t.ARRAY: np.ndarray, t.MEMORY: Memory, t.BACKWARD: BACKWARD,
+        t.GRADIENTS: GRADIENTS, t.STATES: defaultdict, t.RESTORE_STEPS: restore_steps,
+        t.STORAGE: Storage, t.FRESH_KIND: Tensor,
         t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
@@ -226,7 +227,7 @@ class NativeReplay:
         leaves = zip(expected.tensors, expected.arrays, expected.leaves)
         words[t.N_EXPECTED] = self.fill(t.EXPECTED, [(id(x), id(a), id(leaf[0])) for x, a, leaf in leaves], 3)
         records = zip(frame.argument_keys, frame.argument_types, frame.reads_argument)
-        arguments = [words_of_argument(self.held, *one) for one in records]
+        arguments = [words_of_argument(self.held, *one, not frame.changes_arguments) for one in records]
         words[t.N_ARGUMENTS] = self.fill(t.ARGUMENTS, arguments, t.ARGUMENT_WORDS)
         words[t.N_OWNERS] = self.fill(t.OWNERS, [(owner,) for owner in frame.owned], 1)
         words[t.MODE_AT_START], words[t.DTYPE_AT_START] = map(id, frame.modes)
@@ -242,7 +243,7 @@ class NativeReplay:
         words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
         words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
-        words[t.ENDED] = id(frame.ended)
+        words[t.ENDED], words[t.FINISHED_CALL] = id(frame.ended), id(frame.kind_of_finished)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
         words[t.ACCUMULATE_REST], words[t.IS_FINISHED] = id(ends[7]), not frame.only_lets_go
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]

@@ -14,13 +14,13 @@ def write(module, layout):
 
 
 def require_argument(f, record, x, n):
-    """A leaf on an array that lies as the record says. Nothing that is expected lives in the same memory, nor any other
-    of the first n arguments if the call changes an argument."""
+    """A tensor on an array that lies as the record says, a leaf or a result as it says too. Nothing that is expected
+    lives in the same memory, nor any other of the first n arguments if the call changes an argument."""
     b, layout = f.b, f.layout
     f.require_type(x, t.TENSOR)
     array = f.load(x, layout.data)
     f.require_type(array, t.ARRAY)
-    f.require_leaf(x, f.load(record, 32))
+    _require_history(f, x, record)
     # What ops read as a copy may be exposed; what the program reads where it is may not.
     with b.when(b.cmp("ne", f.load(record, 48, I64), b.i64(0))):
         f.require_hidden(x)
@@ -35,6 +35,23 @@ def require_argument(f, record, x, n):
     owners = f.word(t.OWNERS)
     with b.loop(0, f.word(t.N_OWNERS, I64), 1) as k:
         f.require(b.cmp("ne", owner, f.item(owners, k)))
+
+
+def _require_history(f, x, record):
+    """A leaf; if the record says so what an eager op has made, or a replayed call that is over."""
+    b, layout = f.b, f.layout
+    flag, bit = f.load(record, 32, I64), b.i64(t.WITH_HISTORY)
+    has_history = b.cmp("ne", b.and_(flag, bit), b.i64(0))
+    with b.when(b.not_(has_history)):
+        f.require_leaf(x, f.load(record, 32))
+    with b.when(has_history):
+        f.same(b.add(f.load(x, layout.requires_grad, I64), bit), flag)
+        frame = f.load(x, layout.frame)
+        is_eager = b.cmp("eq", frame, f.word(t.NONE))
+        with b.when(is_eager):
+            f.require(b.cmp("ne", f.load(x, layout.node), f.word(t.NONE)))
+        with b.when(b.not_(is_eager)):
+            f.require_type(frame, t.FINISHED_CALL)
 
 
 def _owner(f, array):

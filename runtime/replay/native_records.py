@@ -38,13 +38,14 @@ def _id(x):
     return 0 if x is None else id(x)
 
 
-def words_of_argument(held, key, kind, is_read):
+def words_of_argument(held, key, kind, is_read, may_have_history=False):
+    """may_have_history: whether native code compares one that is no leaf. Else Python does."""
     if key is None:
         held.append(kind)
         return 0, id(kind)
     shape, dtype, flag, leaf, strides = key
-    # What has a history, Python compares.
-    return *words_of(Place(shape, dtype, strides, False), held), id(flag) if leaf else 0, 0, is_read
+    with_history = native_text.WITH_HISTORY + id(flag) if may_have_history and flag else 0
+    return *words_of(Place(shape, dtype, strides, False), held), id(flag) if leaf else with_history, 0, is_read
 
 
 def words_of_entry(held, entry):

@@ -83,7 +83,8 @@ MAKE_END, OPEN_END = 111, 112
 ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
 MEMORY = 116  # the class of what an array is a view of that owns its memory (state/aligned.py)
 IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not only for views that lie otherwise
-API = 118
+FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
+API = 119
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
@@ -120,8 +121,9 @@ UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: pa
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
-# A place (runtime/programs/places.py: words_of); flag; its owner. Of what is no tensor: 0; its type.
-ARGUMENT_WORDS = 7
+# A place (runtime/programs/places.py: words_of); flag, plus WITH_HISTORY of what is no leaf; its owner. Of what is no
+# tensor: 0; its type.
+ARGUMENT_WORDS, WITH_HISTORY = 7, 1
 FRESH_WORDS = 4 + ARGUMENT_WORDS  # number, operand, an argument's, bytes, number of the argument that it is or -1
 EXPECTED_WORDS = 3  # tensor, array, flag
 RESULT_WORDS = 2  # number, whether it is alive

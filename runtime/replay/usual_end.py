@@ -29,6 +29,8 @@ def picker(numbers):
 class Ending:
     """What a UsualFrame does at the end of a call."""
 
+    kind_of_finished = ReplayedCall
+
     def close(self):
         if self.working:
             # An exception, of a signal handler perhaps, has come in the middle of an op (onlooker.py).
