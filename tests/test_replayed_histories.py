@@ -180,3 +180,56 @@ def test_such_calls_begin_in_native_code(make, monkeypatch):
         if k == 7:
             begun.clear()
     assert bool(begun) is not native_code_is_used()
+
+
+def test_what_stands_for_such_calls_is_made_natively(monkeypatch):
+    made, before = [], UsualFrame._new_end
+    monkeypatch.setattr(UsualFrame, "_new_end", lambda frame: made.append(1) or before(frame))
+    f, w = weft.compile(squares), leaf(3)
+    for k in range(CALLS):
+        f(w * 2, weft.randn(3))
+        if k == 7:
+            made.clear()
+    assert bool(made) is not native_code_is_used()
+
+
+def test_ops_of_all_kinds_of_nodes_made_the_argument():
+    class Twice(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x + 1
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return 2 * g + h
+
+    def scenario(compile):
+        f, w, other = compile(lambda x, y: (x * y).sum()), leaf(4, 2), compile(lambda x: (x * 2, x + 1))
+        makers = (
+            lambda: Twice.apply(w), lambda: other(w), lambda: w.unbind(1), lambda: (w.max(0).values, w.sum()),
+            lambda: (w.T, w[:, 0]), lambda: (w, w * 2), lambda: (w * 2, w), lambda: weft.linalg.qr(w),
+        )  # fmt: skip
+        for make in makers:
+            for _ in range(8):
+                w.grad = None
+                x, y = make()[:2]
+                if y.ndim > 1 and x.shape != y.shape:
+                    x, y = x[:2], y[:2]
+                f(x, y).backward()
+                yield w
+
+    assert_same(scenario)
+
+
+def test_second_derivatives_go_on_to_the_history_of_what_came_in():
+    def scenario(compile):
+        f, w = compile(lambda x: (x.tanh() * x).sum()), leaf(3)
+        for k in range(CALLS):
+            w.grad = None
+            x = w.exp() if k % 5 < 4 else (w * 2).exp() + w
+            (slope,) = weft.autograd.grad(f(x), x, create_graph=True)
+            (bend,) = weft.autograd.grad(slope.sum(), x, create_graph=True)
+            (slope * bend).sum().backward()
+            yield slope, bend.detach(), w
+
+    assert_same(scenario)

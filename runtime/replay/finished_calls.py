@@ -3,7 +3,8 @@
     make    before the program runs: what the call has read, and which of its results a backward reads where they are
     open    after it: what the program has written, and the versions that a backward compares
 
-`ReplayedCall` of usual_calls.py does the same in Python, and alone where gradients go on to the history of arguments.
+`ReplayedCall` of usual_calls.py does the same in Python, and alone where gradients go on to the history of arguments
+that no eager op has made.
 """
 
 import functools
@@ -17,6 +18,7 @@ from ..code.packing import Packed
 from ..eager import node
 from ..eager.eager_words import (
     StorageObject,
+    is_subtype,
     new_object,
     new_tuple,
     new_weak_reference,
@@ -28,6 +30,7 @@ from ..state.storage import SHARERS_CHECKED, Storage
 from ..state.tensor import readers
 from . import eager_native
 from . import native as objects
+from .native_keys import new_dict
 from .usual_calls import NO_EDGES, ReplayedCall
 
 CALL_FIELDS = (
@@ -41,9 +44,15 @@ replace_items = External("PyList_SetSlice", (List, I64, I64, List), I64, quiet=T
 remove_items = External("PyList_SetSlice", (List, I64, I64, Address), I64, quiet=True)
 
 
+class Inner(Struct):
+    """position: among the leaves that get gradients, as an object."""
+
+    position: Object
+    number: I64
+
+
 class Words(Struct):
-    """Of one UsualFrame. inside, kept: as in OutsideBackward. inner: those inside that may get gradients, which are
-    leaves."""
+    """Of one UsualFrame. inside, kept: as in OutsideBackward. inner: those inside that may get gradients."""
 
     slow_make: Object
     slow_open: Object
@@ -52,7 +61,7 @@ class Words(Struct):
     outputs: List
     numbers: List
     inside: Rows(I64)
-    inner: Rows(I64)
+    inner: Rows(Inner)
     kept: Rows(I64)
     watched: Rows(Object)
     no_edges: Object
@@ -65,8 +74,7 @@ class Words(Struct):
 @native(form=METHOD, slow="slow_make", name="weft_make_finished")
 def make(words: Words) -> Object:
     """A ReplayedCall, which is not open yet."""
-    for k in words.inner:
-        require_leaf(cast(TensorObject, words.tensors[k]))
+    edges = edges_of(words)
     inputs = new_tuple(len(words.inside))
     arrays = new_tuple(len(words.inside))
     for k in range(len(words.inside)):
@@ -82,7 +90,7 @@ def make(words: Words) -> Object:
     call.inputs = inputs
     call.arrays = arrays
     call.kept = kept
-    call.edges = words.no_edges
+    call.edges = edges
     call.freed = False
     call.frame = None
     call.node = None
@@ -92,9 +100,27 @@ def make(words: Words) -> Object:
     return call
 
 
-@native(inline=True)
-def require_leaf(tensor: TensorObject):
-    require(tensor._node is None and tensor._frame is None)
+@native()
+def edges_of(words: Words) -> Object:
+    """Where the gradients of those inside that are no leaves go, by position. All of them are of eager ops."""
+    n_results = 0
+    for k in range(len(words.inner)):
+        tensor = cast(TensorObject, words.tensors[words.inner[k].number])
+        require(tensor._frame is None)
+        if tensor._node is not None:
+            require(is_subtype(type(tensor._node), node.Node) != 0 and tensor._requires_grad is True)
+            n_results += 1
+    if n_results == 0:
+        return words.no_edges
+    edges = new_dict()
+    for k in range(len(words.inner)):
+        made_by = cast(TensorObject, words.tensors[words.inner[k].number])._node
+        if made_by is not None:
+            edge = new_tuple(2)
+            set_tuple_item(edge, 0, made_by)
+            set_tuple_item(edge, 1, words.zero)
+            edges[words.inner[k].position] = edge
+    return edges
 
 
 @native()
@@ -168,7 +194,7 @@ class NativeEnd:
             outputs=frame.outputs,
             numbers=frame.numbers,
             inside=outside.inside,
-            inner=[outside.inside[place] for _, place in outside.inner],
+            inner=[Inner(position=k, number=outside.inside[place]) for k, place in outside.inner],
             kept=list(outside.kept),
             watched=outside.watched,
             no_edges=NO_EDGES,

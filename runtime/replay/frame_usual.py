@@ -122,7 +122,6 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self.own_leaves = [vid for vid, key in keys if key[2]]
         self.ended = EndedCall(self) if has_history and self.outside is None else None
         self._ends_differ = self.ended is not None and bool(self.own_leaves)
-        self.goes_on = self.outside is not None and any(key is not None and not key[3] for key in self.argument_keys)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
         # Whether Python has nothing to do at the end but to let go of nodes and gradients, before the program runs.
@@ -140,7 +139,6 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         return (
             ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
-            ("a result requires gradients, which go on to the history of an argument", self.goes_on),
             (
                 "what is read before the call ends is a view of memory that may lie otherwise",
                 [s for s in self.segments if not s.is_native],
