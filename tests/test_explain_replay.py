@@ -88,7 +88,7 @@ def test_what_is_slower_is_said():
     assert "done in Python" not in explained(lambda x: x * weft.tensor([1.0]), weft.ones(2, 3))
     assert "a result is a view of memory that may lie otherwise" in explained(lambda x: (x * 2).data, weft.ones(2, 3))
     assert "done in Python" not in explained(lambda x: x * W, weft.ones(3))
-    assert "go on to the history of an argument" in explained(lambda x: x * 2, W * 2)
+    assert "done in Python" not in explained(lambda x: x * 2, W * 2)
     assert "done in Python" not in explained(lambda x: STATE.add_(x) is None, weft.ones(3))
     assert "done in Python" not in explained(lambda x: (x * 2).sum().item() * x, weft.ones(3))
     assert "done in Python" not in explained(lambda x: x * (x * 2)[:1].item(), weft.ones(3))
