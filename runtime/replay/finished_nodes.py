@@ -25,7 +25,7 @@ def late_node(words: Words, made: Object) -> Object:
     """The call's node, which the call knows weakly from now on."""
     require(type(made) is ReplayedCall)
     call = cast(CallObject, made)
-    require(call.node is None and call.late is None and call.frame is None and len(cast(Dict, call.edges)) == 0)
+    require(call.node is None and call.late is None and call.frame is None)
     node = cast(LateObject, new_object(LateNode, 0))
     node.edges = new_edges(words, call)
     node.sequence = call.sequence
@@ -45,9 +45,15 @@ def late_node(words: Words, made: Object) -> Object:
 
 @native()
 def new_edges(words: Words, call: CallObject) -> Tuple:
+    known = cast(Dict, call.edges)
     edges = new_tuple(len(words.gradients))
     for k in range(len(words.gradients)):
-        set_tuple_item(edges, k, (end_of(words, leaf_of(words, call, k)), words.zero))
+        # What an argument's history was when the call ended, it may have been changed in place since.
+        edge = known.get(words.gradients[k].position, None)
+        if edge is not None:
+            set_tuple_item(edges, k, edge)
+        else:
+            set_tuple_item(edges, k, (end_of(words, leaf_of(words, call, k)), words.zero))
     return edges
 
 

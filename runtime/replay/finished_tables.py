@@ -74,7 +74,9 @@ class NativeBackward:
         self._held.append(dims)
         pool = program.pools[k]
         place = outside.places[outside.reached[k]] if leaf is None else -1
-        return Gradient(leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool)
+        return Gradient(
+            leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool, position=k
+        )
 
     @staticmethod
     def _point_to(program, words):

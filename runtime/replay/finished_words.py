@@ -41,7 +41,8 @@ class Number(Struct):
 
 
 class Gradient(Struct):
-    """leaf: None if it differs from call to call; then it is in this place. pool: arrays that were made for it."""
+    """leaf: None if it differs from call to call; then it is in this place. pool: arrays that were made for it.
+    position: which gradient it is."""
 
     leaf: Object
     place: I64
@@ -49,6 +50,7 @@ class Gradient(Struct):
     ndim: I64
     shape: Address
     pool: Object
+    position: Object
 
 
 class Count(Struct):
