@@ -137,7 +137,7 @@ def is_simple_leaf(words: Words, leaf: Object, pending: Dict) -> Bool:
     if end.hooks is not None or end.pre_hooks is not None or end.retained is not None or end.post_hooks is not None:
         return False
     slots = pending.get(leaf)
-    if slots is None:
+    if slots is None or cast(TensorObject, end.variable)._requires_grad is not True:
         return False
     gradient = cast(TensorObject, end.variable)._grad
     if gradient is None:

@@ -452,12 +452,12 @@ def _behind(roots):
 
 
 def accumulate(node, cotangents, create_graph):
-    """leaf.grad += the only cotangent: the first contribution is kept as it is, later ones are added in place."""
+    """leaf.grad += the only cotangent, which is kept as it is if it is the first. A leaf frozen since gets nothing."""
     leaf = node.variable
-    if state.frame is not None:
+    if state.frame is not None and leaf._requires_grad:
         state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
         _add_to_gradient(leaf, cotangents, create_graph)
-    else:
+    elif leaf._requires_grad:
         # Passes of several threads may end at the same leaf.
         with _one_at_a_time:
             adding.append(leaf)

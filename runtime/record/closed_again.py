@@ -87,13 +87,16 @@ def gradients(node, steps, cotangents):
     wanted = wanted_edges(node)
     if not wanted or any(v not in node.externals for v in read):
         return None
+    reached = frame.last_program.meta["reached"]
+    if any(reached[k] in read and not node.externals[reached[k]]._requires_grad for k in wanted):
+        # It has been frozen since: what is run again would not lead to it.
+        return None
     key, known = (node.needed, node.present, wanted), frame.step.known.again
     again = known.get(key, 0)
     if isinstance(again, int):
         known[key] = again + 1
         if again < TIMES_BEFORE:
             return None
-        reached = frame.last_program.meta["reached"]
         function = _compile(_again(steps, list(read), node.present, [reached[k] for k in wanted]))
         again = known[key] = Again(
             function, list(read), steps, frame.default_dtype, wanted, len(reached), frozenset(read)

@@ -448,8 +448,11 @@ def accumulate_all(gradients):
 
 
 def accumulate(frame, leaf, gradient, edge, callbacks):
+    """`edge` is that of the leaf. One that has been frozen since (`requires_grad_(False)`) gets nothing."""
     if edge is not None and (edge[0].pre_hooks or edge[0].post_hooks or edge[0].hooks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False, callbacks=callbacks)
+    elif not leaf._requires_grad:
+        return
     elif leaf._grad is None:
         if leaf._frame is not frame:
             frame.changed_gradients.append(((leaf,), (None,)))

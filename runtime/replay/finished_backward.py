@@ -128,7 +128,7 @@ def leaf_of(words: Words, call: CallObject, k: I64) -> TensorObject:
 
 @native()
 def has_no_hooks(leaf: TensorObject) -> Bool:
-    if leaf._node is not None or leaf._frame is not None:
+    if leaf._node is not None or leaf._frame is not None or leaf._requires_grad is not True:
         return False
     accumulator = leaf._accumulator
     if accumulator is None:

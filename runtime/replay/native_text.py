@@ -320,7 +320,8 @@ class Function:
         self.same(self.load(tensor, self.layout.frame), self.word(NONE))
 
     def require_unreached(self, leaf):
-        """No node leads to the leaf any more: it has no end of a graph, or a dead one."""
+        """The leaf still gets gradients, and no node leads to it any more: it has no end of a graph, or a dead one."""
+        self.same(self.load(leaf, self.layout.requires_grad), self.word(TRUE))
         end, none = self.load(leaf, self.layout.accumulator), self.word(NONE)
         with self.b.when(self.b.cmp("ne", end, none)):
             self.same(self.python("PyWeakref_GetObject", [end]), none)

@@ -430,7 +430,8 @@ def is_result(tensor):
 
 
 def _has_no_hooks(leaf):
-    if leaf.has_history:
+    """Nor has anybody frozen it since the call."""
+    if leaf.has_history or not leaf._requires_grad:
         return False
     accumulator = leaf._accumulator and leaf._accumulator()
     return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)

@@ -69,7 +69,7 @@ class WalkAgain:
         """All leaves get their first one."""
         leaves = [call.tensors[leaf] for leaf, _ in self.walk.leaves]
         for leaf, (_, gradient) in zip(leaves, self.walk.leaves):
-            leaf._grad = call.tensors[gradient]
+            leaf._grad = call.tensors[gradient] if leaf._requires_grad else None
         before = [leaf for leaf in leaves if leaf._frame is not call]
         call.changed_gradients.append((before, [None] * len(before)))
 
@@ -237,7 +237,7 @@ class GoesBack:
     def _has_first_gradient(self, meeting):
         """Whether a leaf without a gradient has got one, as engine.accumulate gives it, and nobody is told."""
         leaf, found = self.tensors[meeting.number], [self.tensors[meeting.given[0]]]
-        if leaf._grad is not None or _may_be_watched(leaf) or not engine.is_owned(found):
+        if leaf._grad is not None or not leaf._requires_grad or _may_be_watched(leaf) or not engine.is_owned(found):
             return False
         self.changed_gradients.append(((leaf,), (None,)))
         leaf._grad = found[0]
