@@ -251,7 +251,7 @@ class CompiledFunction(Calls):
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
                 return result
-        if recording.is_waiting():
+        if recording.is_waiting() and not captures:
             recording.n_meanwhile += 1
             with meanwhile():
                 return self._function(*args, **kwargs)

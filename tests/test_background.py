@@ -98,6 +98,7 @@ def test_how_many_calls_ran_eagerly_is_counted_and_told():
     with held_up():
         first = [f(x).item() for _ in range(4)]
         text = f.explain()
+        assert f.breaks == ()
     f.finish_compiling()
     assert {*first, f(x).item()} == {(x.exp() + 3.5).sum().item()}
     assert "1 program(s) are being compiled in the background" in text and "program 0" not in text
@@ -310,6 +311,16 @@ def test_threads_that_call_the_same_function():
     for thread in threads:
         thread.join()
     assert found == [f(x).item()] * 80
+
+
+def test_native_code_of_eager_mode_is_not_made_for_calls_that_wait(monkeypatch):
+    asked = []
+    monkeypatch.setattr("weft.runtime.replay.eager_native.take_over", lambda *given: asked.append(given) or 0)
+    f, x = in_background(lambda x: (x * 1.03125 + 2.0).sum()), weft.ones(3, 5, dtype=weft.float64)
+    with held_up():
+        for _ in range(40):
+            f(x)
+    assert not asked
 
 
 @forks

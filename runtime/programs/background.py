@@ -148,7 +148,8 @@ def take(text):
     if job is None or not job.is_done or job.has_failed:
         return False, None
     del _jobs[text]
-    return True, job.found
+    found, job.found = job.found, None
+    return True, found
 
 
 def begin(text, build):

@@ -98,7 +98,7 @@ class Program:
     "arena", "has_team" and "worker_bytes" as in the plan, "symbols" the routines it calls, "plan" what explain shows.
     """
 
-    is_interim = False
+    is_interim, error = False, None
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
     arena_words = _arena.words
 

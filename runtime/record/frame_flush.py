@@ -134,7 +134,7 @@ def run(frame, needed):
             # An index was out of range: nothing was written; eager mode finds out which and raises.
             frame.flight = None
             run_steps_eagerly(frame)
-            raise AssertionError("a compiled check failed that eager mode passes")
+            raise AssertionError("a compiled check failed that eager mode passes") from program.error
     elif needed.views:
         frame.written, frame.returned, frame.flight = [], _HAS_RUN, needed
     if frame.flight is not None:

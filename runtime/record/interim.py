@@ -18,7 +18,7 @@ class Interim:
 
     def __init__(self, frame, needed):
         self.graph, self.inputs, self.numbers, self.meta = uncompiled(Stretch(frame), needed)
-        self.n_live = len(needed.live)
+        self.n_live, self.error = len(needed.live), None
 
     def run(self, frame):
         """As Program.run: True if an op has failed; then nothing was written."""
@@ -28,7 +28,8 @@ class Interim:
         results = self.graph.outputs[: self.n_live], [new for _, new in self.graph.commits]
         try:
             self._compute(known, [*results[0], *results[1]])
-        except Exception:  # run_steps_eagerly raises what eager mode does
+        except Exception as error:
+            self.error = error
             return True
         # Copies, because a view may show memory that the next line changes.
         outputs, new = ([_copied(known[v], v) for v in values] for values in results)

@@ -23,7 +23,7 @@ def usual_frame(frame, structure, types):
     # A frame may live on, and must not keep what the call met alive with it.
     lasting, frame.lasting = frame.lasting, ()
     recording.n_followed += 1
-    if frame.needed is None:
+    if frame.needed is None or frame.is_interim:  # what replays run is not there yet
         return None
     recording.not_replayed = _reason_against(frame)
     if recording.not_replayed is not None:
@@ -97,7 +97,6 @@ def _reason_against(frame):
 
 _CONDITIONS = (
     ("the call failed", lambda frame: frame.failed),
-    ("its programs are being compiled in the background", lambda frame: frame.is_interim),
     ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
     ("gradients pass through nodes, in a way that steps do not say", lambda frame: None in frame.walks),
     (
