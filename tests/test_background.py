@@ -171,6 +171,27 @@ def test_a_call_before_its_program_keeps_what_its_backward_needs():
         assert check(f) == wanted
 
 
+def test_arguments_that_change_between_a_call_and_its_backward():
+    def check(f):
+        x, w = weft.arange(4.0), weft.ones(4, requires_grad=True)
+        loss = (f(x + 0.0, w) * 2.0).sum()
+        y = x + 1.0
+        kept = f(y, w).sum()
+        kept = kept + f(y, y[:2].requires_grad_()[0] * w).sum()
+        with weft.no_grad():
+            w.mul_(3.0)
+        loss.backward()
+        return [*bits([w.grad, kept]), str(kept.grad_fn is None)]
+
+    def f(x, w):
+        return x.cos() + w.sum()
+
+    compiled, wanted = in_background(f), check(f)
+    for _ in range(4):
+        assert check(compiled) == wanted
+        compiled.finish_compiling()
+
+
 def test_second_backward_is_the_error_that_it_is_in_eager_mode():
     f = in_background(lambda x: x.exp().sum())
     x = weft.ones(3, requires_grad=True)

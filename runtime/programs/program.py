@@ -270,9 +270,9 @@ def program_for(frame, needed):
     return program
 
 
-def in_background(frame):
+def in_background(frame, may_be=True):
     """A block in which programs of a call are made as its function was compiled: waited for or in the background."""
-    return background.made_there(frame.recording.in_background and not captures)
+    return background.made_there(may_be and frame.recording.in_background and not captures)
 
 
 def _build(stretch, needed):

@@ -221,14 +221,14 @@ def forward_graph(stretch, needed):
     return _from_memory(builder)
 
 
-def uncompiled(stretch, needed):
-    """(a graph of primitives that computes `needed`, its inputs, its numbers, what the node of the call asks of it).
-    If something is differentiated later, the first outputs count, and inputs without a number are of no use."""
+@_uncollected()
+def uncompiled_forward(stretch, needed):
+    """What build_forward makes a program of: (graph of primitives, numbers of its scalars, meta as far as it goes)."""
     if needed.differentiable:
-        joint = _joint(stretch, needed, needed.differentiable, ())
-        return joint.graph, joint.inputs, joint.numbers, _meta_of_joint(stretch, needed, joint)
+        joint, parts, extra = _split_forward(stretch, needed)
+        return parts.forward, joint.numbers, {**extra, "inputs": joint.inputs}
     graph, inputs, numbers = forward_graph(stretch, needed)
-    return decompose(graph)[0], inputs, numbers, {}
+    return decompose(graph)[0], numbers, {"inputs": inputs}
 
 
 @_uncollected()
@@ -320,21 +320,21 @@ def _digest(joint):
     return hashlib.sha256(str(joint.graph).encode()).hexdigest()
 
 
-def _meta_of_joint(stretch, needed, joint):
-    """What the node of a call asks of its program."""
+def _split_forward(stretch, needed):
+    """(Joint, Split, what the node of the call asks of its program)."""
+    joint = _joint(stretch, needed, needed.differentiable, ())
     before = [v for v in read_before_changes(stretch, needed) if v in joint.inputs]
+    parts = _split(joint, copied=[joint.inputs.index(v) for v in before])
     kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
-    summed = summed_leaves(stretch, needed.differentiable)
-    return {"reached": joint.reached, "kept": kept, "before": before, "summed": summed}
+    extra = {"reached": joint.reached, "kept": kept, "before": before, "backward_graph": str(parts.backward)}
+    extra["summed"] = summed_leaves(stretch, needed.differentiable)
+    extra["split"] = [_digest(joint), list(parts.cut)]
+    return joint, parts, extra
 
 
 def _build_joint(stretch, needed):
-    joint = _joint(stretch, needed, needed.differentiable, ())
-    extra = _meta_of_joint(stretch, needed, joint)
-    parts = _split(joint, copied=[joint.inputs.index(v) for v in extra["before"]])
+    joint, parts, extra = _split_forward(stretch, needed)
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
-    extra["backward_graph"] = str(parts.backward)
-    extra["split"] = [_digest(joint), list(parts.cut)]
     return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 
 
@@ -346,6 +346,17 @@ def build_backward(stretch, needed, present, continued, split=None):
     before. split: what the forward's meta says of its own, if that is not decided by the stretch alone. None if the
     values saved for all results are not enough.
     """
+    found = uncompiled_backward(stretch, needed, present, continued, split)
+    if found is None:
+        return None
+    graph, numbers, extra = found
+    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
+    return {**_meta(graph, [], numbers, len(graph.outputs), compiled), **extra}, compiled.text
+
+
+@_uncollected()
+def uncompiled_backward(stretch, needed, present, continued, split=None):
+    """What build_backward makes a program of, as uncompiled_forward gives it."""
     joint = _joint(stretch, needed, needed.differentiable, ())
     if split is not None and split[0] != _digest(joint):
         raise Fixed("the forward was compiled in another form")
@@ -357,11 +368,9 @@ def build_backward(stretch, needed, present, continued, split=None):
         if found is None:
             return None
         joint, (graph, sources, scalars) = other, found
-    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
     sources = [_source(kind, k, joint, needed, present, continued) for kind, k in sources]
-    meta = _meta(graph, [], [joint.numbers[k] for k in scalars], len(graph.outputs), compiled)
-    meta.update(inputs=list(range(len(sources))), sources=sources, reached=joint.reached)
-    return meta, compiled.text
+    extra = {"inputs": list(range(len(sources))), "sources": sources, "reached": joint.reached}
+    return graph, [joint.numbers[k] for k in scalars], extra
 
 
 def _backward_of(other, joint, parts):

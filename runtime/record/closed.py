@@ -11,12 +11,14 @@ from ..eager.node import BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
 from ..programs import background
 from ..programs.background import NotReady
+from ..programs.description import Stretch
 from ..programs.program import in_background, load_backward
 from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
+from .interim import Interim
 
 
 def close_graph(frame, needed):
@@ -157,14 +159,7 @@ class CallNode(BaseNode):
             return self.open("second derivatives that meet others of the same call")
         reached = self.frame.last_program.meta["reached"]
         sums_of = {reached[k]: s for k, s in (sums or {}).items()}
-        if self.frame.last_program.is_interim:
-            return self.open()
-        try:
-            program = self._program(tuple(sums_of))
-        except NotReady as error:
-            self.frame.recording.runs_meanwhile(error.job)
-            self.open()
-            return background.start()
+        program = self._program(tuple(sums_of))
         if program is None:
             return self.open("backward of some of several results")
         sources = program.meta["sources"]
@@ -172,6 +167,8 @@ class CallNode(BaseNode):
             return self.open("second backward of a result that had nothing to free")
         arrays = [self._source(kind, k, cotangents, sums_of) for kind, k in sources]
         found = dict(zip(program.meta["reached"], program.call(arrays, self.frame.numbers)))
+        if program.is_interim:
+            background.start()
         return [tensor_of(found[v]) if v in found else sums_of.get(v) for v in reached]
 
     def _source(self, kind, k, cotangents, sums):
@@ -208,21 +205,33 @@ class CallNode(BaseNode):
             raise RuntimeError(SILENT_CHANGE.format(dtype=tensor.dtype.name, shape=tensor.shape))
 
     def _program(self, continued):
-        """The program for the results that got a cotangent and the sums that go on; None if there is none."""
+        """The program for the results that got a cotangent and the sums that go on; None if there is none. What stands
+        for a program of many sizes has saved other values than that, so its backward is not kept; and what such a
+        program has saved only one can read that was made for it, so that is waited for."""
+        if self.frame.last_program.is_interim:
+            return self._interim(continued)
         frame, key = self.frame, (self.needed, self.present, continued)
         known = frame.step.known.backward
         if key not in known:
             present, needed = self.present, self.needed
-            with in_background(frame):
-                found = load_backward(
-                    frame,
-                    lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
-                    lambda s, split: _build_backward(s, needed, present, continued, split),
-                )
+            try:
+                with in_background(frame, "n" not in frame.last_program.meta):
+                    found = load_backward(
+                        frame,
+                        lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
+                        lambda s, split: _build_backward(s, needed, present, continued, split),
+                    )
+            except NotReady as error:
+                frame.recording.runs_meanwhile(error.job)
+                return self._interim(continued)
             known[key] = found
             if found is not None:
                 frame.recording.programs.append(found)
         return known[key]
+
+    def _interim(self, continued):
+        found = _uncompiled_backward(Stretch(self.frame), self.needed, self.present, continued)
+        return found and Interim(*found)
 
     # --- what a backward frees ------------------------------------------------------------------------------------
     def _frees(self, vids):
@@ -326,6 +335,12 @@ class CallNode(BaseNode):
         for saved in [s for node in made_for(self) if isinstance(node, Node) for s in node.operands]:
             if stand_in is not None and saved.__class__ is Saved and saved.tensor is stand_in:
                 saved.tensor = tensor
+
+
+def _uncompiled_backward(*arguments):
+    from .build import uncompiled_backward
+
+    return uncompiled_backward(*arguments)
 
 
 def _build_backward(*arguments):

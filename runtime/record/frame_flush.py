@@ -7,6 +7,7 @@ to be declared, and a tensor that is dropped is never computed into memory.
 from ..eager.gate import apply_eagerly
 from ..programs import background
 from ..programs.background import NotReady
+from ..programs.description import Stretch
 from ..programs.program import Needed, program_for
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, Flush
 from ..state.modes import frame_hidden, no_grad
@@ -153,7 +154,13 @@ def _program_for(frame, needed):
         frame.recording.runs_meanwhile(error.job)
         frame.recording.n_meanwhile += not frame.is_interim
         frame.is_interim = True
-        return Interim(frame, needed)
+        return Interim(*_uncompiled_forward(Stretch(frame), needed))
+
+
+def _uncompiled_forward(*arguments):
+    from .build import uncompiled_forward
+
+    return uncompiled_forward(*arguments)
 
 
 def land(frame):

@@ -4,41 +4,44 @@ from itertools import chain, repeat
 from operator import setitem
 
 from ...compiler.graph import INPUT, SCALAR
-from ..programs.description import Stretch
 from ..programs.evaluate import evaluate
 from ..state.aligned import new_array
-from .build import uncompiled
 
 
 class Interim:
-    """Computes `needed` for one call. `meta` as of a Program, as far as a call asks; a backward that reads what a
-    program has saved finds nothing here, so the call goes over to nodes."""
+    """What build.uncompiled_forward or uncompiled_backward gives, run as a Program is. `meta` as far as a call asks."""
 
     is_interim = True
 
-    def __init__(self, frame, needed):
-        self.graph, self.inputs, self.numbers, self.meta = uncompiled(Stretch(frame), needed)
-        self.n_live, self.error = len(needed.live), None
+    def __init__(self, graph, numbers, meta):
+        self.graph, self.numbers, self.meta, self.error = graph, numbers, meta, None
+
+    def call(self, arrays, numbers):
+        """Computes on input arrays and all numbers of the call. Returns the output arrays."""
+        return self._computed(arrays, numbers)[0]
 
     def run(self, frame):
-        """As Program.run: True if an op has failed; then nothing was written."""
-        arrays, written = frame.memory(), []
-        known = {v: arrays[vid] for v, vid in zip(self.graph.inputs(), self.inputs)}
-        known.update((v, frame.numbers[k]) for v, (k, _) in zip(self.graph.scalars(), self.numbers))
-        results = self.graph.outputs[: self.n_live], [new for _, new in self.graph.commits]
+        """For the flight of a call. True if an op has failed; then nothing was written."""
+        memory, written = frame.memory(), []
         try:
-            self._compute(known, [*results[0], *results[1]])
+            outputs, targets, new = self._computed([memory[v] for v in self.meta["inputs"]], frame.numbers)
         except Exception as error:
             self.error = error
             return True
-        # Copies, because a view may show memory that the next line changes.
-        outputs, new = ([_copied(known[v], v) for v in values] for values in results)
-        outputs += [arrays[vid].copy() for vid in self.meta.get("before", ())]
-        targets = [known[target] for target, _ in self.graph.commits]
         frame.written, frame.returned = outputs, written
         # In C as a whole: nothing can come between two changes, or between the last one and the note of them.
         written.extend(chain(filter(None, map(setitem, targets, repeat(...), new)), (0,)))
         return False
+
+    def _computed(self, arrays, numbers):
+        """(the outputs, arrays that are to be changed, what they are to hold)."""
+        graph, known = self.graph, dict(zip(self.graph.inputs(), arrays))
+        known.update((v, numbers[position]) for v, (position, _) in zip(graph.scalars(), self.numbers))
+        changed = [new for _, new in graph.commits]
+        self._compute(known, [*graph.outputs, *changed])
+        # Copies, because a view may show memory that is changed.
+        outputs, new = ([_copied(known[v], v) for v in values] for values in (graph.outputs, changed))
+        return outputs, [known[target] for target, _ in graph.commits], new
 
     def _compute(self, known, results):
         """All that these values need, into `known`, which lets go of what nobody reads any more."""
