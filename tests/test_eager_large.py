@@ -269,7 +269,7 @@ def test_native_code_calls_programs(name, monkeypatch):
     before = eager_native.taken("calls_taken")
     for _ in range(5):
         held.append(call(x, y))
-    # Of a kind three results are kept, the others are Python's.
+    # Of a kind four results are kept, the others are Python's.
     assert (eager_native.taken("calls_taken") > before) is IS_NATIVE
     assert [bits(one) for one in held] == [first] * 5
     assert len({one.data_ptr() for one in held}) == 5

@@ -2,6 +2,7 @@
 make them; of the subset (docs/native.md).
 
 A sum is written over its first operand where nobody else holds that one, else into a new array: the bits are the same.
+Large ones are Python's, which has programs for them that threads share.
 """
 
 from ...compiler.translate.kinds import I64, Bool, List, Object
@@ -13,6 +14,7 @@ from ..state.tensor import Tensor
 from .eager_arrays import new_array
 from .eager_call import is_contiguous
 from .eager_nodes import new_storage, new_tensor
+from .eager_steps import MOST_ELEMENTS
 from .eager_words import ArrayObject, CountedObject, StorageObject, Words
 
 OWNS_ITS_MEMORY, WRITEABLE = 0x4, 0x400  # NumPy's flags of arrays
@@ -31,7 +33,7 @@ def is_own(x: Object) -> Bool:
 
 @native()
 def can_be_added(words: Words, x: Object, y: Object) -> Bool:
-    """Whether these are row-major tensors of one shape and floating type."""
+    """Whether these are row-major tensors of one shape and floating type, and not large."""
     if type(x) is not Tensor or type(y) is not Tensor:
         return False
     left = cast(TensorObject, x)._data
@@ -48,9 +50,11 @@ def are_alike_arrays(words: Words, left: ArrayObject, right: ArrayObject) -> Boo
     if left.dtype is not words.float32 and left.dtype is not words.float64:
         return False
     same = is_contiguous(left) and is_contiguous(right)
+    size = 1
     for d in range(left.ndim):
+        size = size * load_at(I64, left.shape, d)
         same = same and load_at(I64, left.shape, d) == load_at(I64, right.shape, d)
-    return same
+    return same and size < MOST_ELEMENTS
 
 
 @native()

@@ -19,7 +19,7 @@ from ..state.references import first_unheld
 # Giving the lock back and taking it again costs a fraction of a microsecond, if nobody else wants it.
 RELEASING_ELEMENTS = 1 << 17
 KEPT_BYTES = 1 << 26  # of results and of scratch memory that wait for their next use
-_KEPT_OF_A_KIND = 3
+_KEPT_OF_A_KIND = 4  # a result, the gradients of two operands, and their sum
 _KEPT_ARENAS = 2
 
 MOST_KINDS = 1024
