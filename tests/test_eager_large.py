@@ -113,6 +113,8 @@ def test_integers_that_are_no_floats_and_integer_tensors(eagerly):
 
     def run():
         found = [x * (2**53 + 1), x + 2**60, whole + 3, whole * 2**40, whole > 7, whole // 3, whole % 7, whole + 2.5]
+        found += [whole.clamp(3, 2**40), whole.clamp(-(2**60), 7), whole // -3, whole * -1, True + whole, whole == 4]
+        found += [whole.int() + 3, whole.int().clamp(1, 5), whole * 2**62, whole & 6, x.clamp(-1, 1), x**2, 7 - x]
         return [bits(y) for y in found]
 
     eagerly(run)
@@ -254,6 +256,9 @@ _LARGE_CALLS = {
     "clamp": lambda x, y: x.clamp(-0.5, 0.5),
     "composite": lambda x, y: F.layer_norm(x, (520,)),
     "power": lambda x, y: x**3,
+    "an integer": lambda x, y: 2 * x,
+    "integers": lambda x, y: x.clamp(-1, 1),
+    "of integers": lambda x, y: x.long().clamp(-1, 1),
 }
 
 

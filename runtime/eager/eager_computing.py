@@ -1,6 +1,6 @@
 """Running the steps of a Routine, or its program, in native code; of the subset (docs/native.md)."""
 
-from ...compiler.translate.kinds import I64, List, Object, Tuple
+from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, native, require
 from ..code.native_kinds import TensorObject, as_double, as_long, has_error
 from .eager_arrays import new_array
@@ -18,7 +18,8 @@ from .eager_words import (
     Words,
 )
 
-LARGEST_EXACT = 9007199254740992.0  # integers up to it are floats
+LARGEST_INTEGER = 9007199254740992  # up to it all are floats
+LARGEST_EXACT = 9007199254740992.0
 
 
 @native()
@@ -54,7 +55,7 @@ def run_steps(words: Words, routine: Routine, operands: Tuple, array: ArrayObjec
 @native()
 def run_program(words: Words, routine: Routine, operands: Tuple, array: Object):
     for k in range(len(routine.as_numbers)):
-        put_number(words, k, operands[routine.as_numbers[k]])
+        put_number_of_program(words, k, operands[routine.as_numbers[k]], routine.has_wholes)
     n = len(routine.head)
     for k in range(n):
         words.table[k] = routine.head[k]
@@ -93,6 +94,16 @@ def put_number(words: Words, i: I64, x: Object):
     if type(x) is not float:
         require(value <= LARGEST_EXACT and value >= -LARGEST_EXACT and has_error() is None)
     words.numbers[i] = value
+
+
+@native()
+def put_number_of_program(words: Words, k: I64, x: Object, is_whole: Bool):
+    """Of larger integers Python knows whether steps and programs convert them alike."""
+    if is_whole:
+        put_whole(words, k, x)
+        require(words.wholes[k] <= LARGEST_INTEGER and words.wholes[k] >= -LARGEST_INTEGER)
+    else:
+        put_number(words, k, x)
 
 
 @native(inline=True)

@@ -6,7 +6,7 @@ from ...compiler.translate.language import address_of, cast, keep, load_at, nati
 from ..code.native_kinds import TensorObject, call_with
 from .eager_arrays import new_array
 from .eager_call import lies_as
-from .eager_computing import put_number, run_step, unheld
+from .eager_computing import put_number, put_number_of_program, run_step, unheld
 from .eager_nodes import new_tensor
 from .eager_views import new_view
 from .eager_words import (
@@ -51,7 +51,7 @@ def run_steps(words: Words, derivative: Derivative, node: NodeObject, cotangent:
 def run_program(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject, made: List):
     operands = cast(Tuple, keep(node.operands))
     for k in range(len(derivative.as_numbers)):
-        put_number(words, k, operands[derivative.as_numbers[k] - 2])
+        put_number_of_program(words, k, operands[derivative.as_numbers[k] - 2], derivative.has_wholes)
     n = len(derivative.head)
     for k in range(n):
         words.table[k] = derivative.head[k]

@@ -163,8 +163,8 @@ class Routine(Struct):
     operands and of the result. A view has no steps.
 
     Of large operands, and where there are no steps, a program may do all: `head` is how its table begins, `arrays` are
-    the operands that follow before the result, `as_numbers` those that are its numbers. A large result is one of the
-    `kept`, if there are any, that nobody else holds.
+    the operands that follow before the result, `as_numbers` those that are its numbers, all of them integers if
+    has_wholes. A large result is one of the `kept`, if there are any, that nobody else holds.
 
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
     do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more
@@ -191,6 +191,7 @@ class Routine(Struct):
     head: Rows(I64)
     arrays: Rows(I64)
     as_numbers: Rows(I64)
+    has_wholes: Bool
     kept: Object
     has_changes: Bool
     only_changes: Bool
@@ -228,7 +229,7 @@ class Derivative(Struct):
     of a node that has let go of them. following: for another layout of the cotangent.
 
     A program may do all: `head` is how its table begins, `arrays` are those of the given that follow before what is
-    made, `as_numbers` those that are its numbers."""
+    made, `as_numbers` those that are its numbers, all of them integers if has_wholes."""
 
     given: Rows(Given)
     steps: Rows(Step)
@@ -245,6 +246,7 @@ class Derivative(Struct):
     head: Rows(I64)
     arrays: Rows(I64)
     as_numbers: Rows(I64)
+    has_wholes: Bool
 
 
 NO_RESULT, COTANGENT, SHOWN = -1, -2, -3

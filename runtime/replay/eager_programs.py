@@ -8,9 +8,10 @@ that nobody holds any more.
 
 from math import prod
 
+from ...compiler.translate.kinds import offset_of
 from ..code.kernels import address_of
 from ..eager.eager_steps import SCRATCH_BYTES, scratch
-from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
+from ..eager.eager_words import MOST_GIVEN, MOST_TABLE, Words
 from ..programs.array_program import whole
 from ..programs.large import results_of
 
@@ -82,7 +83,7 @@ def is_callable(found, steps):
     n_words = len(found.words) + len(found.inputs) + len(program.outputs)
     return (
         _is_short(program, steps)
-        and all(code == _AS_FLOAT for _, code in program.numbers)
+        and len({code == _AS_FLOAT for _, code in program.numbers}) < 2
         and len(program.numbers) <= MOST_GIVEN
         and n_words <= MOST_TABLE
         and program.arena_bytes + 64 <= SCRATCH_BYTES
@@ -106,10 +107,14 @@ def facts_of(found, meta, numbers_at):
 def table_of(found, numbers_at):
     """How native code calls a program: the fields that Routine and Derivative have in common."""
     head = list(found.words)
+    has_wholes = any(code != _AS_FLOAT for _, code in found.program.numbers)
+    if has_wholes:
+        numbers_at += offset_of(Words, "wholes") - offset_of(Words, "numbers")
     head[0], head[1] = (address_of(scratch) + 63) & ~63, numbers_at
     return {
         "program": found.program.address,
         "head": head,
         "arrays": list(found.inputs),
         "as_numbers": [position for position, _ in found.program.numbers],
+        "has_wholes": has_wholes,
     }
