@@ -26,7 +26,7 @@ def plain(number):
     return number.item() if isinstance(number, (np.generic, Tensor)) else number
 
 
-def _shape(sizes, size=None):
+def size_given(sizes, size=None):
     """zeros(2, 3), zeros((2, 3)), zeros([2, 3]) and zeros(size=(2, 3)) alike."""
     size = sizes if size is None else (size,)
     given = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
@@ -173,10 +173,10 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
     fill_value = plain(fill_value)
     if dtype is None:
         dtype = type_of_numbers(type(fill_value))
-    return _filled(_shape((size,)), fill_value, dtype, requires_grad)
+    return filled(size_given((size,)), fill_value, dtype, requires_grad)
 
 
-def _filled(shape, number, dtype, requires_grad):
+def filled(shape, number, dtype, requires_grad):
     if dtype.__class__ is not dtypes.DType:
         dtype = dtype_of(dtype)
     made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
@@ -186,20 +186,20 @@ def _filled(shape, number, dtype, requires_grad):
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("zeros", placement)
-    return _filled(_shape(sizes, size), 0, dtype or state.default_dtype, requires_grad)
+    return filled(size_given(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("ones", placement)
-    return _filled(_shape(sizes, size), 1, dtype or state.default_dtype, requires_grad)
+    return filled(size_given(sizes, size), 1, dtype or state.default_dtype, requires_grad)
 
 
 def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     """Zeros: memory that was never written would make results depend on the past."""
     if placement:
         check_placement("empty", placement)
-    return zeros(_shape(sizes, size), dtype=dtype, requires_grad=requires_grad)
+    return filled(size_given(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement):
@@ -211,13 +211,13 @@ def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement
 def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("zeros_like", placement)
-    return _filled(input.shape, 0, dtype or input.dtype, requires_grad)
+    return filled(input.shape, 0, dtype or input.dtype, requires_grad)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **placement):
     if placement:
         check_placement("ones_like", placement)
-    return _filled(input.shape, 1, dtype or input.dtype, requires_grad)
+    return filled(input.shape, 1, dtype or input.dtype, requires_grad)
 
 
 empty_like = zeros_like
@@ -266,6 +266,17 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
         return _finish(tensor_of(convert(values, dtype)), requires_grad)
     if dtype.is_half:
         return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
+    if steps <= _SMALL and start.__class__ in _NUMBERS and end.__class__ in _NUMBERS:
+        return _finish(tensor_of(_spaced(start, end, steps, dtype).copy()), requires_grad)
+    return _finish(tensor_of(_spaced.__wrapped__(start, end, steps, dtype)), requires_grad)
+
+
+_NUMBERS = (int, float)
+
+
+@functools.lru_cache(64)
+def _spaced(start, end, steps, dtype):
+    """The numbers of a linspace of floats. Plots and grids ask for the same again and again."""
     number = dtype.numpy.type
     first, last = number(start), number(end)
     step = (last - first) / number(max(steps - 1, 1))
@@ -273,8 +284,7 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     wide = np.float64 if dtype is dtypes.float32 else np.longdouble
     k = np.arange(steps)
     rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
-    values = np.where(k < max(steps // 2, steps == 1), rising, falling)
-    return _finish(tensor_of(values.astype(dtype.numpy)), requires_grad)
+    return np.where(k < max(steps // 2, steps == 1), rising, falling).astype(dtype.numpy)
 
 
 def whole_spacing(start, end, steps, dtype):
@@ -327,17 +337,18 @@ def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **p
     """Uniform numbers in [0, 1)."""
     if placement:
         check_placement("rand", placement)
-    return _finish(
-        random.uniform(_shape(sizes, size), dtype_of(dtype or state.default_dtype), generator), requires_grad
-    )
+    dtype = state.default_dtype if dtype is None else dtype_of(dtype)
+    made = random.uniform(size_given(sizes, size), dtype, generator)
+    return _finish(made, requires_grad) if requires_grad else made
 
 
 def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Standard normal numbers."""
     if placement:
         check_placement("randn", placement)
-    dtype = dtype_of(dtype or state.default_dtype)
-    return _finish(random.normal(_shape(sizes, size), dtype, generator), requires_grad)
+    dtype = state.default_dtype if dtype is None else dtype_of(dtype)
+    made = random.normal(size_given(sizes, size), dtype, generator)
+    return _finish(made, requires_grad) if requires_grad else made
 
 
 def rand_like(input, *, dtype=None, **options):
@@ -362,7 +373,7 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
-    draw = random.uniform(_shape((size,)), dtypes.float64, generator)
+    draw = random.uniform(size_given((size,)), dtypes.float64, generator)
     span = arithmetic.floor(arithmetic.mul(draw, float(high - low)))
     return _finish(
         comparison.cast(arithmetic.add(span, float(low)), dtype=dtype_of(dtype or dtypes.int64)), requires_grad

@@ -21,6 +21,7 @@ from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import Handle, edge_of, keep_output
 from .runtime.eager.rebase import set_apart, take_memory
 from .runtime.state import random
+from .runtime.state.exposure import shared
 from .runtime.state.marks import AS_IT_STANDS, IN_PYTHON, TURNED, operators
 from .runtime.state.modes import state, watching
 from .runtime.state.tensor import (
@@ -30,7 +31,6 @@ from .runtime.state.tensor import (
     is_same_memory,
     layout_of_array,
     shape_of,
-    tensor_of,
 )
 from .spelled import FORMS
 
@@ -198,7 +198,7 @@ def _attach_inplace():
 # --- reading --------------------------------------------------------------------------------------------------------
 def _item(self):
     """The one element as a Python number."""
-    array = readable(self.array)
+    array = readable(self._data if state.frame is None and self._data is not None else self.array)
     if array.size != 1:
         raise OpError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
     return array.item()
@@ -206,7 +206,7 @@ def _item(self):
 
 def _real_item(self):
     value = _item(self)
-    if isinstance(value, complex):
+    if value.__class__ is complex:
         if value.imag:
             raise RuntimeError(f"value cannot be converted to a real number without overflow: {value}; take .real")
         return value.real
@@ -214,7 +214,7 @@ def _real_item(self):
 
 
 def _bool(self):
-    array = readable(self.array)
+    array = readable(self._data if state.frame is None and self._data is not None else self.array)
     if array.size != 1:
         kind = "no values" if array.size == 0 else "more than one value"
         raise RuntimeError(
@@ -339,9 +339,7 @@ def _detach(self):
 def _data(self):
     """The same memory without history; changes made through it do not count as changes of this tensor."""
     if state.frame is None and self._data is not None and not watching:
-        out = tensor_of(self._data.view())
-        out.share_memory(self)
-        return out
+        return shared(self)
     return _apply(view.data, (self,), {})
 
 

@@ -202,7 +202,10 @@ def taking_out(name, function):
     takes_dtype = _takes(function, "dtype")
 
     @wraps(function)
-    def function_with_out(*args, out=None, **kwargs):
+    def function_with_out(*args, **kwargs):
+        if not kwargs:
+            return function(*args)
+        out = kwargs.pop("out", None)
         if out is None:
             return function(*args, **kwargs)
         targets = out if isinstance(out, (tuple, list)) else [out]

@@ -5,7 +5,7 @@ from .compiler.dtypes import DType
 from .compiler.later import later
 from .compiler.ops import TABLE
 from .complex_numbers import converted
-from .creation import full, tensor
+from .creation import filled, full, size_given, tensor
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
 from .runtime.replay import native_in_place, native_methods
@@ -88,7 +88,9 @@ def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False, **plac
 
 def _new_filled(value):
     def method(self, *shape, size=None, dtype=None, requires_grad=False, **placement):
-        return _new_full(self, sizes(shape, size), value, dtype=dtype, requires_grad=requires_grad, **placement)
+        if placement or dtype is not None:
+            return _new_full(self, sizes(shape, size), value, dtype=dtype, requires_grad=requires_grad, **placement)
+        return filled(size_given(shape, size), value, self.dtype, requires_grad)
 
     return method
 

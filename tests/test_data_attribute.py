@@ -1,5 +1,6 @@
 """x.data: the memory of x with a version of its own. With weft, in a compiled call, and with PyTorch."""
 
+import numpy as np
 import pytest
 from autograd_programs import leaf, plain, program_into
 
@@ -266,3 +267,40 @@ def test_errors_are_pytorchs(kind, words, value):
     torch = pytest.importorskip("torch")
     with pytest.raises(kind, match=words):
         leaf(torch, [1.0, 2.0]).data = value(torch, None)
+
+
+def test_data_in_native_code_is_what_python_makes():
+    """Memory shared, a version and no history of its own; changes through it are counted among the silent ones."""
+    x = weft.nn.Parameter(weft.tensor([1.0, 2.0]))
+    for _ in range(200):
+        x + 1, x.data, x.detach().numpy()
+    y = x.data
+    assert type(y) is weft.Tensor and not y.requires_grad and y.grad_fn is None and y._base is None
+    loss = (x * x).sum()
+    y.mul_(3)
+    assert (x._version, y._version, x.tolist()) == (0, 1, [3.0, 6.0])
+    loss.backward()  # as in PyTorch, no version tells of the change
+    assert x.grad.tolist() == [6.0, 12.0]
+    with weft.no_grad():
+        x.mul_(2)
+    assert (x._version, y._version, y.tolist()) == (1, 1, [6.0, 12.0])
+    z = weft.tensor([1.0, 2.0, 3.0])[1:].data
+    z.zero_()
+    assert z.data.data.tolist() == [0.0, 0.0]
+    part = weft.ones(2, 3).t().data
+    assert part.stride() == (1, 3) and part.tolist() == [[1.0, 1.0]] * 3
+
+
+def test_data_in_inference_mode_and_of_arrays():
+    array = np.zeros(3, np.float32)
+    x = weft.from_numpy(array)
+    for _ in range(100):
+        x + 1, x.data
+    x.data.add_(1)
+    assert array.tolist() == [1.0] * 3
+    read_only = np.zeros(3, np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(RuntimeError, match="read-only"):
+        weft.from_numpy(read_only).data.add_(1)
+    with weft.inference_mode():
+        assert weft.ones(2).data.is_inference()

@@ -463,3 +463,20 @@ def test_plans_without_steps_get_a_program_once_they_are_called_often(name, monk
             out.backward(weft.ones(out.shape))
             compiled = weft.compile(function)(w)
             assert w.grad.tolist() == weft.autograd.grad(compiled, w, weft.ones(out.shape))[0].tolist()
+
+
+def test_division_with_remainder_of_floats_is_native_and_of_integers_looks_for_zeros():
+    x = weft.tensor([7.5, -7.5, 0.0, -0.0, float("inf"), float("nan"), 1e30])
+    whole = weft.tensor([7, -7, 0])
+    for y in (2, 2.5, -3.0, 0.0, weft.tensor(-2.0)):
+        first = [f(x, y).numpy().tobytes() for f in (weft.remainder, weft.floor_divide, weft.fmod)]
+        for _ in range(30):
+            assert [f(x, y).numpy().tobytes() for f in (weft.remainder, weft.floor_divide, weft.fmod)] == first
+    for _ in range(30):
+        assert (whole // 2).tolist() == [3, -4, 0] and (whole % -2).tolist() == [-1, -1, 0]
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            whole // 0
+    if native.layout() is not None:
+        before = eager_native.taken("calls_taken")
+        x // 2, x % 2.5
+        assert eager_native.taken("calls_taken") - before == 2

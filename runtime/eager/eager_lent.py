@@ -1,10 +1,10 @@
-"""NumPy arrays of tensors' memory, and tensors of NumPy arrays', made in native code as tensor.py: lend and showing do;
-of the subset (docs/native.md)."""
+"""NumPy arrays of tensors' memory, and tensors of that and of NumPy arrays' memory, made in native code as Tensor.lend,
+showing and share_memory do; of the subset (docs/native.md)."""
 
 from ...compiler.translate.kinds import I64, Bool, List, Object, ObjectKind
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, quotient, require
-from ..code.native_kinds import TensorObject
-from ..state.modes import inferring
+from ..code.native_kinds import TensorObject, new_list
+from ..state.modes import inferring, watching
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, Tensor
 from .eager_nodes import new_storage, new_tensor
@@ -14,6 +14,7 @@ from .eager_words import (
     ArrayObject,
     StorageObject,
     Words,
+    is_subtype,
     new_object,
     thread_number,
     thread_state,
@@ -74,6 +75,39 @@ def show(words: Words, given: Object) -> Object:
     storage.exposed = True
     made._storage = storage
     return made
+
+
+@native(form=METHOD, slow="slow_share", name="weft_eager_share")
+def share(words: Words, tensor: Object) -> Object:
+    """Another tensor of the same memory, with a version and no history of its own, which is `x.data`; or None."""
+    require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
+    require(words.modes.get("frame", None) is None)
+    require(len(cast(List, inferring)) == 0 and len(cast(List, watching)) == 0)
+    require(is_subtype(type(tensor), Tensor) != 0)
+    shown = cast(TensorObject, tensor)
+    require(shown._data is not None)
+    array = keep(cast(ArrayObject, shown._data))
+    storage = keep(shared_storage(words, shown))
+    require(type(storage) is Storage)
+    flags = array.flags & WRITEABLE
+    null = words.null
+    made = words.new_view(
+        words.array_class, array.dtype, array.ndim, array.shape, array.strides, array.data, flags, null
+    )
+    require(made is not None)
+    require(words.set_base(made, array) == 0)
+    out = new_tensor(words, made)
+    append_sharer(words, storage, out)
+    if storage.changes is None:
+        changes = new_list(0)
+        changes.append(words.zero)
+        storage.changes = changes
+    own = new_storage(words)
+    own.sharers = storage.sharers
+    own.changes = storage.changes
+    own.exposed = storage.exposed
+    out._storage = own
+    return out
 
 
 @native()

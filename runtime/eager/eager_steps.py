@@ -280,7 +280,7 @@ class Builder:
         return out
 
     def elementwise(self, op, attributes, types, operands, out):
-        require_kernel(op, types, out.dtype)
+        require_kernel(op, types, attributes, out.dtype)
         if any(x.is_number and d is bool_ for x, d in zip(operands, types)):
             raise NoSteps(f"{op.name} of a number as a bool")
         operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
@@ -340,9 +340,12 @@ class Builder:
         self.append_in_loops(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
 
 
-def require_kernel(op, types, dtype):
+def require_kernel(op, types, attributes, dtype):
     """NoSteps unless native code has a kernel of an elementwise op from these types to this one, with NumPy's bits."""
-    if op.lower is None or op.checks or "eager_only" in op.extra:
+    # What has to look at integers, a divisor of 0 for one, raises, which kernels cannot.
+    looks = op.checks or "checks-integers" in op.traits and not all(d.is_floating_point for d in types)
+    refusal = op.extra.get("eager_only")
+    if op.lower is None or looks or refusal is not None and refusal(types, attributes) is not None:
         raise NoSteps(f"{op.name} is computed by NumPy")
     if not {*types, dtype} <= {*_TYPES}:
         raise NoSteps(f"{op.name} on other types than float32, float64, int64, int32 and bool")

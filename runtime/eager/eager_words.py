@@ -278,6 +278,7 @@ class Words(Struct):
     slow_zero: Object
     slow_lend: Object
     slow_show: Object
+    slow_share: Object
     late_kind: Object
     run_late: Object
     run_function: Object

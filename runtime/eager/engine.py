@@ -248,9 +248,8 @@ class Sweep:
                 self.captured.setdefault((id(target), place), self.captured[(id(node), index)])
 
     def pass_on(self, node, cotangents):
-        is_whole = self.relevant is None
         for edge, cotangent in zip(node.edges, cotangents or ()):
-            if edge is not None and cotangent is not None and (is_whole or self.is_wanted(edge)):
+            if edge is not None and cotangent is not None and (self.relevant is None or self.is_wanted(edge)):
                 self.contribute(*edge, cotangent)
 
     def is_wanted(self, edge):
@@ -265,9 +264,6 @@ class Sweep:
         slots = self.pending.get(node)
         if slots is None:
             self.queue.add(node)
-            if node.n_outputs == 1:
-                self.pending[node] = [cotangent]
-                return
             slots = self.pending[node] = [None] * node.n_outputs
         elif node.sequence == ACCUMULATE_SEQUENCE:
             self.queue.put_last(node)

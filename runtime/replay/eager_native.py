@@ -53,7 +53,7 @@ from ..eager.eager_words import (
 from ..eager.function_node import FunctionNode
 from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
-from ..state.exposure import set_native_show
+from ..state.exposure import set_native_share, set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
@@ -75,6 +75,7 @@ _FUNCTIONS = [
     eager_inplace.clear,
     eager_lent.lend,
     eager_lent.show,
+    eager_lent.share,
     eager_backward.sweep,
     eager_updates.update,
 ]
@@ -144,6 +145,7 @@ def _install():
     set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
     set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
     set_native_show(_builtin("show", code.address("weft_eager_show"), words))
+    set_native_share(_builtin("share", code.address("weft_eager_share"), words))
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
@@ -165,6 +167,7 @@ def _first_words(address, replaying):
         slow_zero=eager_inplace.not_changed,
         slow_lend=eager_lent.not_lent,
         slow_show=eager_lent.not_lent,
+        slow_share=eager_lent.not_lent,
         replaying=replaying,
         replay=native._library().address("weft_call_op"),
         grad_enabled=type(state).grad_enabled,

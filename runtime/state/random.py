@@ -87,6 +87,9 @@ def manual_seed(seed):
 
 def uniform(shape, dtype, generator=None):
     """Uniform numbers in [0, 1); in both parts of complex ones. NotImplementedError for whole numbers."""
+    if dtype is dtypes.float32 or dtype is dtypes.float64:
+        key = (generator or default_generator).next_key()
+        return _apply(uniform_op, (key,), {"shape": tuple(shape), "dtype": dtype})
     _require_continuous("uniform numbers", dtype)
     if dtype.is_complex:
         return complex_(uniform(shape, dtype.to_real(), generator), uniform(shape, dtype.to_real(), generator))
@@ -94,8 +97,7 @@ def uniform(shape, dtype, generator=None):
         # As many bits as the type has: rounded ones could be 1.
         steps = 2.0 ** _HALF_BITS[dtype]
         return cast(mul(floor(mul(uniform(shape, dtype.wide, generator), steps)), 1 / steps), dtype=dtype)
-    key = (generator or default_generator).next_key()
-    return _apply(uniform_op, (key,), {"shape": tuple(shape), "dtype": dtype})
+    raise AssertionError(dtype)
 
 
 def _require_continuous(what, dtype):
@@ -107,13 +109,15 @@ def _require_continuous(what, dtype):
 
 def normal(shape, dtype, generator=None):
     """Standard normal numbers; of complex ones both parts have the variance 1/2. NotImplementedError for whole ones."""
+    if dtype is dtypes.float32 or dtype is dtypes.float64:
+        return box_muller(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
     _require_continuous("normal numbers", dtype)
     if dtype.is_complex:
         parts = (mul(normal(shape, dtype.to_real(), generator), 0.5**0.5) for _ in range(2))
         return complex_(*parts)
     if dtype.is_half:
         return cast(normal(shape, dtype.wide, generator), dtype=dtype)
-    return box_muller(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
+    raise AssertionError(dtype)
 
 
 def permutation(n, generator=None):
