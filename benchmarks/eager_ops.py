@@ -1,11 +1,13 @@
 """python -m benchmarks.eager_ops: single calls in eager mode, weft and PyTorch in turns in one process.
 
 One thread each. Of every case the fastest of several turns counts, because other work on the machine only ever adds
-time. Microseconds per call, and how many times as long weft takes.
+time. Microseconds per call, and how many times as long weft takes. With --without-native eager mode's Python does what
+native code does otherwise; kernels are native all the same.
 """
 
 import argparse
 import math
+import os
 import time
 from pathlib import Path
 
@@ -20,18 +22,24 @@ TURN_SECONDS = 0.004
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.eager_ops", description=__doc__)
     parser.add_argument("--case", help="names, separated by commas; all by default")
+    parser.add_argument("--kind", choices=["small", "large"], help="only these; both by default")
+    parser.add_argument("--without-native", action="store_true", help="with WEFT_NATIVE_REPLAY=0")
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     options = parser.parse_args(arguments)
+    if options.without_native:
+        os.environ["WEFT_NATIVE_REPLAY"] = "0"
     import torch
 
     import weft
 
     torch.set_num_threads(1)
     weft.set_num_threads(1)
-    cases = {side.__name__: {**small(side), **chain(side), **large(side)} for side in (torch, weft)}
+    kinds = {"small": [small, chain], "large": [large], None: [small, chain, large]}[options.kind]
+    cases = {side.__name__: {n: c for kind in kinds for n, c in kind(side).items()} for side in (torch, weft)}
     chosen = options.case.split(",") if options.case else list(cases["torch"])
     rows = [(name, *in_turns(cases["torch"][name], cases["weft"][name])) for name in chosen]
-    text = "\n".join(table("calls", rows, torch.__version__, weft.weft_version))
+    what = "calls without native code" if options.without_native else "calls"
+    text = "\n".join(table(what, rows, torch.__version__, weft.weft_version))
     print(text)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")

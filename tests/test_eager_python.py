@@ -9,6 +9,7 @@ from test_eager_native import CALLS, numbers
 
 import weft
 from weft.nn import functional
+from weft.runtime.code import jit
 from weft.runtime.eager import eager_computing, plan
 from weft.runtime.replay import eager_native, eager_python
 
@@ -17,6 +18,8 @@ from weft.runtime.replay import eager_native, eager_python
 def no_native_code(monkeypatch):
     """Other tests' plans may be native code's already: these are made anew, under names nobody has asked for."""
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    # A plan is not taken over while another thread compiles, which one that an earlier test has left may.
+    monkeypatch.setattr(jit, "is_compiling", lambda: False)
     monkeypatch.setattr(eager_native, "install", lambda: None)
     monkeypatch.setattr("weft.compiler.ops.table.Op.__call__", _call)
     plan.forget()

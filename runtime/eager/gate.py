@@ -15,7 +15,7 @@ from ...compiler.ops.view import data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
 from ..state.modes import inferring, state, watching
-from ..state.storage import shows_twice
+from ..state.storage import InferenceStorage, shows_twice
 from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
 from .halves import in_float32
 from .inference import refuse_inferred, require_inference_mode, show_inferred
@@ -50,7 +50,7 @@ def apply_eagerly(op, operands, attributes):
             show(out, operands[0], arrays[0])
             if inferring and state.inference:
                 show_inferred(op, out, operands[0])
-            elif is_inference(out):
+            elif out._storage.__class__ is InferenceStorage:
                 requires = 0
         else:
             out._data = _own_memory(out._data, operands)

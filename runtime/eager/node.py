@@ -371,7 +371,10 @@ def record(plan, operands, attributes, out, requires):
             edges.append(None)
             continue
         before = x._node
-        edges.append((before, 0) if before is not None and before.n_outputs == 1 else edge_of(x))
+        if before is None and x._frame is None:
+            edges.append(leaf_edge(x))
+        else:
+            edges.append((before, 0) if before is not None and before.n_outputs == 1 else edge_of(x))
     node.edges = tuple(edges)
     node.sequence = next(_sequence)
     node.hooks = node.pre_hooks = node.retained = None
@@ -487,9 +490,7 @@ def edge_of(tensor):
 def leaf_edge(tensor):
     """The end of the graph at a leaf."""
     accumulator = tensor._accumulator
-    if accumulator is not None:
-        accumulator = accumulator()
-    if accumulator is None:
+    if accumulator is None or (accumulator := accumulator()) is None:
         accumulator = AccumulateGrad(tensor)
         tensor._accumulator = _weak_reference(accumulator)
     return accumulator, 0

@@ -67,30 +67,30 @@ class Plan:
 
 def add_attributes(key, attributes):
     """The key with what tells attributes apart. None if one of them is of no kind that can be told apart."""
-    told = []
-    for name, value in attributes.items():
+    are_whole = True
+    for value in attributes.values():
         kind = value.__class__
-        if kind is DType:
-            token = value
-        elif kind is bool or kind is int:
-            token = kind, value
-        else:
-            token = _token(value)
-            if token is None:
-                return None
-        told += name, token
-    return (*key, *told)
+        if kind is tuple:
+            for x in value:
+                if x.__class__ is not int:
+                    return _with_tokens(key, attributes)
+        elif kind is not int:
+            are_whole = False
+            if kind not in _PLAIN:
+                return _with_tokens(key, attributes)
+    # What most attributes are: equal where they are of the same class. Those of views are integers and tuples of them.
+    return (*key, *attributes.items()) if are_whole else (*key, *attributes.items(), *map(type, attributes.values()))
+
+
+def _with_tokens(key, attributes):
+    tokens = [*map(_token, attributes.values())]
+    return None if None in tokens else (*key, *attributes, *tokens)
 
 
 def _token(value):
     """Equal for values that are alike in kind too: `==` alone takes 2 for 2.0 and 0.0 for -0.0."""
     kind = value.__class__
     if kind is tuple or kind is Size:
-        for x in value:
-            if x.__class__ is not int:
-                break
-        else:
-            return tuple, tuple(value)
         parts = tuple(map(_token, value))
         return None if None in parts else (tuple, *parts)
     if kind is float:

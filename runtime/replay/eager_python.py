@@ -32,8 +32,7 @@ def use_for_plan(plan):
         call = _call(builder, 1, steps, fixed, plan.kinds)
     except NoSteps:
         return
-    make = new_array if is_large(plan.meta.shape, plan.meta.dtype.numpy) else np.empty
-    plan.run = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, make, plan.meta.shape, plan.meta.dtype.numpy)
+    plan.run = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, *_made(plan.meta.shape, plan.meta.dtype))
 
 
 def use_for_derivative(recording):
@@ -48,11 +47,16 @@ def use_for_derivative(recording):
         call = _call(builder, len(new), *builder.finish(new), (None, None, *recording.plan.kinds))
     except NoSteps:
         return
-    program.quick = Quick(call, [(builder.values[r].shape, builder.values[r].dtype.numpy) for r in new], tuple(new))
+    program.quick = Quick(call, [_made(builder.values[r].shape, builder.values[r].dtype) for r in new], tuple(new))
+
+
+def _made(shape, dtype):
+    """(what makes an array for a result, its shape, its type)"""
+    return (new_array if is_large(shape, dtype.numpy) else np.empty), shape, dtype.numpy
 
 
 class Quick:
-    """Steps that give several results, new arrays of `made`; `results` are their numbers in an ArrayProgram."""
+    """Steps that give several results, new arrays as `made` says; `results` are their numbers in an ArrayProgram."""
 
     __slots__ = ("call", "made", "results")
 
@@ -61,7 +65,7 @@ class Quick:
 
     def outputs(self, inputs):
         """The results; None if the ops have to be run one by one."""
-        outputs = [new_array(shape, dtype) for shape, dtype in self.made]
+        outputs = [make(shape, dtype) for make, shape, dtype in self.made]
         return None if self.call((*inputs, *outputs)) is None else outputs
 
 

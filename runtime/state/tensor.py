@@ -405,12 +405,14 @@ def storage_of(tensor):
 def show(out, operand, array):
     """Make `out` a view of operand, whose array this is, if their memory is the same (a reshape may have had to copy).
     An onlooker (onlooker.py) may have been given a copy of operand's memory."""
-    base = out._data.base
-    # Most views have their operand, or what that is a view of, for a base; finding out otherwise takes longer.
-    is_view = base is not None and (base is array or base is array.base)
-    if is_view or out._data.size == 0 or np.may_share_memory(out._data, array):
+    base = out._data.base  # of most views the operand, or what that is a view of
+    is_view = base is not None and (base is array or base is array.base) or out._data.size == 0
+    if is_view or np.may_share_memory(out._data, array):
         if operand._data is None or operand._data is array:
-            out.share_storage(operand)
+            out._storage = storage = operand._storage or storage_of(operand)
+            if storage.sharers is None:
+                storage.shared_by(operand)
+            storage.shared_by(out)
         out._base = operand if operand._base is None or is_apart(operand) else operand._base
 
 
@@ -419,7 +421,6 @@ _DTYPES = {d.numpy: d for d in dtypes.ALL}
 
 
 def dtype_of(array):
-    """The type of an array that a tensor may hold."""
     return _DTYPES[array.dtype]
 
 
@@ -495,5 +496,5 @@ def tensor_of_kind(kind, array):
 
 
 def wrap(array):
-    """A tensor around an array of a supported dtype (not copied)."""
+    """A tensor around an array (not copied)."""
     return tensor_of(np.asarray(array))
