@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 
 from .absent import is_known, sentence
 from .paths import PATHS, PathModule, sources_of
+from .runtime.state.tensor import Tensor
 
 _ROOT = __name__.partition(".")[0]
 
@@ -69,13 +70,14 @@ class as_torch:
                 f"as_torch: torch has been imported already (from {getattr(present, '__file__', '?')}), and what holds "
                 "it would go on using it; call weft.as_torch() before anything imports torch"
             )
-        self.importer = None
+        self.importer, self.renamed = None, []
         if present is None:
             self.importer = TorchImporter()
             sys.meta_path.insert(0, self.importer)
             sys.modules["torch"] = weft
             # Libraries ask the module for its name, and some write torch.torch, which is torch.
             weft.__name__, weft.torch = "torch", weft
+            self.renamed = _rename_tensors()
 
     def __enter__(self):
         return sys.modules[_ROOT]
@@ -88,6 +90,24 @@ class as_torch:
             weft = sys.modules[_ROOT]
             weft.__name__ = _ROOT
             del weft.torch
+            for kind, module in self.renamed:
+                kind.__module__ = module
+
+
+def _rename_tensors():
+    """Libraries that serve several kinds of arrays ask the class of one for its module, and call the functions that
+    they know to be there: it is torch, and of parameters torch.nn.parameter. Returns (class, module before)."""
+    import_module(f"{_ROOT}.nn")
+    renamed = [(kind, kind.__module__) for kind in _with_subclasses(Tensor) if kind.__module__.startswith(f"{_ROOT}.")]
+    for kind, module in renamed:
+        kind.__module__ = "torch" if kind is Tensor else f"torch{module.removeprefix(_ROOT)}"
+    return renamed
+
+
+def _with_subclasses(kind):
+    yield kind
+    for inner in type(kind).__subclasses__(kind):
+        yield from _with_subclasses(inner)
 
 
 sys.meta_path.append(PathImporter())

@@ -4,11 +4,15 @@ A pickled tensor is its class, its elements and whether it requires gradients: n
 Tensors that are one object stay one; those that merely share memory become separate.
 """
 
+import copyreg
 from copy import deepcopy
+from importlib import import_module
 
 import numpy as np
 
-from .runtime.state.tensor import Tensor, tensor_of_kind
+from .runtime.state.tensor import Tensor, TensorType, tensor_of_kind
+
+_ROOT = __name__.partition(".")[0]
 
 
 def reduce_tensor(self, protocol=None):
@@ -22,6 +26,22 @@ def rebuild_tensor(kind, array, requires_grad):
     made = tensor_of_kind(kind, own_array(array))
     made.requires_grad = requires_grad
     return made
+
+
+def reduce_class(kind):
+    """What `pickle` writes for a class of tensors: weft's own by their place in weft, where they are whether or not
+    weft is called torch in the process that reads it."""
+    module = kind.__module__
+    if kind is Tensor:
+        return class_at, (f"{_ROOT}.runtime.state.tensor", "Tensor")
+    if module.partition(".")[0] == "torch":
+        return class_at, (f"{_ROOT}{module.removeprefix('torch')}", kind.__qualname__)
+    return kind.__qualname__
+
+
+def class_at(module, name):
+    """The class of this name."""
+    return getattr(import_module(module), name)
 
 
 def own_array(array):
@@ -51,4 +71,5 @@ def deepcopy_tensor(self, memo):
 
 
 def attach():
+    copyreg.pickle(TensorType, reduce_class)
     Tensor.__reduce_ex__, Tensor.__copy__, Tensor.__deepcopy__ = reduce_tensor, copy_tensor, deepcopy_tensor

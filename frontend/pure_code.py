@@ -129,7 +129,7 @@ class Reads:
             raise Impure(f"{name} is {_described(value)}", code, line)
 
     def _add_tensor(self, tensor, name, code, line):
-        if type(tensor).__module__.partition(".")[0] != _PACKAGE:
+        if type(tensor).__module__.partition(".")[0] not in (_PACKAGE, "torch"):  # which is weft too (importing.py)
             raise Impure(f"{name} is of a class that inherits from Tensor", code, line)
         if not tensor.is_leaf or tensor._data is None:
             raise Impure(f"{name} is a tensor with a history", code, line)

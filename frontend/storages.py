@@ -96,6 +96,9 @@ class UntypedStorage:
     def __setitem__(self, key, value):
         raise RuntimeError(_CHANGES.format(name="storage[...] = value"))
 
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.nbytes()
+
     def __len__(self):
         return self.size()
 

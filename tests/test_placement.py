@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import warnings
 from pathlib import Path
 
@@ -325,6 +326,7 @@ def test_the_memory_under_a_tensor():
         half.storage().tolist() == [1.5, -2] and half.storage().dtype is weft.bfloat16 and half.storage().nbytes() == 4
     )
     assert isinstance(x.storage(), weft.TypedStorage) and isinstance(x.storage().untyped(), weft.UntypedStorage)
+    assert sys.getsizeof(weft.zeros(1000).storage()) - sys.getsizeof(weft.zeros(10).storage()) == 3960
     assert x.is_set_to(x.view(3, 4)) and not x.is_set_to(x.t()) and not x.is_set_to(x.clone())
 
 

@@ -137,6 +137,27 @@ def test_a_program_imports_its_neighbours(tmp_path):
     assert finished.stdout == "__main__ (3,)\n", finished.stderr
 
 
+def test_libraries_find_torch_by_the_class_of_a_tensor():
+    printed = alone(
+        "import pickle, sys, weft\n"
+        "def library_of(x):\n"
+        "    return sys.modules[type(x).__module__.split('.')[0]]\n"
+        "with weft.as_torch() as torch:\n"
+        "    x, weight = torch.ones(2), torch.nn.Parameter(torch.ones(2))\n"
+        "    print(type(x), type(weight), library_of(x) is library_of(weight) is weft)\n"
+        "    written = pickle.dumps([x, weight, type(weight)])\n"
+        "print(type(x), type(weight), library_of(x) is library_of(weight) is weft)\n"
+        "print(b'torch' in written, [getattr(x, '__name__', None) or x.tolist() for x in pickle.loads(written)])\n"
+        "print(all(pickle.loads(pickle.dumps(weft.Tensor, n)) is weft.Tensor for n in range(6)))\n"
+    )
+    assert printed.splitlines() == [
+        "<class 'torch.Tensor'> <class 'torch.nn.parameter.Parameter'> True",
+        "<class 'weft.runtime.state.tensor.Tensor'> <class 'weft.nn.parameter.Parameter'> True",
+        "False [[1.0, 1.0], [1.0, 1.0], 'Parameter']",
+        "True",
+    ]
+
+
 def test_torch_that_is_there_already(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", type(sys)("torch"))
     with pytest.raises(RuntimeError, match="torch has been imported already"):
