@@ -9,6 +9,9 @@ WARNED_AT = 16
 # If of the last LOOKED_AT recordings so many were compiled for themselves and not called again, compiling does not pay:
 # a signature is then recorded when it comes for the COMES_AGAIN-th time, since most come once.
 LOOKED_AT, IN_VAIN, COMES_AGAIN = 15, 12, 3
+# One with so many kernels counts for two, one with twice as many for three: that is what its compilation takes. A FEW
+# are compiled in any case, since programs that serve many sizes are made of two or three.
+LARGE, FEW = 24, 5
 # Of those that come once one of so many is recorded all the same: it may share a program with what comes later.
 TRIED = 16
 _MAX_REASONS = 16
@@ -28,7 +31,7 @@ class Recordings:
         self._lock = threading.Lock()
         self.reasons = []  # why recordings were made, the last few
         self.n_dropped = 0
-        self._last = deque(maxlen=LOOKED_AT)  # those made last; of one that is gone, whether it was in vain
+        self._last = deque(maxlen=LOOKED_AT)  # those made last; of one that is gone, how much was in vain
         self._n_asked = 0
         self.n_eager = 0  # calls that were not recorded
         self._uncommon = {}  # signature -> how often it has come without being recorded
@@ -53,7 +56,7 @@ class Recordings:
     def takes(self, signature):
         """Whether a new signature is recorded: always, while that pays."""
         with self._lock:
-            if sum(map(_is_in_vain, self._last)) < IN_VAIN:
+            if self.n_in_vain() < min(FEW, IN_VAIN) or sum(map(_in_vain, self._last)) < IN_VAIN:
                 return True
             self._n_asked += 1
             times = self._uncommon.pop(signature, 0) + 1
@@ -68,6 +71,10 @@ class Recordings:
     def n_alone(self):
         """How many recordings have programs that serve no other sizes."""
         return sum(map(_is_alone, self.values()))
+
+    def n_in_vain(self):
+        """How many of those made last were compiled for themselves and not called again."""
+        return sum(_in_vain(recording) > 0 for recording in self._last)
 
     def changing(self):
         """What has changed most often when something was recorded anew: the name of an argument, as a rule."""
@@ -85,7 +92,7 @@ class Recordings:
     def _drop(self, recording):
         """Calls in flight, and results that wait for their backward, may go on with it."""
         self.n_dropped += 1
-        self._last = deque([_is_in_vain(r) if r is recording else r for r in self._last], LOOKED_AT)
+        self._last = deque([_in_vain(r) if r is recording else r for r in self._last], LOOKED_AT)
         recording.release()
 
     def items(self):
@@ -98,13 +105,21 @@ class Recordings:
         return len(self._recordings)
 
 
-def _is_in_vain(recording):
-    """Whether what was compiled has served one call alone."""
-    return recording if isinstance(recording, bool) else recording.calls <= 1 and _is_alone(recording)
+def _in_vain(recording):
+    """How much was compiled that has served one call alone: 1 and more for each LARGE kernels, 0 if nothing was."""
+    if isinstance(recording, int):
+        return recording
+    if recording.calls > 1 or not _is_alone(recording):
+        return 0
+    return 1 + sum(len(program.meta["plan"]["kernels"]) for program in _programs_alone(recording)) // LARGE
 
 
 def _is_alone(recording):
-    return any("n" not in program.meta for program in recording.programs)
+    return bool(_programs_alone(recording))
+
+
+def _programs_alone(recording):
+    return [program for program in recording.programs if "n" not in program.meta]
 
 
 def anew_often(name, recordings):
@@ -119,7 +134,7 @@ def anew_often(name, recordings):
 def eager_from_now(name, recordings):
     """What is said once of a function of which signatures have come that are not compiled any more."""
     return (
-        f"weft: {name} has been compiled for {IN_VAIN} signatures that were not called again, so new ones run "
-        f"eagerly until they come for the {COMES_AGAIN}rd time; what changes most often is {recordings.changing()} "
-        f"(last: {recordings.reasons[-1]})"
+        f"weft: {name} has been compiled for {recordings.n_in_vain()} signatures that were not called again, so new "
+        f"ones run eagerly until they come for the {COMES_AGAIN}rd time; what changes most often is "
+        f"{recordings.changing()} (last: {recordings.reasons[-1]})"
     )

@@ -49,6 +49,24 @@ def test_then_what_comes_once_runs_eagerly_which_is_said_too(few):
     assert "7 call(s) with signatures that seldom come ran eagerly" in f.explain()
 
 
+def test_large_functions_are_compiled_for_fewer_signatures_that_come_once():
+    def trained(x, parts):
+        for _ in range(parts):
+            x = (x @ x.T).softmax(-1) @ x + 0.1
+        return x.sum()
+
+    f = weft.compile(trained, dynamic=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(2, 12):
+            x = weft.randn(n, 3)
+            assert f(x, 30).equal(trained(x, 30))
+    n_kernels = len(f.recordings[0].programs[0].meta["plan"]["kernels"])
+    n_compiled = max(signatures.FEW, -(-signatures.IN_VAIN // (1 + n_kernels // signatures.LARGE)))
+    assert n_compiled < 10 == n_compiled + f._recordings.n_eager
+    assert f"compiled for {n_compiled} signatures that were not called again" in str(caught[0].message)
+
+
 def test_one_of_many_is_tried_all_the_same(few, monkeypatch):
     """What comes later may share its program: then all are recorded again."""
     monkeypatch.setattr(signatures, "TRIED", 5)

@@ -99,7 +99,7 @@ def test_a_training_step_with_what_it_makes_in_its_first_call():
     def train(compiled):
         weft.manual_seed(1)
         model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
-        optimizer = weft.optim.Adam(model.parameters(), lr=0.02)
+        optimizer = weft.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 
         def step(x, y):
             optimizer.zero_grad()
