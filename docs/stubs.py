@@ -161,7 +161,10 @@ COMPILE_OPTIONS = (
     "*, fullgraph: builtins.bool = ..., dynamic: Any = ..., backend: Any = ..., mode: Any = ..., options: Any = ..., "
     "disable: builtins.bool = ..., background: builtins.bool = ..."
 )
-MODULES = str.split("amp autograd distributions fft func linalg nn optim random special testing utils")
+MODULES = str.split("""
+    accelerator amp autograd backends cpu cuda distributed distributions fft func futures jit linalg mps multiprocessing
+    nn optim profiler random serialization special testing utils version xpu
+""")
 PLAIN_MODES = ("no_grad", "enable_grad")
 MODE = """
 class {name}(_Mode):
@@ -314,6 +317,8 @@ def text():
 
 if __name__ == "__main__":
     import stubs_of_modules
+    import stubs_of_paths
 
     TARGET.write_text(text(), encoding="utf-8")
     stubs_of_modules.write()
+    stubs_of_paths.write()

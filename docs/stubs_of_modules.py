@@ -15,7 +15,6 @@ import stubs_types as types
 from stubs_types import BOOL, FLOAT, STR, parameters_of
 
 from weft import nn, public
-from weft.paths import PATHS
 
 FRONTEND = Path(__file__).parent.parent / "frontend"
 # Path of a module without "weft." -> the file that its stub stands beside.
@@ -43,17 +42,11 @@ MODULES = {
     "autograd": "autograd/__init__",
     "autograd.functional": "autograd/functional",
     "random": "random",
-    "amp": "amp",
+    "amp": "amp/__init__",
     "utils.checkpoint": "utils/checkpoint",
     "visualize": "visualize/__init__",
     "sklearn": "sklearn/__init__",
 }
-# Paths whose names are those of the package that they are in.
-SAME_AS_PACKAGE = str.split("nn.modules nn.parameter autograd.function autograd.grad_mode autograd.variable") + [
-    path
-    for path, source in PATHS.items()
-    if source == path.rpartition(".")[0] and source in ("distributions", "utils.data", "nn.utils")
-]
 # Not found from weft itself: they need what not everybody has, and are imported when asked for.
 APART = {"visualize", "sklearn"}
 HEADER = '"""Written by docs/stubs.py from weft\'s own signatures: change those, and run it again."""'
@@ -95,7 +88,7 @@ class Optimizer:
     @overload
     def step(self, closure: Callable[[], Any]) -> Any: ...
 """,
-    "optim.lr_scheduler": "from . import Optimizer as Optimizer\n",
+    "optim.lr_scheduler": "from . import Optimizer as Optimizer\n\n_LRScheduler = LRScheduler\n",
     "utils.data": """
 # What a dataset's items are, where somebody says so.
 _Item = TypeVar("_Item", default=Any, covariant=True)
@@ -153,7 +146,7 @@ def grad(
     is_grads_batched: builtins.bool = ..., materialize_grads: builtins.bool = ...,
 ) -> builtins.tuple[Tensor, ...]: ...
 """,  # noqa: E501
-    "amp": "from . import autocast as autocast\n",
+    "amp": "from .. import autocast as autocast\n",
     "nn.utils.rnn": """
 class PackedSequence(NamedTuple):
     data: Tensor
@@ -286,6 +279,11 @@ SPECIAL = {
     "__exit__": "self, *exception: object) -> None",
 }
 
+# Classes that may be asked for with the type of their items.
+GENERIC = {"DataLoader": "Generic[_Item]", "Sampler": "Generic[_Item]"}
+# What stands behind a builtin class that others derive from.
+ITEMS = {"tuple": "[Any, ...]", "list": "[Any]", "dict": "[Any, Any]", "set": "[Any]"}
+
 
 def text(path):
     """The stub of a module given without "weft."."""
@@ -301,10 +299,10 @@ def text(path):
     for name in _bases_first(values):
         if name not in WRITTEN_NAMES.get(path, ()) and name != BEGUN.get(path, "_")[0]:
             lines += _definition(path, name, values[name], known)
-    return "\n".join([*_heading(up, "\n".join(lines)), *lines]) + "\n"
+    return "\n".join([*heading(up, "\n".join(lines)), *lines]) + "\n"
 
 
-def _heading(up, body):
+def heading(up, body):
     """The first lines of a stub: imports and aliases, as far as what follows uses them."""
     aliases = []
     for line in reversed(types.ALIASES.strip().splitlines()):  # later ones are made of earlier ones
@@ -331,15 +329,15 @@ def _uses(text, word):
 
 def _definition(path, name, value, known):
     if inspect.isclass(value):
-        return _class(path, name, value, known)
+        return class_lines(path, name, value, known)
     if inspect.ismodule(value):
         return [f"{name}: Any"] if not _is_below(path, name) else []
     if callable(value):
-        return [f"def {name}({_parameters(path, value, False)}) -> {_result(path, name)}: ..."]
+        return [f"def {name}({parameters(path, value, False)}) -> {_result(path, name)}: ..."]
     return [f"{name}: Any"]
 
 
-def _parameters(path, function, is_method):
+def parameters(path, function, is_method):
     more = types.HOOKS.get(getattr(function, "__name__", None), {}) if is_method else {}
     return parameters_of(function, is_method, {**_names(path), **more})
 
@@ -368,17 +366,21 @@ def _result(path, name):
     return "Any" if any(fnmatch(name, pattern) for pattern in OF_TENSORS[path]) else "Tensor"
 
 
-def _class(path, name, kind, known):
+def class_lines(path, name, kind, known):
     base = next((b for b in kind.__mro__[1:] if id(b) in known), None)
+    if base is None and hasattr(kind, "_fields"):
+        yield from ("", f"class {name}(NamedTuple):", *(f"    {field}: Any" for field in kind._fields))
+        return
     plain = next((b.__name__ for b in kind.__mro__ if b.__module__ == "builtins" and b is not object), None)
+    plain_text = f"builtins.{plain}{ITEMS.get(plain, '')}" if plain else GENERIC.get(name, "")
     yield ""
-    yield f"class {name}({known[id(base)] if base else f'builtins.{plain}' if plain else ''}):".replace("()", "")
+    yield f"class {name}({known[id(base)] if base else plain_text}):".replace("()", "")
     constructors = [("self", p) for p in CONSTRUCTORS.get(name, ())] if path == "nn" else []
-    for _, parameters in constructors:
+    for _, given in constructors:
         yield from (["    @overload"] if len(constructors) > 1 else [])
-        yield f"    def __init__(self, {parameters}) -> None: ..."
+        yield f"    def __init__(self, {given}) -> None: ..."
     if not constructors:
-        yield f"    def __init__({_parameters(path, kind, True)}) -> None: ..."
+        yield f"    def __init__({parameters(path, kind, True)}) -> None: ..."
     if base is None and plain is None:
         yield "    def __getattr__(self, name: builtins.str) -> Any: ..."
     if path == "nn" and issubclass(kind, nn.Module):
@@ -426,14 +428,14 @@ def _member(path, kind, member, found, base):
     if isinstance(found, property):
         yield f"    @property\n    def {member}(self) -> {result}: ..."
     elif isinstance(found, (staticmethod, classmethod)):
-        own = _parameters(path, getattr(kind, member), False)
+        own = parameters(path, getattr(kind, member), False)
         first = "" if isinstance(found, staticmethod) else "cls, " if own else "cls"
         result = "Self" if member.startswith("from_") else result
         yield f"    @{type(found).__name__}\n    def {member}({first}{own}) -> {result}: ..."
     elif inspect.isfunction(found):
         inherited = getattr(base, member, None) if isinstance(base, type) else None
-        own = _parameters(path, found, True)
-        ignored = "" if inherited is None else _difference(own, _parameters(path, inherited, True))
+        own = parameters(path, found, True)
+        ignored = "" if inherited is None else _difference(own, parameters(path, inherited, True))
         yield f"    def {member}({own}) -> {result}: ...{ignored}"
 
 
@@ -445,7 +447,7 @@ def _difference(own, inherited):
     kinds = [[part.partition(": ")[2] for part in parts] for parts in (own, inherited)]
     if kinds[0] == kinds[1] and not any("*" in part for part in own):  # a name of another kind is only pyright's matter
         return "  # pyright: ignore[reportIncompatibleMethodOverride]"
-    return "  # type: ignore[override]"
+    return "  # type: ignore[override, unused-ignore]"
 
 
 def _own_members(kind, base):
@@ -459,6 +461,3 @@ def write():
         target = FRONTEND / f"{file}.pyi"
         target.parent.mkdir(exist_ok=True)
         target.write_text(text(path), encoding="utf-8")
-    for path in SAME_AS_PACKAGE:
-        target = FRONTEND / f"{path.replace('.', '/')}.pyi"
-        target.write_text(f"{HEADER}\n\nfrom . import *\n", encoding="utf-8")

@@ -12,18 +12,31 @@ from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Ty
 import numpy as _np
 from typing_extensions import Self
 
+from . import accelerator as accelerator
 from . import amp as amp
 from . import autograd as autograd
+from . import backends as backends
+from . import cpu as cpu
+from . import cuda as cuda
+from . import distributed as distributed
 from . import distributions as distributions
 from . import fft as fft
 from . import func as func
+from . import futures as futures
+from . import jit as jit
 from . import linalg as linalg
+from . import mps as mps
+from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
+from . import profiler as profiler
 from . import random as random
+from . import serialization as serialization
 from . import special as special
 from . import testing as testing
 from . import utils as utils
+from . import version as version
+from . import xpu as xpu
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _P = ParamSpec("_P")
@@ -853,7 +866,6 @@ def abs_(self: Any) -> Tensor:
 def absolute(input: Tensor, *, out: Any = ...) -> Tensor:
     '|x|; of a complex number its modulus. Element by element.'
     ...
-accelerator: Any
 def acos(input: Tensor, *, out: Any = ...) -> Tensor:
     'The angle in [0, pi] whose cosine is x; nan outside [-1, 1]. Element by element.'
     ...
@@ -1040,7 +1052,6 @@ def atleast_3d(*tensors: Any) -> Any:
 def avg_pool1d(input: Tensor, kernel_size: _Sizes, stride: _Sizes | None = ..., padding: _Sizes | builtins.str = ..., ceil_mode: builtins.bool = ..., count_include_pad: builtins.bool = ...) -> Tensor:
     'The mean of every window of the last dimension.'
     ...
-backends: Any
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = ..., alpha: Any = ...) -> Tensor:
     'beta * input + alpha * (batch1 @ batch2), matrix by matrix.'
     ...
@@ -1263,14 +1274,12 @@ def count_nonzero(input: Tensor, dim: _Dims = ...) -> Tensor:
 def cov(input: Tensor, *, correction: Any = ..., fweights: Any = ..., aweights: Any = ...) -> Tensor:
     'Covariances of the rows (variables) over the columns (observations), with counts and weights of the columns.'
     ...
-cpu: Any
 def cross(input: Tensor, other: _TensorLike, dim: _Dims = ...) -> Tensor:
     'The vector product along dim (None: the first dimension of size 3).'
     ...
 def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: Any = ..., reduction: builtins.str = ..., zero_infinity: builtins.bool = ...) -> Tensor:
     '-log of the probability of the labels under any alignment (Graves et al., 2006): log_probs (T, N, C) or (T, C).'
     ...
-cuda: Any
 def cummax(input: Tensor, dim: _Dims) -> _ValuesAndIndices:
     '(values, indices) of the maximum up to each element along dim.'
     ...
@@ -1328,7 +1337,6 @@ def digamma(input: Tensor, *, out: Any = ...) -> Tensor:
 def dist(input: Tensor, other: _TensorLike, p: Any = ...) -> Tensor:
     'The p-norm of input - other.'
     ...
-distributed: Any
 def div(input: Tensor, other: _TensorLike, *, rounding_mode: Any = ..., out: Any = ...) -> Tensor:
     'input / other; rounding_mode "floor" or "trunc" rounds the quotient.'
     ...
@@ -1503,7 +1511,6 @@ def full(size: Any, fill_value: Any, *, dtype: _DType | None = ..., requires_gra
 def full_like(input: Tensor, fill_value: Any, *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
     'One number everywhere, in the shape of another tensor.'
     ...
-futures: Any
 def gather(input: Tensor, dim: _Dims, index: Any, *, sparse_grad: builtins.bool = ...) -> Tensor:
     'Elements along dim at the positions index: out[i][j] = input[index[i][j]][j] for dim=0.'
     ...
@@ -1736,7 +1743,6 @@ def isreal(input: Tensor) -> Tensor:
 def istft(input: Tensor, n_fft: Any, hop_length: Any = ..., win_length: Any = ..., window: Any = ..., center: builtins.bool = ..., normalized: builtins.bool = ..., onesided: Any = ..., length: Any = ..., return_complex: builtins.bool = ...) -> Tensor:
     'The signal whose stft is nearest to the input, (..., frequencies, frames): the frames, times the window, added up at their places and divided by the sum of the squares of the windows there. RuntimeError where that sum is 0.'
     ...
-jit: Any
 def kaiser_window(window_length: Any, periodic: builtins.bool = ..., beta: _Scalar = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
     'I0(beta sqrt(1 - (2 k / N - 1)^2)) / I0(beta).'
     ...
@@ -1952,7 +1958,6 @@ def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     'Dimensions moved to other places; the others keep their order.'
     ...
-mps: Any
 def msort(input: Tensor) -> Tensor:
     'Sorted along the first dimension.'
     ...
@@ -1965,7 +1970,6 @@ def multinomial(input: Tensor, num_samples: Any, replacement: builtins.bool = ..
 def multiply(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'input * other. Element by element.'
     ...
-multiprocessing: Any
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     'A matrix times a vector.'
     ...
@@ -2101,7 +2105,6 @@ def printoptions(**options: Any) -> Any:
 def prod(input: Tensor, dim: _Dims = ..., keepdim: builtins.bool = ..., *, dtype: _DType | None = ..., axis: _Dims = ..., keepdims: builtins.bool = ...) -> Tensor:
     'prod over the dimensions `dim` (an int, a tuple, or None for all).'
     ...
-profiler: Any
 def promote_types(type1: Any, type2: Any) -> _DType:
     'The smallest dtype to which both convert: category first, then width.'
     ...
@@ -2246,7 +2249,6 @@ def select_scatter(input: Tensor, src: Any, dim: _Dims, index: Any) -> Tensor:
 def selu(input: Tensor, inplace: builtins.bool = ...) -> Tensor:
     'Scaled elu that keeps mean 0 and variance 1 (Klambauer et al., arXiv 1706.02515).'
     ...
-serialization: Any
 def set_default_device(device: _Device | builtins.str | builtins.int | None) -> None:
     'The CPU, or None.'
     ...
@@ -2543,7 +2545,6 @@ def var_mean(input: Tensor, dim: _Dims = ..., unbiased: Any = ..., keepdim: buil
 def vdot(input: Tensor, other: _TensorLike) -> Tensor:
     'The dot product of two vectors, the first conjugated.'
     ...
-version: Any
 def view_as_complex(input: Tensor) -> Tensor:
     'A view of pairs in the last dimension as complex numbers.'
     ...
@@ -2572,7 +2573,6 @@ def xlogy(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
 def xlogy_(self: Any, *args: Any, **kwargs: Any) -> Tensor:
     'xlogy, in place.'
     ...
-xpu: Any
 def zero_(self: Any) -> Tensor:
     'Zeros.'
     ...

@@ -36,6 +36,16 @@ class PathImporter:
         pass
 
 
+class FolderImporter(PathImporter):
+    """Finds the paths of the table that are folders of stubs here, before Python takes the folder for a package."""
+
+    def find_spec(self, name, path=None, target=None):
+        root, _, inner = name.partition(".")
+        if root == _ROOT and inner in PATHS and inner != PATHS[inner].partition(" ")[0]:
+            return ModuleSpec(name, self, is_package=True)
+        return None
+
+
 class TorchImporter:
     """Finds modules of weft under the name torch."""
 
@@ -110,4 +120,5 @@ def _with_subclasses(kind):
         yield from _with_subclasses(inner)
 
 
+sys.meta_path.insert(0, FolderImporter())
 sys.meta_path.append(PathImporter())

@@ -1,5 +1,6 @@
 """What type checkers and editors see of weft: frontend/__init__.pyi, written by docs/stubs.py."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -32,10 +33,17 @@ def test_the_stubs_are_up_to_date():
     assert written == script("stubs").text(), "run python docs/stubs.py"
 
 
-MODULES = script("stubs_of_modules")
+MODULES = sys.modules["stubs_of_modules"] = script("stubs_of_modules")
+PATHS = script("stubs_of_paths")
 
 
-MADE = "import json, stubs_of_modules as made; print(json.dumps({path: made.text(path) for path in made.MODULES}))"
+MADE = """
+import json, stubs_of_modules as modules, stubs_of_paths as paths
+made = {file: modules.text(path) for path, file in modules.MODULES.items()}
+made.update((paths.file_of(path), paths.text(path)) for path in paths.PATHS_OF_STUBS)
+print(json.dumps(made))
+"""
+FILES = [*MODULES.MODULES.values(), *map(PATHS.file_of, PATHS.PATHS_OF_STUBS)]
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +54,10 @@ def texts():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("path", MODULES.MODULES)
-def test_the_stubs_of_modules_are_up_to_date(path, texts):
-    written = (ROOT / "frontend" / f"{MODULES.MODULES[path]}.pyi").read_text(encoding="utf-8")
-    assert written == texts[path], "run python docs/stubs.py"
+@pytest.mark.parametrize("file", FILES)
+def test_the_stubs_of_modules_are_up_to_date(file, texts):
+    written = (ROOT / "frontend" / f"{file}.pyi").read_text(encoding="utf-8")
+    assert written == texts[file], "run python docs/stubs.py"
 
 
 def test_every_public_name_of_weft_is_in_its_stub():
@@ -63,15 +71,36 @@ def test_mypy_accepts_the_stubs_and_refuses_what_is_marked_as_wrong(tmp_path):
     types = script("types", ".ci", "")
     types.lay_out(tmp_path)
     assert "# type: ignore" in (tmp_path / "typing_tests" / "tensors.py").read_text(encoding="utf-8")
+    (tmp_path / "typing_tests" / "every_path.py").write_text("\n".join(imports_of_paths()), encoding="utf-8")
     assert types.mypy(tmp_path, "weft", "typing_tests") is None
 
 
-def test_the_stubs_of_paths_show_the_names_of_their_packages():
-    """`from weft.distributions.normal import Normal` is known to checkers, and no other stub has been left there."""
-    made = {f"{path}.pyi" for path in [*MODULES.MODULES.values(), "__init__"]}
-    made |= {f"{path.replace('.', '/')}.pyi" for path in MODULES.SAME_AS_PACKAGE}
+def imports_of_paths():
+    """Every public name of each of PyTorch's import paths, and the lines that test_pytorch_paths.py runs."""
+    for k, path in enumerate([*MODULES.MODULES, *PATHS.PATHS_OF_STUBS]):
+        yield f"import weft.{path}"
+        if path.startswith("optim.") and path in PATHS.PATHS_OF_STUBS:
+            names = public.public_names("optim")  # which the stub of the optimizer's own file shows
+        else:
+            home = importlib.import_module(f"weft.{path}")
+            names = home.__all__ if path in MODULES.APART else public.public_names(path)
+        yield from (f"from weft.{path} import {name} as name_{k}_{name}" for name in names)
+    source = (ROOT / "tests" / "test_pytorch_paths.py").read_text(encoding="utf-8")
+    lines = source.partition('IMPORTS = """')[2].partition('"""')[0].strip().splitlines()
+    assert len(lines) > 30
+    # In functions, where one name may come from several places; lines with stars cannot stand there.
+    yield from (f"def line_{k}() -> None:\n    {line}" for k, line in enumerate(lines) if not line.endswith("*"))
+
+
+def test_no_other_stub_has_been_left():
+    made = {f"{file}.pyi" for file in ["__init__", *FILES]}
     assert {file.relative_to(ROOT / "frontend").as_posix() for file in (ROOT / "frontend").rglob("*.pyi")} == made
-    for path in MODULES.SAME_AS_PACKAGE:
-        package, _, name = path.rpartition(".")
-        assert (ROOT / "frontend" / f"{path.replace('.', '/')}.pyi").read_text(encoding="utf-8").endswith("import *\n")
-        assert public.resolve(path) is not None and package in MODULES.MODULES
+
+
+def test_folders_of_stubs_are_no_packages():
+    """Python takes a folder without __init__.py for a package: what is in it is what PyTorch has there all the same."""
+    folders = {file.parent for file in (ROOT / "frontend").rglob("*.pyi") if not (file.parent / "__init__.py").exists()}
+    assert len(folders) > 10
+    for folder in folders:
+        path = folder.relative_to(ROOT / "frontend").as_posix().replace("/", ".")
+        assert importlib.import_module(f"weft.{path}").__spec__.origin is not None or path in PATHS.PATHS

@@ -6,9 +6,14 @@ from typing import Any
 from typing_extensions import Self
 from .. import Tensor as Tensor
 _Scalar = builtins.float | Tensor
+from . import anomaly_mode as anomaly_mode
+from . import forward_ad as forward_ad
 from . import function as function
 from . import functional as functional
 from . import grad_mode as grad_mode
+from . import graph as graph
+from . import profiler as profiler
+from . import profiler_util as profiler_util
 from . import variable as variable
 from .. import enable_grad as enable_grad
 from .. import inference_mode as inference_mode
@@ -59,10 +64,5 @@ class set_multithreading_enabled:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
 def Variable(data: Any = ..., requires_grad: builtins.bool = ..., volatile: Any = ...) -> Any: ...
-anomaly_mode: Any
-forward_ad: Any
 def gradcheck(func: Any, inputs: Any, *, eps: _Scalar = ..., atol: _Scalar = ..., rtol: _Scalar = ..., raise_exception: builtins.bool = ..., nondet_tol: _Scalar = ..., check_undefined_grad: builtins.bool = ..., check_grad_dtypes: builtins.bool = ..., check_batched_grad: builtins.bool = ..., check_batched_forward_grad: builtins.bool = ..., check_forward_ad: builtins.bool = ..., check_backward_ad: builtins.bool = ..., fast_mode: builtins.bool = ..., masked: Any = ...) -> builtins.bool: ...
 def gradgradcheck(func: Any, inputs: Any, grad_outputs: Any = ..., *, eps: _Scalar = ..., atol: _Scalar = ..., rtol: _Scalar = ..., gen_non_contig_grad_outputs: builtins.bool = ..., raise_exception: builtins.bool = ..., nondet_tol: _Scalar = ..., check_undefined_grad: builtins.bool = ..., check_grad_dtypes: builtins.bool = ..., check_batched_grad: builtins.bool = ..., check_fwd_over_rev: builtins.bool = ..., check_rev_over_rev: builtins.bool = ..., fast_mode: builtins.bool = ..., masked: builtins.bool = ...) -> builtins.bool: ...
-graph: Any
-profiler: Any
-profiler_util: Any

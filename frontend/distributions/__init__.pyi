@@ -12,6 +12,7 @@ from . import constraints as constraints
 from . import continuous_bernoulli as continuous_bernoulli
 from . import dirichlet as dirichlet
 from . import distribution as distribution
+from . import exp_family as exp_family
 from . import gamma as gamma
 from . import independent as independent
 from . import kl as kl
@@ -24,6 +25,7 @@ from . import relaxed_categorical as relaxed_categorical
 from . import transformed_distribution as transformed_distribution
 from . import transforms as transforms
 from . import uniform as uniform
+from . import utils as utils
 
 class Distribution:
     def __init__(self, batch_shape: Any = ..., event_shape: Any = ..., validate_args: Any = ...) -> None: ...
@@ -780,9 +782,7 @@ class HalfNormal(TransformedDistribution):
     @property
     def variance(self) -> Tensor: ...
 def biject_to(constraint: Any) -> Any: ...
-exp_family: Any
 def identity_transform(x: Any) -> Any: ...
 def kl_divergence(p: Any, q: Any) -> Tensor: ...
 def register_kl(type_p: Any, type_q: Any) -> Any: ...
 def transform_to(constraint: Any) -> Any: ...
-utils: Any

@@ -12,6 +12,7 @@ _Scalar = builtins.float | Tensor
 _Sizes = builtins.int | Sequence[builtins.int]
 from . import attention as attention
 from . import functional as functional
+from . import grad as grad
 from . import init as init
 from . import modules as modules
 from . import parallel as parallel
@@ -1539,4 +1540,3 @@ class LazyInstanceNorm3d(InstanceNorm3d):
     def has_uninitialized_params(self) -> Any: ...
     def initialize_parameters(self, input: Any) -> Any: ...
     def reset_parameters(self) -> None: ...
-grad: Any

@@ -1,3 +1,9 @@
 """Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
 
-from . import *
+import builtins
+from typing import Any
+from ..nn import Buffer as Buffer
+from ..nn import Parameter as Parameter
+from ..nn import UninitializedBuffer as UninitializedBuffer
+from ..nn import UninitializedParameter as UninitializedParameter
+def is_lazy(x: Any) -> builtins.bool: ...

@@ -9,6 +9,7 @@ from . import adadelta as adadelta
 from . import adagrad as adagrad
 from . import adam as adam
 from . import adamax as adamax
+from . import adamw as adamw
 from . import asgd as asgd
 from . import lbfgs as lbfgs
 from . import lr_scheduler as lr_scheduler
@@ -97,4 +98,3 @@ class SGD(Optimizer):
 
 class AdamW(Adam):
     def __init__(self, params: _Parameters, lr: _Scalar = ..., betas: Any = ..., eps: _Scalar = ..., weight_decay: _Scalar = ..., amsgrad: builtins.bool = ..., *, maximize: builtins.bool = ..., foreach: Any = ..., capturable: builtins.bool = ..., differentiable: builtins.bool = ..., fused: Any = ...) -> None: ...
-adamw: Any

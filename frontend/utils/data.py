@@ -230,6 +230,9 @@ class DataLoader:
     would give (workers.py), and a warning says so once; what is about other devices changes nothing.
     """
 
+    def __class_getitem__(cls, kind):
+        return cls
+
     def __init__(
         self,
         dataset,

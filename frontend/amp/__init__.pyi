@@ -2,10 +2,12 @@
 
 import builtins
 from typing import Any
-from . import device as _Device
-from . import Tensor as Tensor
+from .. import device as _Device
+from .. import Tensor as Tensor
 _Scalar = builtins.float | Tensor
-from . import autocast as autocast
+from . import autocast_mode as autocast_mode
+from . import grad_scaler as grad_scaler
+from .. import autocast as autocast
 
 class GradScaler:
     def __init__(self, device: _Device | builtins.str | builtins.int | None = ..., init_scale: _Scalar = ..., growth_factor: _Scalar = ..., backoff_factor: _Scalar = ..., growth_interval: Any = ..., enabled: builtins.bool = ...) -> None: ...
@@ -24,8 +26,6 @@ class GradScaler:
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any: ...
     def unscale_(self, optimizer: Any) -> Any: ...
     def update(self, new_scale: Any = ...) -> Any: ...
-autocast_mode: Any
 def custom_bwd(bwd: Any = ..., *, device_type: Any = ...) -> Any: ...
 def custom_fwd(fwd: Any = ..., *, device_type: Any = ..., cast_inputs: Any = ...) -> Any: ...
-grad_scaler: Any
 def is_autocast_available(device_type: Any) -> Any: ...

@@ -1,0 +1,13 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+import builtins
+from typing import Any
+allow_tf32: Any
+benchmark: Any
+benchmark_limit: Any
+deterministic: Any
+enabled: Any
+def flags(*arguments: Any, **options: Any) -> Any: ...
+def is_acceptable(*arguments: Any, **options: Any) -> builtins.bool: ...
+def is_available(*arguments: Any, **options: Any) -> builtins.bool: ...
+def version(*arguments: Any, **options: Any) -> Any: ...

@@ -1,0 +1,5 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+from typing import Any
+from ..optim import *
+required: Any

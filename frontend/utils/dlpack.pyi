@@ -1,0 +1,9 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+import builtins
+from typing import Any
+from .. import device as _Device
+from .. import dtype as _DType
+def from_dlpack(ext_tensor: Any, *, device: _Device | builtins.str | builtins.int | None = ..., copy: Any = ...) -> Any: ...
+def frombuffer(buffer: Any, *, dtype: _DType | None, count: Any = ..., offset: Any = ..., requires_grad: builtins.bool = ...) -> Any: ...
+def to_dlpack(tensor: Any) -> Any: ...
