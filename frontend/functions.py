@@ -26,7 +26,7 @@ from .creation import full
 from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
 from .placement import check_memory_format
-from .runtime.state.modes import state
+from .runtime.state.modes import array_that_sizes, state
 from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import reshape
 
@@ -376,7 +376,7 @@ def nonzero(input, *, as_tuple=False):
     if input.__class__ is not Tensor:
         tensor_of("nonzero", input)
     as_tuple = flag("nonzero", "as_tuple", as_tuple)
-    found = np.atleast_1d(readable(input.array)).nonzero()
+    found = np.atleast_1d(readable(array_that_sizes(input))).nonzero()
     if as_tuple:
         return tuple(wrap(np.asarray(k, dtype=np.int64)) for k in found)
     return wrap(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))

@@ -7,6 +7,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, view
 from .compiler.shapes import broadcast_shapes
+from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, shape_of, tensor_of
 
 _FULL = slice(None)
@@ -109,7 +110,7 @@ def is_mask(k):
 
 def _positions(mask):
     """A mask selects as many elements as it has True: its positions are needed, so its values are."""
-    return [tensor_of(np.asarray(p, dtype=np.int64)) for p in mask.array.nonzero()]
+    return [tensor_of(np.asarray(p, dtype=np.int64)) for p in array_that_sizes(mask).nonzero()]
 
 
 def in_range(k, size, dim):
@@ -140,7 +141,7 @@ def at_positions(key, shape):
         if not n or sizes != shape[:n]:
             return None
         # A mask selects as many elements as it has True: its positions are needed, so its values are.
-        index, after = tensor_of(np.flatnonzero(key.array)), shape[n:]
+        index, after = tensor_of(np.flatnonzero(array_that_sizes(key))), shape[n:]
         return index, 0, (prod(sizes), *after), (*shape_of(index), *after)
     if kind is not tuple:
         return None

@@ -17,6 +17,7 @@ from .operands import flag, tensor_of
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
+from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, wrap
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 
@@ -182,8 +183,12 @@ def _ranked(rows, q, interpolation, ignore_nan):
 
 # --- counting ---------------------------------------------------------------------------------------------------------
 def _values(x):
-    """The numbers now: results whose shape they decide cannot wait."""
     return readable(x.detach().array)
+
+
+def _sizing_values(x):
+    """The numbers now: results whose shape they decide cannot wait."""
+    return readable(array_that_sizes(x.detach()))
 
 
 def bincount(input, weights=None, minlength=0):
@@ -193,7 +198,7 @@ def bincount(input, weights=None, minlength=0):
             f"bincount: only 1-d non-negative integral inputs and a non-negative minlength, got {input.dtype.name}"
             f"{input.shape} and minlength {minlength}"
         )
-    values = _values(input)
+    values = _sizing_values(input)
     if values.size and values.min() < 0:
         raise OpError(f"bincount: input must have no negative elements, its smallest is {values.min()}")
     if weights is not None and weights.shape != input.shape:
@@ -317,7 +322,7 @@ def _binned(values, bins, low, high):
 # --- sets -------------------------------------------------------------------------------------------------------------
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements (slices along dim) in order; with them, if asked, where each input went and how many."""
-    values, axis = _values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
+    values, axis = _sizing_values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
     _check_unique_axis("unique", values, axis)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
@@ -333,7 +338,7 @@ def _check_unique_axis(name, values, axis):
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """The input without repetitions of the element (the slice along dim) before."""
-    values = _values(input)
+    values = _sizing_values(input)
     axis = None if dim is None else normalize_axis("unique_consecutive", dim, input.ndim)
     rows = values.reshape(-1) if axis is None else np.moveaxis(values, axis, 0)
     new = np.ones(len(rows), bool)

@@ -12,6 +12,7 @@ from .composed import diagonal, select
 from .creation import arange, full_like, zeros
 from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
 from .indexing import getitem, setitem
+from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import expand, flatten, reshape, unsqueeze
 
@@ -204,7 +205,7 @@ def masked_scatter(input, mask, source):
         raise OpError(f"masked_scatter: expected self and source to have same dtypes: {input.dtype}, {source.dtype}")
     shape = broadcast_shapes("masked_scatter", [input.shape, mask.shape])
     input, mask = expand(input, shape), expand(mask, shape)
-    (positions,) = mask.array.reshape(-1).nonzero()
+    (positions,) = array_that_sizes(mask).reshape(-1).nonzero()
     if len(positions) > source.numel():
         raise OpError(
             f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()}, {len(positions)}"

@@ -4,9 +4,12 @@ import copy
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import weft
+from weft.runtime.programs.advice import advice_for
+from weft.runtime.replay import usual_learning
 
 W = weft.ones(3, requires_grad=True)
 
@@ -122,6 +125,41 @@ def test_kernels_are_shown_to_those_who_ask():
     f = called(twice)
     assert "k0: " not in f.explain() and "k0: loop over (3,): mul" in f.explain(verbose=True)
     assert "1 kernel(s)" in f.explain() and " ms): " in f.explain()
+
+
+def sums_positive(x):
+    return x[x > 0].sum()
+
+
+def scales_by_kinds(x):
+    return x * len(weft.unique(x))
+
+
+@pytest.mark.parametrize("function", [sums_positive, scales_by_kinds])
+def test_results_of_a_size_that_data_decides_have_words_of_their_own(function):
+    f = called(function)
+    (found,) = f.breaks
+    assert found.reason == "a result is as large as its values say, so they were read before the call ended"
+    text = f.explain()
+    assert f"{function.__name__}: fast path: yes, in parts: 1 break(s)" in text and "test_explain.py:" in text
+    assert "costs: about " in text and "instead: keep the shape and let weft.where choose" in text
+
+
+def through_numpy(x):
+    return weft.from_numpy(np.sin(x.numpy())) * 2
+
+
+def test_what_numpy_computes_in_the_middle_has_an_advice():
+    f = called(through_numpy)
+    (found,) = f.breaks
+    assert "followed step by step: a value was needed in the middle of it" in found.reason
+    assert "  costs: " in f.explain() and "instead: let weft compute it" in f.explain()
+
+
+def test_every_reason_against_replaying_has_an_advice():
+    """A call that failed is another's error; what ran outside is shown as a break of its own."""
+    reasons = [reason for reason, _ in usual_learning._CONDITIONS]
+    assert len(reasons) > 5 and [r for r in reasons if advice_for(r) is None] == ["the call failed"]
 
 
 def test_explain_of_a_call():

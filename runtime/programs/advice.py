@@ -1,8 +1,29 @@
 """What to write instead of what cannot be compiled, by the reason that is given for it."""
 
+from ..state.modes import SIZES
+
 _READ = "a value was read before the call ended"
 _ADVICE = [
     (_READ, "return the value and read it after the call; of an `if` on data, weft.where can be the replacement"),
+    (
+        SIZES,
+        "keep the shape and let weft.where choose: weft.where(x > 0, x, 0).sum() for x[x > 0].sum(); or return what is "
+        "picked from, and pick after the call",
+    ),
+    (
+        "a value was needed in the middle of it",
+        "let weft compute it: most functions of NumPy have their names in weft; or take what NumPy computes out of the "
+        "function, before or after it",
+    ),
+    (
+        "a value was read in the middle of it, and a result requires",
+        "return y.detach(), or read the value after the call",
+    ),
+    ("a tensor with a history was changed in place", "compute a new tensor: y = y + 1 for y += 1 of what came in"),
+    (
+        "goes on to the history of an argument",
+        "give x.detach().requires_grad_(), or compute the argument in the function",
+    ),
     ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
     ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
     ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
@@ -11,6 +32,7 @@ _ADVICE = [
         "weft.tensor(array) is a copy of its own; tensor.numpy() belongs after the call",
     ),
     ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
+    ("many paths", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
     ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
     (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
     ("at other places than before", "take the part before the call, or index with a tensor: x[weft.tensor([i])]"),
@@ -35,4 +57,4 @@ def advice_for(reason):
 
 
 def is_read(reason):
-    return reason == _READ
+    return reason in (_READ, SIZES)

@@ -324,3 +324,15 @@ class inference_mode(grad_mode):
 
 def is_inference_mode_enabled():
     return state.inference
+
+
+# Of values whose number decides a shape: they cannot be read later.
+SIZES = "a result is as large as its values say, so they were read before the call ended"
+
+
+def array_that_sizes(tensor):
+    """The array of a tensor whose values say how large a result is."""
+    if state.frame is None:
+        return tensor.array
+    with reading(SIZES):
+        return tensor.array
