@@ -15,6 +15,7 @@ from .export_team import TeamEntry, team_text
 from .kernels.library import ROUTINES
 
 _FUNCTION = re.compile(r"^define [^@]*@([\w.]+)\(", re.MULTILINE)
+_OWN = re.compile(r"^(?:define internal [^@]*)?@([\w.]+)(?:\(| = )", re.MULTILINE)
 _EXTENT = re.compile(r"getelementptr \(i8, ptr @extents, i64 (\d+)\)")
 _NAMES = re.compile(r"@(?!llvm\.)([A-Za-z_][\w.]*)")  # of a program's text, but for LLVM's own
 
@@ -49,8 +50,15 @@ def _routines(symbols, target):
         else:
             ROUTINES[name].emit(module, element)
         place = f"@weft_gemv_{element}_gemm = internal global ptr"
-        texts.append(_hidden(str(module).replace(f"{place} null", f"{place} @weft_gemm_{element}")))
+        text = str(module).replace(f"{place} null", f"{place} @weft_gemm_{element}")
+        texts.append(_hidden(_with_own_names(text, f"weft_{name}_{element}")))
     return texts
+
+
+def _with_own_names(text, symbol):
+    """What only the routine of this symbol calls or reads is named after it: another may have the same."""
+    own = [name for name in _OWN.findall(text) if not name.startswith(symbol)]
+    return re.sub(rf"@({'|'.join(map(re.escape, own))})(?![\w.])", rf"@{symbol}_\1", text) if own else text
 
 
 def _extents_given(text):

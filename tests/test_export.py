@@ -54,6 +54,16 @@ def test_kernels_of_every_kind():
     assert same([np.asarray(r) for r in results], [r.numpy() for r in f(x, index, w)])
 
 
+def test_routines_that_have_parts_of_the_same_name():
+    def both(x, y):
+        return x.sort(0)[0], y.sort(0)[0], y.topk(3)[1], x.argsort(0)
+
+    x, y = weft.randn(40), weft.randint(0, 9, (40,))
+    native = weft.aot(both, (x, y))
+    for found, wanted in zip(native(x.numpy(), y.numpy()), both(x, y), strict=True):
+        assert np.array_equal(found, wanted.numpy())
+
+
 def test_results_that_are_seen_in_another_shape():
     native = weft.aot(lambda x: weft.cat([x, x]).reshape(-1), (np.ones((3, 2)),))
     assert native(np.ones((3, 2))).shape == (12,)
