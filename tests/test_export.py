@@ -55,12 +55,11 @@ def test_kernels_of_every_kind():
 
 
 def test_routines_that_have_parts_of_the_same_name():
-    def both(x, y):
-        return x.sort(0)[0], y.sort(0)[0], y.topk(3)[1], x.argsort(0)
+    def both(x):
+        return x.sort(1)[1], x.topk(2, 1)[1]
 
-    x, y = weft.randn(40), weft.randint(0, 9, (40,))
-    native = weft.aot(both, (x, y))
-    for found, wanted in zip(native(x.numpy(), y.numpy()), both(x, y), strict=True):
+    x = weft.randn(4, 1000)
+    for found, wanted in zip(weft.aot(both, (x,))(x.numpy()), both(x), strict=True):
         assert np.array_equal(found, wanted.numpy())
 
 
