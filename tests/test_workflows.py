@@ -66,6 +66,13 @@ def test_training_in_c(example):
         assert "same weights: True" in printed and numbers(printed, "accuracy")[0] > 97
 
 
+def test_a_likelihood_in_c(example):
+    printed = example("likelihood_in_c.py")
+    assert "object file" in printed and "the object loaded" in printed
+    if shutil.which("cc"):
+        assert "same numbers: True" in printed
+
+
 def test_a_table_of_pandas(example):
     pytest.importorskip("pandas")
     printed = example("table_pandas.py")
