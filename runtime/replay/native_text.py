@@ -121,8 +121,7 @@ UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: pa
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6
 OF_ATTRIBUTES, OF_DICT, OF_ITEM, OF_TYPE, OF_LIST = range(5)
-# A place (runtime/programs/places.py: words_of); flag, plus WITH_HISTORY of what is no leaf; its owner. Of what is no
-# tensor: 0; its type.
+# A place (runtime/programs/places.py: words_of); flag, and WITH_HISTORY; its owner. Of what is no tensor: 0; its type.
 ARGUMENT_WORDS, WITH_HISTORY = 7, 1
 FRESH_WORDS = 4 + ARGUMENT_WORDS  # number, operand, an argument's, bytes, number of the argument that it is or -1
 EXPECTED_WORDS = 3  # tensor, array, flag
