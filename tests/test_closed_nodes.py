@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from compiled_twin import leaf, twin
+from compiled_twin import assert_same, leaf, twin
 
 import weft
 from weft.autograd import grad
@@ -350,3 +350,39 @@ def test_third_derivatives_of_a_call_whose_derivatives_are_calls(function):
             yield first, second, grad(second.sum(), w)
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("change", ["zero", "multiply", "assign"])
+@pytest.mark.parametrize("opened_by", ["nothing", "hook", "retain_grad", "second_order"])
+def test_results_changed_before_a_call_goes_over_to_nodes(change, opened_by):
+    """Its derivative reads the result: an error, whoever runs the backward. It was computed from what was there."""
+
+    def program(compile):
+        w = weft.tensor([[1.0, 2.0], [3.0, 5.0], [4.0, 9.0]], requires_grad=True)
+        deviations = compile(lambda y: (y * w).std(0))
+        both = compile(lambda y: ((y * w).exp(), (y * w).exp().sum(0)))
+        for _ in range(9):
+            for result, other in ((deviations(weft.ones(2)), None), both(weft.ones(2))):
+                with weft.no_grad():
+                    if change == "zero":
+                        result.zero_()
+                    elif change == "multiply":
+                        result.mul_(2.0)
+                    else:
+                        result[0] = 5.0
+                if opened_by == "hook":
+                    result.register_hook(lambda g: g * 2.0)
+                elif opened_by == "retain_grad":
+                    result.retain_grad()
+                try:
+                    (result * 1.5).sum().backward(create_graph=opened_by == "second_order")
+                except RuntimeError as error:
+                    yield "modified by an inplace operation" in str(error)
+                yield w.grad
+                if other is not None:
+                    # What has not been changed can be differentiated all the same.
+                    other.sum().backward()
+                    yield w.grad
+
+    assert_same(program)
+    assert next(program(lambda f: f)) is True

@@ -157,6 +157,9 @@ class CallNode(BaseNode):
             return self.open("backward with create_graph=True") if found is None else found
         if self._meets_relatives():
             return self.open("second derivatives that meet others of the same call")
+        if any(saved.version != saved.tensor._version for saved in self.kept.values()):
+            # Nodes would not read it. The program may: of equal values that were computed twice it has saved one.
+            return self.open("a result that has been changed since")
         reached = self.frame.last_program.meta["reached"]
         sums_of = {reached[k]: s for k, s in (sums or {}).items()}
         program = self._program(tuple(sums_of))

@@ -115,15 +115,29 @@ def _as_they_were(node, given):
 
 
 def _run_again(frame, steps, given, kept):
-    values = dict(given)
+    values, changed = dict(given), []
     for step in steps:
         numbers = iter(frame.numbers[step.first_number :])
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
         state.grad_enabled = step.grad_enabled
         values[step.first] = apply_eagerly(step.op, operands, step.attributes)
         if step.first in kept and values[step.first]._base is None:
-            _take_memory(values[step.first], kept[step.first].tensor)
+            saved = kept[step.first]
+            if saved.version != saved.tensor._version:
+                changed.append(values[step.first])
+            else:
+                _take_memory(values[step.first], saved.tensor)
+    for tensor in changed:
+        _count_change(tensor)
     return values
+
+
+def _count_change(tensor):
+    """The result that this has been computed as has been changed since: nodes that have saved it raise."""
+    tensor.bump_version()
+    out = getattr(tensor._node, "out", None)
+    if out is not None and out.tensor._version == out.version:
+        out.tensor.bump_version()
 
 
 def _take_memory(tensor, result):
