@@ -165,6 +165,9 @@ AFTER = (
     "yield {r}.is_contiguous()", "({r}.double() * 0.5).sum().backward()",
     "box.hooked.sum().backward()\nyield box.hooked.grad", "yield nested({r}, {q})",
     "q = {r} * w\nq += 1.0\nq.sum().backward()", "{r}[0].sum().backward()", "{r}.sum(0).square().sum().backward()",
+    "v.requires_grad_(False)\n{r}.sum().backward()\nv.requires_grad_(True)",
+    "with weft.no_grad():\n    {r}.mul_(2.0)\n{q}.sum().backward()",
+    "with weft.no_grad():\n    {r}.add_(1.0)\n{r}.register_hook(lambda g: g * 2.0)\n({r} * 1.5).sum().backward()",
 )  # fmt: skip
 # What changes between calls.
 SURGERY = (
