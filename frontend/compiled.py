@@ -252,9 +252,13 @@ class CompiledFunction(Calls):
             if result is not NOT_STARTED:
                 return result
         if recording.is_waiting() and not captures:
+            # Kernels of eager mode keep the interpreter: half of the time is the other thread's, so that it gets on.
+            recording.jobs[0].wait(recording.meanwhile)
+        if recording.is_waiting() and not captures:
             recording.n_meanwhile += 1
             with meanwhile():
-                return self._function(*args, **kwargs)
+                result, recording.meanwhile = timed(self._function, args, kwargs)
+            return result
         ways = ways_of(recording)
         if ways is None:
             return self._follow(recording, tensors, args, kwargs)

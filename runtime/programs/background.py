@@ -94,11 +94,11 @@ class Job:
         self.found, self.has_failed, self.is_done = None, False, False
         self._done = threading.Event()
 
-    def wait(self):
-        """Until it is done."""
+    def wait(self, seconds=None):
+        """Until it is done, or so long at most."""
         start()
         if not self.is_done:  # else it may belong to the process that has forked this one
-            self._done.wait()
+            self._done.wait(seconds)
 
     def run(self):
         began = time.perf_counter()

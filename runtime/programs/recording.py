@@ -280,6 +280,7 @@ class Recording:
     in_background: bool = False  # whether programs are made there, while calls run eagerly
     jobs: list = field(default_factory=list)  # those that are being made (background.py)
     n_meanwhile: int = 0  # how many calls have run eagerly because of that
+    meanwhile: float = 0.0  # seconds that the last of them took
     openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
     costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
     n_followed: int = 0  # how many calls were not replayed, or not to their end
