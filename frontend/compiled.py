@@ -69,8 +69,8 @@ def compile(
     says where it cannot be. `False` compiles every shape for itself; results are the same. background: no call waits
     for its program; those that come before it is there run eagerly, with the same bits, while a thread makes it, and
     `finish_compiling()` waits for that; one of these that raises has done what eager mode does until then. With
-    fullgraph it is a ValueError. Of PyTorch's other options `disable` leaves the function as it is, and those that choose
-    among ways that weft does not have change nothing.
+    fullgraph it is a ValueError. Of PyTorch's other options `disable` leaves the function as it is, and those that
+    choose among ways that weft does not have change nothing.
     """
     if background and fullgraph:
         raise ValueError("compile: background=True runs calls eagerly at first, which fullgraph=True forbids")
