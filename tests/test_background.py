@@ -345,6 +345,7 @@ def test_native_code_of_eager_mode_is_not_made_for_calls_that_wait(monkeypatch):
 
 
 @forks
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_while_a_program_is_being_made():
     compiled, x = in_background(lambda x: (x * 0.4375).sin().sum()), weft.arange(6.0)
     with held_up():
