@@ -5,7 +5,7 @@ from ..extent import real
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, clamp_min, div, integer_pow, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
-from .comparison import cast, eq, gt, logical_and, lt, ne, where
+from .comparison import cast, eq, ge, gt, le, logical_and, lt, ne, where
 from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -195,9 +195,9 @@ def _mse_vjp(sign_of):
     return lambda g, out, x, y, reduction: mul(_per_element(g, x, y, reduction), mul(sub(x, y), 2.0 * sign_of))
 
 
-def _pair_samples():
+def _pair_samples(**attributes):
     return [
-        Sample((samples.numbers(2 * k, s), samples.numbers(2 * k + 1, s)), {"reduction": r})
+        Sample((samples.numbers(2 * k, s), samples.numbers(2 * k + 1, s)), {"reduction": r, **attributes})
         for k, s in enumerate(((3,), (2, 3), (4, 1, 5)))
         for r in ("none", "sum", "mean")
     ]
@@ -230,6 +230,56 @@ l1_loss = composite(
     ],
     samples=_pair_samples,
     oracle="nn.functional.l1_loss",
+)
+
+
+def _smooth_l1(x, y, reduction, beta):
+    distance = abs_(sub(x, y))
+    near = div(mul(mul(distance, distance), 0.5), beta)
+    return _reduced(where(lt(distance, beta), near, sub(distance, 0.5 * beta)), reduction)
+
+
+def _smooth_l1_slope(x, y, beta):
+    difference = sub(x, y)
+    return where(ge(abs_(difference), beta), sign(difference), div(difference, beta))
+
+
+# (x - y)^2 / (2 beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere.
+smooth_l1_loss = composite(
+    "smooth_l1_loss",
+    _pairwise_infer("smooth_l1_loss"),
+    _smooth_l1,
+    vjp=(
+        lambda g, out, x, y, reduction, beta: mul(_per_element(g, x, y, reduction), _smooth_l1_slope(x, y, beta)),
+        lambda g, out, x, y, reduction, beta: neg(mul(_per_element(g, x, y, reduction), _smooth_l1_slope(x, y, beta))),
+    ),
+    samples=lambda: _pair_samples(beta=0.5),
+    oracle="nn.functional.smooth_l1_loss",
+)
+
+
+def _huber(x, y, reduction, delta):
+    distance = abs_(sub(x, y))
+    near = mul(mul(distance, distance), 0.5)
+    return _reduced(where(le(distance, delta), near, mul(sub(distance, 0.5 * delta), delta)), reduction)
+
+
+def _huber_slope(x, y, delta):
+    difference = sub(x, y)
+    return where(gt(abs_(difference), delta), mul(sign(difference), delta), difference)
+
+
+# (x - y)^2 / 2 where |x - y| <= delta, delta (|x - y| - delta / 2) elsewhere.
+huber_loss = composite(
+    "huber_loss",
+    _pairwise_infer("huber_loss"),
+    _huber,
+    vjp=(
+        lambda g, out, x, y, reduction, delta: mul(_per_element(g, x, y, reduction), _huber_slope(x, y, delta)),
+        lambda g, out, x, y, reduction, delta: neg(mul(_per_element(g, x, y, reduction), _huber_slope(x, y, delta))),
+    ),
+    samples=lambda: _pair_samples(delta=0.75),
+    oracle="nn.functional.huber_loss",
 )
 
 

@@ -5,7 +5,7 @@ import warnings
 
 from ..casting import widened
 from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
-from ..compiler.ops.arithmetic import abs_, clamp_min, div, mul, sub
+from ..compiler.ops.arithmetic import clamp_min, div, mul
 from ..compiler.ops.comparison import cast, eq, ne, where, within
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
@@ -96,8 +96,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     _warn_of_broadcast(input, target)
     if beta == 0:
         return neural.l1_loss(input, target, reduction=reduction)
-    distance = abs_(sub(input, target))
-    return _reduced(where(distance < beta, distance * distance * 0.5 / beta, distance - 0.5 * beta), reduction)
+    return neural.smooth_l1_loss(input, target, reduction=reduction, beta=float(beta))
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
@@ -108,9 +107,10 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     _warn_of_broadcast(input, target)
-    distance = abs_(sub(input, target))
-    loss = where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
-    return _reduced(loss if weight is None else _weighted("huber_loss", loss, input, weight), reduction)
+    if weight is None:
+        return neural.huber_loss(input, target, reduction=reduction, delta=float(delta))
+    loss = neural.huber_loss(input, target, reduction="none", delta=float(delta))
+    return _reduced(_weighted("huber_loss", loss, input, weight), reduction)
 
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
