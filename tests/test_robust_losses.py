@@ -1,4 +1,4 @@
-"""Losses that are squares near 0 and straight lines far away: at the edge, at infinities and NaN, as PyTorch has them."""
+"""Losses that are squares near 0 and lines far away: at the edge, at infinities and NaN, as PyTorch has them."""
 
 import numpy as np
 import pytest
