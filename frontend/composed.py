@@ -48,7 +48,7 @@ def frac(input):
     """The part after the point, with the sign of the number."""
     if input.__class__ is not Tensor:
         tensor_of("frac", input)
-    return input - input.trunc()
+    return derived.frac(input) if input.dtype.is_floating_point else input - input.trunc()
 
 
 def logit(input, eps=None):
@@ -75,9 +75,8 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     if not input.dtype.is_floating_point:
         return input.clone()
     limits = finfo(input.dtype)
-    result = where(comparison.isnan(input), float(nan), input)
-    result = where(result == float("inf"), float(limits.max if posinf is None else posinf), result)
-    return where(result == -float("inf"), float(limits.min if neginf is None else neginf), result)
+    largest, smallest = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
+    return derived.nan_to_num(input, nan=float(nan), posinf=float(largest), neginf=float(smallest))
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------

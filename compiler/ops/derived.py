@@ -2,8 +2,8 @@
 
 from ..dtypes import result_type
 from . import samples
-from .arithmetic import add, clamp_max, div, mul, rsqrt, sub
-from .comparison import ge, gt, le, where
+from .arithmetic import add, clamp_max, div, mul, rsqrt, sub, trunc
+from .comparison import eq, ge, gt, isnan, le, where
 from .kinds import alias, composite, require_floating
 from .samples import Sample
 from .statistics import mean, norm, var
@@ -40,6 +40,29 @@ elu = composite(
     lambda x, alpha: where(gt(x, 0), x, mul(expm1(clamp_max(x, 0.0)), alpha)),
     samples=_of_numbers(1.5),
     oracle="nn.functional.elu",
+)
+
+frac = composite(
+    "frac",
+    _like_first("frac"),
+    lambda x: sub(x, trunc(x)),
+    samples=_of_numbers(),
+    oracle="frac",
+)
+
+
+def _nan_to_num(x, nan, posinf, neginf):
+    known = where(isnan(x), nan, x)
+    known = where(eq(known, float("inf")), posinf, known)
+    return where(eq(known, -float("inf")), neginf, known)
+
+
+nan_to_num = composite(
+    "nan_to_num",
+    _like_first("nan_to_num"),
+    _nan_to_num,
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)),), {"nan": 0.5, "posinf": 7.0, "neginf": -7.0})],
+    oracle="nan_to_num",
 )
 
 
