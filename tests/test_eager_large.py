@@ -411,3 +411,42 @@ def test_many_steps_on_small_operands_are_a_program_too(monkeypatch):
         found += [gradients() for _ in range(3)]
         assert bool(made) is (before == 0)
     assert all(one == found[0] for one in found)
+
+
+_IN_PLACE = {
+    "lerp": lambda x, y, z: x.lerp_(y, 0.25),
+    "addcmul": lambda x, y, z: x.addcmul_(y, z, value=0.5),
+    "of a row": lambda x, y, z: x.addcmul_(y[0], z[:, :1]),
+    "of itself": lambda x, y, z: x.addcmul_(x, x),
+    "of its parts": lambda x, y, z: x.addcmul_(x[0], x[:, :1]),
+    "turned": lambda x, y, z: x.lerp_(x.t(), 0.25),
+    "a transposed target": lambda x, y, z: x.t().lerp_(y, 0.25),
+    "no number": lambda x, y, z: x.nan_to_num_(0.5),
+    "softmax": lambda x, y, z: x.copy_(x.softmax(1)),
+    "limits": lambda x, y, z: F.hardtanh_(x, -0.5, 0.5),
+    "masked": lambda x, y, z: x.masked_fill_(y > 0, 0.5),
+    "masked by itself": lambda x, y, z: x.masked_fill_(x > 0, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", _IN_PLACE)
+def test_changes_in_place_by_programs(name, monkeypatch):
+    """Composites of elementwise ops are written over their target, with the bits of a new array."""
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()
+    change, start = _IN_PLACE[name], array(520, 520)
+    start[3, 5] = np.nan
+    y, z = (weft.tensor(array(520, 520, seed=k)) for k in (1, 2))
+    with monkeypatch.context() as steps:
+        steps.setattr(fused.Fused, "outputs", lambda *_: None)
+        x = weft.tensor(start)
+        change(x, y, z)
+        first = bits(x)
+    plan.forget()
+    for _ in range(40):
+        x = weft.tensor(start)
+        version, place = x._version, x.data_ptr()
+        change(x, y, z)
+        assert (bits(x), x._version, x.data_ptr()) == (first, version + 1, place)
+    plan.forget()

@@ -62,7 +62,7 @@ from . import eager_python, native, native_layout, native_tensors, native_text
 from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
-from .eager_programs import facts_of, program_of, program_of_few
+from .eager_programs import facts_of, is_by_element, program_of, program_of_few
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
@@ -306,7 +306,7 @@ class _Native:
 
     def _changes(self, plan, layouts, refusal):
         """What is known of writing the result over the first operand. If that is refused too, so is the plan."""
-        if self.program is not None and plan.op.kind == "elementwise":
+        if self.program is not None and is_by_element(plan):
             return {"overwrites": (plan.metas[0].shape, plan.metas[0].dtype) == (plan.meta.shape, plan.meta.dtype)}
         try:
             self.changing, changes, fixed = changes_of(plan, layouts)

@@ -98,6 +98,15 @@ def _is_short(program, steps):
     return steps.fused.worth <= most and n_bytes <= MOST_BYTES
 
 
+def is_by_element(plan):
+    """Whether the program of a plan may write over an operand of the result's shape: every element of what it writes
+    comes of the operands' elements there, and it writes nothing before something fails."""
+    if plan.op.kind == "elementwise":
+        return True
+    steps = () if plan.program is None else plan.program.notes.values()
+    return bool(steps) and all(op.kind == "elementwise" and not op.checks_on(True) for op, _, _, _ in steps)
+
+
 def facts_of(found, meta, numbers_at):
     """The fields of a Routine."""
     kept = None if prod(meta.shape) <= _FEW else results_of(meta.shape, meta.dtype.numpy)
