@@ -441,7 +441,8 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 def equal(input, other):
     """Whether shapes and all elements are equal. A Python bool."""
-    require_tensors("equal", input, other)
+    if input.__class__ is not Tensor or other.__class__ is not Tensor:
+        require_tensors("equal", input, other)
     if shape_of(input) != shape_of(other):
         return False
     x, y = readable(input.array), readable(other.array)
@@ -450,7 +451,8 @@ def equal(input, other):
         x, y = x.reshape(-1), y.reshape(-1)
         if not (x[:_FIRST] == y[:_FIRST]).all():
             return False
-    return bool((x == y).all())
+    # Of few elements counting takes a third of the time that asking for all of them does.
+    return bool(np.count_nonzero(x == y) == x.size if x.size <= _FIRST else (x == y).all())
 
 
 _FIRST = 1 << 10  # elements that are compared before the rest

@@ -225,3 +225,13 @@ def test_an_array_converted_in_a_compiled_call_is_read_where_the_op_stands():
         array[0] = -1.0
         weft.from_numpy(array)
         assert [x.tolist() for x in f(k)] == [[-2.0, 0.0], [2.0 * k, 0.0]]
+
+
+@pytest.mark.parametrize("shape", [(0,), (), (3,), (2, 0), (1200,)])
+def test_equal_gives_a_python_bool(shape):
+    x = weft.rand(*shape)
+    assert weft.equal(x, x.clone()) is True
+    assert weft.equal(x, x + 1) is (x.numel() == 0)
+    assert weft.equal(x, weft.zeros(7, 7)) is False
+    nan = weft.full((2,), float("nan"))
+    assert weft.equal(nan, nan) is False
