@@ -86,3 +86,43 @@ def test_calls_of_few_reads_are_not_left():
     for _ in range(4):
         few(weft.ones(3))
     assert "reads needed a program" not in few.explain()
+
+
+def decide(model, x, flips):
+    """Another way through the network for each pattern of flips."""
+    for layer, flip in zip(model, flips):
+        x = layer(x).tanh().softmax(-1)
+        x = x.sin() if flip.item() > 0 else x.cos() * x
+    return x
+
+
+def fit(compiled, patterns):
+    weft.manual_seed(2)
+    model = weft.nn.ModuleList([weft.nn.Linear(4, 4) for _ in range(12)])
+    optimizer = weft.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(flips):
+        optimizer.zero_grad()
+        loss = decide(model, weft.ones(3, 4), flips).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = weft.compile(step) if compiled else step
+    losses = [step(weft.tensor(pattern)).item() for pattern in patterns]
+    return losses, [p.detach().numpy().tobytes() for p in model.parameters()], step
+
+
+def test_no_path_is_added_where_those_before_were_compiled_in_vain():
+    patterns = np.random.default_rng(5).integers(0, 2, (20, 12)).tolist()
+    found, wanted = fit(True, patterns), fit(False, patterns)
+    assert found[:2] == wanted[:2]
+    (recording,) = found[2].recordings
+    assert recording.n_branches <= 8 and "paths were recorded: the rest of this call runs eagerly" in found[2].explain()
+
+
+def test_paths_that_come_again_are_all_added():
+    patterns = np.random.default_rng(5).integers(0, 2, (6, 12)).tolist()
+    found, wanted = fit(True, 6 * patterns), fit(False, 6 * patterns)
+    assert found[:2] == wanted[:2]
+    assert found[2].recordings[0].n_branches >= 6

@@ -34,6 +34,9 @@ def number_code(x):
 
 
 MAX_BRANCHES = 16
+# No path is added where so many programs of so many kernels, or more, have run once alone and are half of all such: the
+# next one would be compiled in vain too. Of those that come one of so many is added all the same.
+IN_VAIN, LARGE, TRIED = 3, 24, 8
 # So many calls in a row that began as replayed ones and did not end as such (has_departed).
 _DEPARTED_IN_VAIN = 16
 # Where half of the calls are run again after they have ended, and so many, the next ones had better be eager ones.
@@ -267,6 +270,7 @@ class Recording:
     fullgraph: bool = False
     root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
     n_branches: int = 1
+    n_not_added: int = 0  # how often there was no new path because others were compiled in vain
     counter: array = field(default_factory=new_counter)
     fallbacks: dict = field(default_factory=dict)
     programs: list = field(default_factory=list)
@@ -339,11 +343,23 @@ class Recording:
         if step.following:
             if self.n_branches >= MAX_BRANCHES and not self._forgets_other_size(step, new):
                 raise TooManyPaths
+            if self.compiles_in_vain():
+                self.n_not_added += 1
+                if self.n_not_added % TRIED:
+                    raise TooManyPaths
             self.n_branches += 1
         new.parent = step
         new.depth = step.depth + 1
         step.following.append(new)
         return new
+
+    def compiles_in_vain(self):
+        """Whether the paths so far have large programs, most of which ran once."""
+        if self.fullgraph:
+            return False
+        runs = [p.calls for p in self.programs if "n" not in p.meta and len(p.meta["plan"]["kernels"]) >= LARGE]
+        n_in_vain = sum(n <= 1 for n in runs)
+        return n_in_vain >= IN_VAIN and 2 * n_in_vain >= len(runs)
 
     def _forgets_other_size(self, step, new):
         """Whether there is room for a tensor from outside that comes in here with another size each time, such as a

@@ -201,7 +201,8 @@ class Frame(Connects, Watched):
                 return None, reason
             return self._record(op, ids, operands, attributes, enabled, mark), None
         except TooManyPaths:
-            limit = self.recording.n_branches
+            limit, in_vain = self.recording.n_branches, self.recording.compiles_in_vain()
+            self.full, self.left = self.full or in_vain, self.left or in_vain
             return None, f"more than {limit} paths were recorded: the rest of this call runs eagerly"
         except BaseException:
             del self.numbers[mark:]
