@@ -2053,6 +2053,7 @@ def ormqr(input: Tensor, tau: Any, other: _TensorLike, left: builtins.bool = ...
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     'The product of every element of one vector with every element of another.'
     ...
+overrides: Any
 def pairwise_distance(x1: Tensor, x2: Tensor, p: _Scalar = ..., eps: _Scalar = ..., keepdim: builtins.bool = ...) -> Tensor:
     'The p-norm of x1 - x2 + eps along the last dimension.'
     ...
@@ -2495,6 +2496,7 @@ def trunc_(self: Any) -> Tensor:
 def typename(obj: Any) -> str:
     "A tensor's type in words, or the full name of any other object's class."
     ...
+types: Any
 uint8: _DType
 def unbind(input: Tensor, dim: _Dims = ...) -> builtins.tuple[Tensor, ...]:
     'The slices along a dimension, without it.'

@@ -333,3 +333,35 @@ def test_libraries_find_torch_by_name_where_weft_takes_its_place(tmp_path):
     """
     (tmp_path / "program.py").write_text("\n".join(line[8:] for line in program.splitlines()), encoding="utf-8")
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
+
+
+def test_names_of_annotations():
+    from weft.nn.common_types import _ratio_any_t, _size_2_t
+    from weft.types import Device, FileLike, Number, _dtype, _size
+
+    def f(size: _size_2_t, ratio: _ratio_any_t, place: Device, file: FileLike, n: Number, kind: _dtype, shape: _size):
+        return size
+
+    assert f(1, 2.0, None, "x", 3, weft.float32, (2,)) == 1 and isinstance(weft.float32, _dtype)
+    assert set(Number.__args__) == {int, float, bool}
+
+
+def test_functions_that_ask_for_overrides():
+    from weft import overrides
+
+    class Loud:
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return function.__name__, types, args, kwargs
+
+    def attend(query, key, scale=1.0):
+        if overrides.has_torch_function((query, key)):
+            return overrides.handle_torch_function(attend, (query, key), query, key, scale=scale)
+        return query * key * scale
+
+    x, loud = weft.ones(2), Loud()
+    assert attend(x, x, 2.0).tolist() == [2, 2] and attend(x, loud) == ("attend", (Loud,), (x, loud), {"scale": 1.0})
+    assert overrides.has_torch_function_unary(loud) and not overrides.has_torch_function_variadic(x, 2.0)
+    assert overrides.is_tensor_like(x) and overrides.is_tensor_like(loud) and not overrides.is_tensor_like(2.0)
+    with pytest.raises(TypeError, match="no implementation found for"):
+        overrides.handle_torch_function(attend, (x,), x, x)
