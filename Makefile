@@ -54,7 +54,7 @@ dist: $(VENV)/dist
 	$(PYTHON) -m venv $(VENV)-dist
 	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd dist && ../$(VENV)-dist/bin/python -c "import weft; f = weft.compile(lambda x: (x * x).sum()); \
-		print(weft.weft_version, weft.value_and_grad(f)([1.0, 2.0])); import weft.nn, weft.optim, weft.distributions"
+		print(weft.weft_version, weft.value_and_grad(f)([1.0, 2.0])); import weft.nn.modules.linear, weft.cuda.amp, weft.optim, weft.distributions"
 
 clean:
 	rm -rf $(VENV) $(VENV)-3.* $(VENV)-dist build dist weft.egg-info weft-demo.html weft_dump docs/generated .pytest_cache .ruff_cache .hypothesis

@@ -8,6 +8,9 @@ _CELL = 'style="text-align:left"'
 # Pages of notebooks give <pre> the font of their text and wrap its lines, and columns would not stand below each other.
 _LINES = 'style="font-family:monospace;line-height:1.35;white-space:pre;overflow-x:auto"'
 
+# Sentences, and no columns: they are read on a phone too.
+_WRAPPED = 'style="font-family:monospace;line-height:1.35;white-space:pre-wrap;overflow-wrap:anywhere"'
+
 
 class Text(str):
     """A text of several lines that prompts and notebooks show as such."""
@@ -16,7 +19,7 @@ class Text(str):
         return str(self)
 
     def _repr_html_(self):
-        return f"<pre {_LINES}>{escaped(self)}</pre>"
+        return f"<pre {_WRAPPED}>{escaped(self)}</pre>"
 
 
 class Drawing(str):

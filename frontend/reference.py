@@ -19,14 +19,16 @@ made by a rule. `python docs/reference.py` writes what the examples print.
 """
 
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 
 from .paths import PATHS
 
 _ROOT = __name__.partition(".")[0]
 FOLDER = Path(__file__).parent / "manual"
-FACTS = ("Shape", "Dtypes", "Raises")
+FACTS = ("Options", "Shape", "Dtypes", "Raises")
 
 
 class Entry:
@@ -177,6 +179,7 @@ def document(path, module):
 def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
     places = [vars(place) for place in (home.__mro__ if isinstance(home, type) else (home,))]
+    uses = Counter(id(value) for names in places for name, value in names.items() if name[0] != "_")
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_at(place):
             for name in entry.names:
@@ -185,6 +188,14 @@ def attach(path, home):
                 value = getattr(value, "__func__", value)
                 if callable(value) or isinstance(value, property):
                     _complete(value, entry)
+                    if isinstance(value, FunctionType) and uses[id(value)] <= 2 and _is_nameless(value, places):
+                        value.__name__ = name
+
+
+def _is_nameless(function, places):
+    """Whether help would show a name by which nobody can call it: that of how it is made."""
+    own = function.__name__
+    return own[0] in "_<" or own == "method" and not any(own in names for names in places)
 
 
 def _complete(value, entry):

@@ -39,7 +39,14 @@ def documented(path):
 
 def purpose(text):
     """What stands before the facts and the example."""
-    return text.partition(">>> ")[0].partition("Shape: ")[0].partition("Dtypes: ")[0].partition("Raises: ")[0].strip()
+    return (
+        text.partition(">>> ")[0]
+        .partition("Options: ")[0]
+        .partition("Shape: ")[0]
+        .partition("Dtypes: ")[0]
+        .partition("Raises: ")[0]
+        .strip()
+    )
 
 
 @pytest.mark.parametrize("path", PATHS, ids=[path or "weft" for path in PATHS])
@@ -48,6 +55,22 @@ def test_every_public_name_says_what_it_is_for_and_shows_it(path):
     assert texts
     assert [name for name, text in texts.items() if not purpose(text)] == []
     assert [name for name, text in texts.items() if ">>> " not in text] == []
+
+
+def test_help_shows_public_names():
+    """Methods are made in many ways; help shows the name by which they are called. Nothing but answers that several
+    share (`is_pinned`, `is_shared`: no) has the name of what it is made of."""
+    shown = {}
+    for name in public.public_names("Tensor"):
+        method = inspect.getattr_static(weft.Tensor, name)
+        if inspect.isfunction(method) and (method.__name__[0] in "_<" or method.__name__ == "method"):
+            shown.setdefault(method, []).append(name)
+    assert [names for names in shown.values() if len(names) < 3] == []
+    assert weft.Tensor.add_.__name__ == "add_" and weft.Tensor.float.__name__ == "float"
+
+
+def test_help_of_a_layer_says_what_its_options_are():
+    assert "Options: " in weft.nn.Conv2d.__doc__ and "padding_mode" in weft.nn.ConvTranspose3d.__doc__
 
 
 @pytest.mark.parametrize("path", ["", "Tensor", "nn", "nn.functional"])
