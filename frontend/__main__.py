@@ -1,7 +1,8 @@
 """python -m weft program.py ARGUMENTS...        runs a program that imports torch, with weft in torch's place
 python -m weft -m package.module ARGUMENTS...     the same for a module
 python -m weft info                               what weft runs on: versions, machine, threads, cache, extras
-python -m weft cache                              the compiled programs on disk
+python -m weft cache                              the compiled programs on disk, those used last
+python -m weft cache list                         all of them
 python -m weft cache clear                        removes them
 
 A program whose file is called info or cache is run as ./info."""
@@ -11,9 +12,9 @@ import runpy
 import sys
 
 from . import as_torch
-from .info import cached, clear, info
+from .info import cached, clear, info, recent
 
-COMMANDS = {("info",): info, ("cache",): cached, ("cache", "list"): cached, ("cache", "clear"): clear}
+COMMANDS = {("info",): info, ("cache",): recent, ("cache", "list"): cached, ("cache", "clear"): clear}
 
 
 def main(arguments):

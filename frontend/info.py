@@ -54,6 +54,16 @@ def _cache_in_short(cache):
     return f"{cache.directory}: {len(entries)} file(s), {_megabytes(used)} of {_megabytes(cache.limit_bytes)} at most"
 
 
+_SHOWN = 20
+
+
+def recent():
+    """`cached`, as far as it fits on a screen."""
+    lines = cached().splitlines()
+    more = len(lines) - 1 - _SHOWN
+    return "\n".join(lines[: _SHOWN + 1] + [f"and {more} more: python -m weft cache list"] * (more > 0))
+
+
 def cached():
     """The files of the cache, those used last first: when, how large, and what they compute."""
     cache = default_cache()

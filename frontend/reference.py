@@ -179,7 +179,7 @@ def document(path, module):
 def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
     places = [vars(place) for place in (home.__mro__ if isinstance(home, type) else (home,))]
-    uses = Counter(id(value) for names in places for name, value in names.items() if name[0] != "_")
+    nameless = []
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_at(place):
             for name in entry.names:
@@ -188,14 +188,18 @@ def attach(path, home):
                 value = getattr(value, "__func__", value)
                 if callable(value) or isinstance(value, property):
                     _complete(value, entry)
-                    if isinstance(value, FunctionType) and uses[id(value)] <= 2 and _is_nameless(value, places):
-                        value.__name__ = name
+                    if isinstance(value, FunctionType) and (value.__name__[0] in "_<" or value.__name__ == "method"):
+                        nameless.append((name, value))
+    if nameless:
+        _give_names(nameless, places)
 
 
-def _is_nameless(function, places):
-    """Whether help would show a name by which nobody can call it: that of how it is made."""
-    own = function.__name__
-    return own[0] in "_<" or own == "method" and not any(own in names for names in places)
+def _give_names(functions, places):
+    """Help shows what a function is called, not how it is made; but for what stands under many names."""
+    uses = Counter(id(value) for names in places for name, value in names.items() if name[0] != "_")
+    for name, function in functions:
+        if uses[id(function)] <= 2 and (function.__name__[0] in "_<" or function.__name__ == "method"):
+            function.__name__ = name
 
 
 def _complete(value, entry):

@@ -36,6 +36,17 @@ def test_the_cache_is_listed_and_cleared(tmp_path):
     assert "none: WEFT_CACHE=0" in output_of("-m", "weft", "cache", **environment, WEFT_CACHE="0")
 
 
+def test_of_a_large_cache_the_files_used_last_are_shown(tmp_path):
+    environment = {"WEFT_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""}
+    output_of("-c", "import weft; weft.compile(lambda x: x.exp())(weft.ones(3))", **environment)
+    for k in range(25):
+        (tmp_path / "cache" / f"torn{k}.weft").write_bytes(b"half")
+    listed = output_of("-m", "weft", "cache", "list", **environment).splitlines()
+    shown = output_of("-m", "weft", "cache", **environment).splitlines()
+    assert len(listed) > 25 and len(shown) == 22
+    assert shown[-1] == f"and {len(listed) - 21} more: python -m weft cache list"
+
+
 def test_a_command_that_there_is_not():
     printed = output_of("-m", "weft", "cache", "empty", code=2)
     assert "no command 'cache empty'; there are info, cache, cache list, cache clear" in printed
