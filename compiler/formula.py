@@ -47,6 +47,15 @@ class Formula:
             return fields[self.left]
         return _PYTHON[self.op](*[x.evaluate(fields) if isinstance(x, Formula) else x for x in (self.left, self.right)])
 
+    def as_list(self):
+        """The same for a file: [op, left, right]."""
+        return [self.op, *[x.as_list() if isinstance(x, Formula) else x for x in (self.left, self.right)]]
+
+    @staticmethod
+    def of_list(found):
+        """What `as_list` gave."""
+        return Formula(*map(Formula.of_list, found)) if isinstance(found, list) else found
+
     def emit(self, b, fields):
         """The float64 register, with these float64 registers for the names."""
         if self.op == "field":

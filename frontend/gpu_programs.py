@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .c_calls import packed_numbers
+from .c_calls import formulas_by_slot, packed_numbers
 from .c_functions import Known, known, programs_of
 from .compiler.gpu import GpuProgram, NotForGpu, compile_for_gpu, joined
 from .runtime.code import jit
@@ -10,12 +10,14 @@ from .runtime.code import jit
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One of them. `numbers`: its run-time numbers, as the bytes of 64-bit words."""
+    """One of them. `numbers`: its run-time numbers, as the bytes of 64-bit words; `formulas`: (which word it is,
+    Formula) of those that follow from what optimizers count."""
 
     name: str
     known: Known
     gpu: GpuProgram
     numbers: bytes
+    formulas: tuple
 
 
 def made(name, function, example_args, gradients, hvp, architecture):
@@ -23,14 +25,11 @@ def made(name, function, example_args, gradients, hvp, architecture):
     programs = []
     for p, _ in programs_of(function, example_args, gradients, hvp):
         found = known(f"{name}{p.ending}", p, function)
-        if found.followed.formulas:
-            line = found.run.line_of_number(min(found.followed.formulas))
-            raise NotImplementedError(
-                f"export_ptx: {name} counts the steps of an optimizer [{line}], which C functions do (weft.export) and "
-                "kernels do not yet"
-            )
         gpu = _compiled(f"{name}{p.ending}", found)
-        programs.append(Program(f"{name}{p.ending}", found, gpu, packed_numbers(found.run)))
+        numbers, formulas = packed_numbers(found.run, found.followed), formulas_by_slot(found.run, found.followed)
+        programs.append(Program(f"{name}{p.ending}", found, gpu, numbers, formulas))
+    for p in programs:
+        p.known.followed.read_again()
     return jit.ptx(joined([p.gpu.text for p in programs]), architecture), programs
 
 

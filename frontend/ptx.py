@@ -59,9 +59,10 @@ def export_ptx(function, example_args, path, *, gradients=False, hvp=False, arch
 
     content = {}
     for p in programs:
-        content |= p.known.state
+        content |= _on_gpu(p)
     functions = [_described(p, content) for p in programs]
-    state = {key: _of_array(a) for p in programs for key, a in p.known.state.items()}
+    state = {key: _of_array(a) for p in programs for key, a in _on_gpu(p).items()}
+    counted = {key: a.item() for p in programs for key, a in p.known.followed.fields.items()}
     description = {
         "weft": weft_version,
         "name": name,
@@ -69,6 +70,7 @@ def export_ptx(function, example_args, path, *, gradients=False, hvp=False, arch
         "architecture": architecture,
         "has_arrays": bool(content),
         "state": state,
+        "counted": counted,
         "functions": functions,
     }
     files = ExportedPtx(*[path.with_name(f"{name}.{e}") for e in ("ptx", "json")], None)
@@ -81,6 +83,12 @@ def export_ptx(function, example_args, path, *, gradients=False, hvp=False, arch
     return files
 
 
+def _on_gpu(program):
+    """name -> array of what the function changes there; what optimizers count stays with the caller."""
+    known = program.known
+    return {key: a for key, a in known.state.items() if key not in known.followed.fields}
+
+
 # --- the description --------------------------------------------------------------------------------------------------
 def _described(program, content):
     """A function for the description; the arrays that it holds come into `content`."""
@@ -90,6 +98,9 @@ def _described(program, content):
         "arena_bytes": gpu.arena_bytes,
         "scratch_bytes": gpu.scratch_bytes,
         "numbers": program.numbers.hex(),
+        "formulas": [[slot, formula.as_list()] for slot, formula in program.formulas],
+        "steps": known.followed.steps,
+        "after": {key: formula.as_list() for key, formula in known.followed.after.items()},
         "checks": gpu.checks,
         "n_inputs": len(known.graph.inputs()),
         "arrays": [_place(a, known, content) for a in known.arrays],

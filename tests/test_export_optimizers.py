@@ -220,12 +220,6 @@ def test_a_schedule_inside_the_function_is_refused(kind, learning_rates):
     assert "is not the same in every call" in text or "not those of one rate in every call" in text
 
 
-def test_kernels_for_gpus_say_that_they_count_no_steps(tmp_path):
-    _, _, step, args = made(optim.Adam)
-    with pytest.raises((NotImplementedError, ValueError), match=r"counts the steps of an optimizer \[.*:\d+\]"):
-        weft.export_ptx(step, args, tmp_path / "step")
-
-
 # --- from C -----------------------------------------------------------------------------------------------------------
 C_PROGRAM = """
 #include "step.h"

@@ -11,7 +11,7 @@ from cuda_stand_in import StandIn
 from gpu_parts import assembled, ptxas
 
 import weft
-from weft import nn
+from weft import nn, optim
 from weft.nn import functional as F
 from weft.runtime.code import cuda, jit
 from weft.runtime.programs import on_gpu
@@ -192,11 +192,12 @@ def test_state_stays_on_the_gpu_and_is_read_when_it_is_asked_for(tmp_path, on_th
     assert name == "weights" and np.array_equal(now, weights.numpy())
 
 
-def test_a_network_is_trained(tmp_path, on_this_machine):
-    """The digits' step: layers, their loss with its classes, the backward pass, an update with momentum."""
+@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW, optim.NAdam, optim.RAdam, optim.ASGD])
+def test_a_network_is_trained(kind, tmp_path, on_this_machine):
+    """The digits' step: layers, their loss with its classes, the backward pass, an update, which may count."""
     weft.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
-    optimizer = weft.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = kind(model.parameters(), lr=0.1, **({"momentum": 0.9} if kind is optim.SGD else {}))
 
     def step(images, labels):
         optimizer.zero_grad()
@@ -207,10 +208,15 @@ def test_a_network_is_trained(tmp_path, on_this_machine):
 
     images, labels = normal(20, 64), np.arange(20) % 10
     functions = on_this_machine(tmp_path / "step", step, (images, labels))
-    for k in range(3):
+    with pytest.raises(IndexError, match="out of range"):
+        functions(images, labels + 1)
+    for k in range(5):
         assert functions(images + k, labels) == step(weft.tensor(images + k), weft.tensor(labels)).item()
+    state = functions.state
     for name, param in model.named_parameters():
-        assert np.array_equal(functions.state["model_" + name.replace(".", "_")], param.detach().numpy())
+        assert np.array_equal(state["model_" + name.replace(".", "_")], param.detach().numpy())
+    if kind is not optim.SGD:
+        assert state["optimizer_step"] == optimizer.state[model[0].weight]["step"] == 8
     if ptxas():
         assembled((tmp_path / "step.ptx").read_text(), "sm_80", tmp_path)
 

@@ -8,9 +8,33 @@ from pathlib import Path
 
 import numpy as np
 
+from ...compiler.formula import Formula
 from ..code import cuda
 from ..state.device import device as its_device
 from .exported import Argument
+
+
+class Counted:
+    """Numbers of a function that follow from what optimizers count: `held` has it, name -> number, of all functions of
+    one text; `numbers` are the bytes of all run-time numbers."""
+
+    def __init__(self, described, held):
+        self.held, self.steps = held, described["steps"]
+        self.numbers = np.frombuffer(bytes.fromhex(described["numbers"]), np.float64).copy()
+        self.formulas = [(slot, Formula.of_list(found)) for slot, found in described["formulas"]]
+        self.after = {name: Formula.of_list(found) for name, found in described["after"].items()}
+
+    def now(self):
+        """The numbers of the next call."""
+        for slot, formula in self.formulas:
+            self.numbers[slot] = formula.evaluate(self.held)
+        return self.numbers
+
+    def step(self):
+        """A call has ended."""
+        before = dict(self.held)
+        self.held |= {name: before[name] + n for name, n in self.steps.items()}
+        self.held |= {name: formula.evaluate(before) for name, formula in self.after.items()}
 
 
 class GpuFunction:
@@ -19,13 +43,14 @@ class GpuFunction:
     Arrays are converted as NativeFunction does it. Calls of one object must not overlap.
     """
 
-    def __init__(self, device, module, described, content, state):
+    def __init__(self, device, module, described, content, state, held):
         self.name, self._device, self._module = described["name"], device, module
         parameters = described["parameters"]
         self._arguments = [(k, Argument(p)) for k, p in enumerate(parameters) if "argument" in p["role"]]
         self._results = [
             (k, tuple(p["shape"]), np.dtype(p["dtype"])) for k, p in enumerate(parameters) if p["role"] == "result"
         ]
+        self._counted = Counted(described, held)
         with device:
             self._stream = device.stream()
             self._given = {
@@ -35,7 +60,7 @@ class GpuFunction:
             }
             areas = {"arena": device.allocate(described["arena_bytes"])}
             areas["scratch"] = device.allocate(described["scratch_bytes"])
-            areas["numbers"] = self._filled(np.frombuffer(bytes.fromhex(described["numbers"]), np.uint8))
+            areas["numbers"] = self._filled(self._counted.numbers)
             arrays = [self._array(a, content, state) for a in described["arrays"]]
             self._kept = areas, arrays
             inputs = described["n_inputs"]
@@ -79,6 +104,8 @@ class GpuFunction:
             failed = np.zeros(1, np.uint8)
             if self._failed:
                 stream.write(self._failed, failed)
+            if self._counted.formulas:
+                stream.write(self._kept[0]["numbers"], self._counted.now())
             for launch in self._launches:
                 stream.launch(*launch)
             if self._failed:
@@ -89,6 +116,7 @@ class GpuFunction:
             stream.synchronize()
         if failed[0]:
             raise IndexError(f"{self.name}: an index is out of range; nothing was changed")
+        self._counted.step()
         found = [x.item() if x.ndim == 0 else x for x in results]
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -108,6 +136,7 @@ class GpuFunctions:
 
     def __init__(self, device, text, description, content):
         self.name, self.device, self._state = description["name"], device, {}
+        self._counted = description["counted"]
         with device:
             module, stream = device.load(text), device.stream()
             for name in description["state"]:
@@ -117,15 +146,15 @@ class GpuFunctions:
         self._fields = {name: (tuple(f["shape"]), np.dtype(f["dtype"])) for name, f in description["state"].items()}
         for described in description["functions"]:
             kind = described["name"][len(self.name) :].lstrip("_") or "value"
-            setattr(self, kind, GpuFunction(device, module, described, content, self._state))
+            setattr(self, kind, GpuFunction(device, module, described, content, self._state, self._counted))
 
     def __call__(self, *arguments):
         return self.value(*arguments)
 
     @property
     def state(self):
-        """Name -> array: what the function changes, as it is now on the GPU."""
-        found = {}
+        """Name -> array: what the function changes, as it is now on the GPU, and what its optimizers have counted."""
+        found = {name: np.array(x) for name, x in self._counted.items()}
         with self.device:
             stream = self.device.stream()
             for name, (shape, dtype) in self._fields.items():
