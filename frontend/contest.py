@@ -19,6 +19,7 @@ from .runtime.state.tensor import Tensor
 
 # So many calls come before the first trial, and so many times as many before each further one.
 AFTER, _LONGER = 32, 4
+ALL_FOLLOWED = 8  # so many, if all of them were followed step by step
 NEVER = 2**60
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 # The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of

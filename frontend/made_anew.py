@@ -46,5 +46,10 @@ class CountedCalls:
         """Calls are counted from this number on."""
         self._n_left.value = self._at_first = n_left
 
+    def leave(self, n_left):
+        """As many are left; those so far still count."""
+        self._at_first -= self._n_left.value - n_left
+        self._n_left.value = n_left
+
     def has_lasted(self):
         self._n_left = None

@@ -94,3 +94,24 @@ def test_the_bits_are_the_same_whichever_way_calls_go(monkeypatch, call_eagerly)
             assert accept._contest.goes_many_ways and accept._contest.is_eager is call_eagerly
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_where_no_call_is_like_another_it_is_asked_sooner(monkeypatch, fullgraph):
+    monkeypatch.setattr(contest_module, "AFTER", 32)
+
+    def step(x, n):
+        for _ in range(n):
+            x = x.tanh()
+        return x + 1
+
+    def n_calls_before(trial_of):
+        f, x = weft.compile(step, fullgraph=fullgraph), weft.randn(4)
+        for k in range(14):
+            if f._contest.seconds:
+                return k
+            assert f(x * 2, trial_of(k)).tolist() == step(x * 2, trial_of(k)).tolist()
+        return None
+
+    assert n_calls_before(lambda k: k) == (None if fullgraph else contest_module.ALL_FOLLOWED + 1)
+    assert n_calls_before(lambda k: 3) is None
