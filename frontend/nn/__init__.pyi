@@ -11,6 +11,7 @@ from .. import Tensor as Tensor
 _Scalar = builtins.float | Tensor
 _Sizes = builtins.int | Sequence[builtins.int]
 from . import attention as attention
+from . import common_types as common_types
 from . import functional as functional
 from . import grad as grad
 from . import init as init
@@ -1540,4 +1541,3 @@ class LazyInstanceNorm3d(InstanceNorm3d):
     def has_uninitialized_params(self) -> Any: ...
     def initialize_parameters(self, input: Any) -> Any: ...
     def reset_parameters(self) -> None: ...
-common_types: Any
