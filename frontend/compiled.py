@@ -31,8 +31,7 @@ from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
-from .runtime.state.tensor import Tensor
-from .signatures import WARNED_AT, Recordings, anew_often, eager_from_now
+from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened
 from .ways import ways_of
 
 
@@ -314,7 +313,7 @@ class CompiledFunction(Calls):
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
-        signature = (_flatten(args, tensors), _flatten(kwargs, tensors), state.grad_enabled, state.default_dtype)
+        signature = (flattened(args, tensors), flattened(kwargs, tensors), state.grad_enabled, state.default_dtype)
         recording = self._recordings.get(signature)
         if recording is None:
             if not self._fullgraph and not self._recordings.takes(signature):
@@ -328,7 +327,7 @@ class CompiledFunction(Calls):
     def _new_recording(self, signature, tensors):
         last, reason = self._recordings.last_signature(), None
         if last is not None:
-            reason = _difference(last, signature, self._parameters())
+            reason = difference(last, signature, self._parameters())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         recording.in_background = self._background
         if self._sizes is not None:
@@ -473,38 +472,3 @@ def _at(module, name):
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def _flatten(x, tensors):
-    """A hashable description of nested arguments; the tensors in it are collected in order."""
-    if isinstance(x, Tensor):
-        tensors.append(x)
-        return (x.shape, x.dtype, x._requires_grad)
-    if isinstance(x, (list, tuple)):
-        return tuple([_flatten(v, tensors) for v in x])
-    if isinstance(x, dict):
-        return tuple([(k, _flatten(v, tensors)) for k, v in x.items()])
-    return None
-
-
-def _difference(old, new, names):
-    """Which argument differs between two signatures, in words."""
-    for k, (a, b) in enumerate(zip(old[0], new[0])):
-        if a != b:
-            name = names[k] if k < len(names) else f"argument {k}"
-            return f"{name}: {_words(a)} -> {_words(b)}"
-    if len(old[0]) != len(new[0]):
-        return f"{len(old[0])} positional arguments -> {len(new[0])}"
-    if old[1] != new[1]:
-        return f"keyword arguments: {_words(old[1])} -> {_words(new[1])}"
-    if old[2] != new[2]:
-        return f"gradient mode: {old[2]} -> {new[2]}"
-    return f"default dtype: {old[3]} -> {new[3]}"
-
-
-def _words(part):
-    if isinstance(part, tuple) and len(part) == 3 and hasattr(part[1], "category"):
-        return f"{part[1].name}{list(part[0])}" + (" requires_grad" if part[2] else "")
-    if isinstance(part, tuple):
-        return "(" + ", ".join(_words(p) for p in part) + ")"
-    return "not a tensor" if part is None else str(part)

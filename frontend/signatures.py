@@ -1,7 +1,9 @@
-"""The recordings of a compiled function, one per signature: as many as are in use, up to a limit."""
+"""Signatures of a compiled function, and its recordings, one per signature: as many as are in use, up to a limit."""
 
 import threading
 from collections import Counter, deque
+
+from .runtime.state.tensor import Tensor
 
 MAX_SIGNATURES = 64
 # So many recordings with programs of their own are more than a function with some shapes and modes has.
@@ -138,3 +140,39 @@ def eager_from_now(name, recordings):
         f"ones run eagerly until they come for the {COMES_AGAIN}rd time; what changes most often is "
         f"{recordings.changing()} (last: {recordings.reasons[-1]})"
     )
+
+
+# --- what tells two apart ------------------------------------------------------------------------------------------
+def flattened(x, tensors):
+    """A hashable description of nested arguments; the tensors in it are collected in order."""
+    if isinstance(x, Tensor):
+        tensors.append(x)
+        return (x.shape, x.dtype, x._requires_grad)
+    if isinstance(x, (list, tuple)):
+        return tuple([flattened(v, tensors) for v in x])
+    if isinstance(x, dict):
+        return tuple([(k, flattened(v, tensors)) for k, v in x.items()])
+    return None
+
+
+def difference(old, new, names):
+    """Which argument differs between two signatures, in words."""
+    for k, (a, b) in enumerate(zip(old[0], new[0])):
+        if a != b:
+            name = names[k] if k < len(names) else f"argument {k}"
+            return f"{name}: {_words(a)} -> {_words(b)}"
+    if len(old[0]) != len(new[0]):
+        return f"{len(old[0])} positional arguments -> {len(new[0])}"
+    if old[1] != new[1]:
+        return f"keyword arguments: {_words(old[1])} -> {_words(new[1])}"
+    if old[2] != new[2]:
+        return f"gradient mode: {old[2]} -> {new[2]}"
+    return f"default dtype: {old[3]} -> {new[3]}"
+
+
+def _words(part):
+    if isinstance(part, tuple) and len(part) == 3 and hasattr(part[1], "category"):
+        return f"{part[1].name}{list(part[0])}" + (" requires_grad" if part[2] else "")
+    if isinstance(part, tuple):
+        return "(" + ", ".join(_words(p) for p in part) + ")"
+    return "not a tensor" if part is None else str(part)
