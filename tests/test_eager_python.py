@@ -58,9 +58,9 @@ def test_ops_composites_and_derivatives_run_so():
     x = numbers(5, 5)
     for _ in range(4):
         functional.softmax(x, -1)
-        (x + x).exp(), x > 0.5, weft.arange(7), x.sum(1), x @ x
+        (x + x).exp(), x > 0.5, x.sum(1), x @ x
         functional.layer_norm(x.clone().requires_grad_(), (5,)).sum().backward()
-    assert {"softmax", "layer_norm", "add", "exp", "gt", "arange", "sum", "matmul"} <= _names()
+    assert {"softmax", "layer_norm", "add", "exp", "gt", "sum", "matmul"} <= _names()
     (recording,) = [
         r for p in plan._plans.values() if p.op.name == "layer_norm" for r in p.recordings.values() if _runs_so(p)
     ]
