@@ -19,9 +19,10 @@ test: $(VENV)/test
 # On every other release of CPython that is installed here, the part of the suite that can tell them apart: what counts
 # references, knows where objects keep what, runs between two bytecodes, reads bytecode, or shares the interpreter's
 # lock; not what ops and kernels compute, and not the tools around the library.
-TELL_THEM_APART = attribute_kinds autograd_* compiled_* data_attribute default_dtype eager_* errors explain_replay \
-	exposed_memory interpreters interrupts iterables jit memory_guards native_* onlookers optim_steady pickling precedence \
-	reader_threads replayed_* threads translate* update_rules workers
+TELL_THEM_APART = attribute_kinds autograd_* background closed_nodes compiled_* data_attribute data_of_views \
+	default_dtype eager_* errors explain_replay exposed_memory frozen_leaves interpreters interrupts iterables jit \
+	memory_guards native_* nested_calls onlookers optim_steady pickling positions_that_move precedence reader_threads \
+	replayed_* threads translate* update_rules workers
 
 test-interpreters:
 	for python in $$(.ci/interpreters $(PYTHON)); do \
