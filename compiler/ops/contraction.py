@@ -1,14 +1,20 @@
 """Matrix multiplication. Every output element is one chain of fused multiply-adds over k in rising order, starting at
-0.0: tiles, packing, strides and threads do not change a bit. Eager mode calls the same generated kernel."""
+0.0: tiles, packing, strides and threads do not change a bit. Eager mode calls the same generated kernel.
+
+Of two vectors there is one element, and a chain waits for each of its steps: a million took 1.2 ms. There it is the sum
+of the products, in the order of sums, which vectors and threads share (0.15 ms) and which is fused with what is around.
+"""
 
 import numpy as np
 
+from ..dtypes import float32, float64
 from ..extent import identical
 from ..kernels.library import Product
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import add, mul
 from .kinds import composite, require_floating
+from .reduction import sum_
 from .samples import Sample
 from .table import Meta, Op, OpError, register
 from .view import expand, permute, reshape
@@ -101,6 +107,8 @@ def _matmul_infer(operands, attributes, default_float):
 
 
 def _matmul(x, y):
+    if len(x.shape) == len(y.shape) == 1 and x.dtype in (float32, float64):
+        return sum_(mul(x, y), axes=(0,), keepdim=False)
     left, right = x, y
     if len(x.shape) == 1:
         left = reshape(x, shape=(1, x.shape[0]))

@@ -1,0 +1,82 @@
+"""Products of two vectors: the sum of their products, in the order of sums, however they are written and lie."""
+
+import numpy as np
+import pytest
+
+import weft
+
+SIZES = (0, 1, 3, 31, 100, 2049, 70_001)
+
+
+def vectors(n, dtype, seed=0):
+    draw = np.random.default_rng(seed)
+    return [weft.tensor(draw.standard_normal(n) * 10.0 ** draw.integers(-3, 4, n), dtype=dtype) for _ in range(2)]
+
+
+SPELLINGS = {
+    "@": lambda x, y: x @ y,
+    "matmul": lambda x, y: weft.matmul(x, other=y),
+    "dot": lambda x, y: weft.dot(x, y),
+    "method": lambda x, y: x.dot(y),
+    "inner": lambda x, y: weft.inner(x, y),
+    "vdot": lambda x, y: weft.vdot(x, y),
+}
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_it_is_the_sum_of_the_products(spelling, dtype):
+    function = SPELLINGS[spelling]
+    compiled = weft.compile(function)
+    for n in SIZES:
+        x, y = vectors(n, dtype)
+        wanted = (x * y).sum().item()
+        assert [function(x, y).item(), compiled(x, y).item(), compiled(x, y).item()] == [wanted] * 3
+
+
+def test_it_lies_as_it_likes_and_has_any_number_of_threads():
+    x, y = vectors(300_000, weft.float64)
+    spread = weft.zeros(300_000, 3, dtype=weft.float64)
+    spread[:, 1] = y
+    compiled, before = weft.compile(lambda x, y: x @ y), weft.get_num_threads()
+    try:
+        wanted = (x @ y).item()
+        for n in (1, 2, 3):
+            weft.set_num_threads(n)
+            assert [f(x, z).item() for z in (y, spread[:, 1]) for f in (compiled, weft.dot)] == [wanted] * 4
+        assert (x @ x[:1].expand(300_000)).item() == (x * x[0]).sum().item()
+    finally:
+        weft.set_num_threads(before)
+
+
+def test_derivatives_of_any_order():
+    def run(x, y):
+        x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
+        (first,) = weft.autograd.grad((x @ y) ** 2, x, create_graph=True)
+        (second,) = weft.autograd.grad(first.dot(first), x)
+        return first.detach(), second, weft.autograd.grad((x @ y).exp(), y)[0]
+
+    x, y = (v / 1000 for v in vectors(40, weft.float64))
+    compiled, wanted = weft.compile(run), run(x, y)
+    for _ in range(3):
+        assert [g.tolist() for g in compiled(x, y)] == [g.tolist() for g in wanted]
+    p = (x * y).sum()
+    assert weft.allclose(wanted[0], 2 * p * y) and weft.allclose(wanted[2], p.exp() * x)
+    assert weft.allclose(wanted[1], 8 * p * (y * y).sum() * y)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "complex128", "bfloat16", "float16"])
+def test_types_and_values_are_pytorchs(dtype):
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(3)
+    arrays = [draw.integers(-4, 5, 50).astype("float64") for _ in range(2)]
+    ours = [weft.tensor(a).to(getattr(weft, dtype)) for a in arrays]
+    theirs = [torch.tensor(a).to(getattr(torch, dtype)) for a in arrays]
+    found, wanted = ours[0] @ ours[1], theirs[0] @ theirs[1]
+    assert str(found.dtype).partition(".")[2] == str(wanted.dtype).partition(".")[2] and found.item() == wanted.item()
+    for function in (lambda t, x: x @ x[:3], lambda t, x: t.dot(x, x.reshape(5, 10))):
+        with pytest.raises(RuntimeError):
+            function(torch, theirs[0])
+        with pytest.raises(RuntimeError):
+            function(weft, ours[0])
