@@ -9,6 +9,7 @@ from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
+from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
 from .target import WIDEST
@@ -107,11 +108,14 @@ def reduction_text(op, dtype, form, target=WIDEST):
 
 
 def routine_text(stem, element, target=WIDEST):
-    """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", or an op's (ROUTINES)."""
+    """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", or an op's (ROUTINES); or
+    "products", which calls the first two for a batch."""
     module = Module(target)
     products = {"gemm": emit_gemm, "gemv": emit_gemv}
     if stem in products:
         products[stem](module, element, target)
+    elif stem == "products":
+        emit_product_batch(module)
     elif stem == "grid":
         emit_grid_product(module, element)
     else:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from .casting import in_wide, lowered
-from .compiler.dtypes import bool_
+from .compiler.dtypes import bool_, float32, float64
 from .compiler.ops import contraction, derived, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
@@ -21,6 +21,9 @@ from .runtime.state.marks import spanned
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of, tensor_of
 from .shaping import cat, permute, reshape, unsqueeze
+
+# Types whose sums keep more digits than one product has; of others one rounding at the end is better than one each.
+_SUMMED = (float32, float64)
 
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
@@ -126,7 +129,13 @@ def _contracted(left, x, right, y, needed):
     given = tuple(left), shape_of(x), tuple(right), shape_of(y), frozenset(needed)
     to_x, to_y, shape, labels, is_summed = _matrices_of(*given)
     x, y = _as_matrices(x, *to_x), _as_matrices(y, *to_y)
-    product = contraction.bmm(*lowered(x, y)) if is_summed else x * y
+    if not is_summed:
+        product = x * y
+    elif shape_of(x)[-2] == 1 == shape_of(y)[-1] and x.dtype is y.dtype and x.dtype in _SUMMED:
+        # Rows times columns, one of each: as for two vectors, a sum is quicker than a product of matrices.
+        product = sum(reshape(x, shape_of(x)[:-2] + shape_of(x)[-1:]) * reshape(y, shape_of(y)[:-1]), -1)
+    else:
+        product = contraction.bmm(*lowered(x, y))
     return list(labels), reshape(product, shape)
 
 

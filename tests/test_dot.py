@@ -1,4 +1,5 @@
-"""Products of two vectors: the sum of their products, in the order of sums, however they are written and lie."""
+"""Products of two vectors: the sum of their products, in the order of sums, however they are written and lie; and
+products of many small matrices, which are those of each."""
 
 import numpy as np
 import pytest
@@ -80,3 +81,33 @@ def test_types_and_values_are_pytorchs(dtype):
             function(torch, theirs[0])
         with pytest.raises(RuntimeError):
             function(weft, ours[0])
+
+
+BATCHES = [((500, 3, 3), (500, 3, 4)), ((70, 1, 9), (70, 9, 2)), ((40, 5, 300), (40, 300, 1)), ((6, 7, 2, 8), (8, 3))]
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("shapes", BATCHES, ids=str)
+def test_a_batch_of_products_is_one_product_after_the_other(shapes, dtype):
+    draw = np.random.default_rng(1)
+    x, y = (weft.tensor(draw.standard_normal(shape), dtype=dtype) for shape in shapes)
+    each = [a @ b for a, b in zip(x.flatten(0, -3), y.expand(*x.shape[:-2], *y.shape[-2:]).flatten(0, -3))]
+    compiled = weft.compile(lambda x, y: x @ y)
+    for left, right in ((x, y), (x.mT.contiguous().mT, y), (x, y.mT.contiguous().mT)):
+        for product in (left @ right, weft.matmul(left, right), compiled(left, right)):
+            assert product.flatten(0, -3).tolist() == [p.tolist() for p in each]
+    if y.ndim == 3:
+        spread = y[:1].expand(len(x), -1, -1)
+        assert (x @ spread).tolist() == [(a @ y[0]).tolist() for a in x]
+        assert x[::2].bmm(y[1::2]).tolist() == [(a @ b).tolist() for a, b in zip(x[::2], y[1::2])]
+
+
+def test_rows_times_rows_by_letters_are_sums():
+    draw = np.random.default_rng(2)
+    x, y = (weft.tensor(draw.standard_normal((40, 700))) for _ in range(2))
+    compiled = weft.compile(lambda x, y: weft.einsum("ij,ij->i", x, y))
+    assert weft.einsum("ij,ij->i", x, y).tolist() == (x * y).sum(1).tolist() == compiled(x, y).tolist()
+    assert weft.einsum("ij,ij->", x, y).item() == (x * y).reshape(-1).sum().item()
+    assert weft.einsum("ij,kj->ik", x, y).tolist() == (x @ y.T).tolist()
+    one = x[:, :1]
+    assert weft.allclose(weft.einsum("ij,ij->i", one, y), one[:, 0] * y.sum(1))

@@ -284,25 +284,48 @@ def product(dtype, shape, k):
     return function, _scratch_bytes(element, k, jit.kernel_target()) + 64
 
 
+# A batch is multiplied in stretches of so many multiplications, so that Ctrl-C need not wait for all of it; others may
+# use the interpreter meanwhile if there are as many as take far longer than to get it back.
+_MOST_AT_ONCE, _MANY = 1 << 28, 1 << 20
+
+
 def run_gemm(x, y, out):
     """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
     size = out.itemsize
-    m, n, k = x.shape[-2], y.shape[-1], x.shape[-1]
-    function, n_bytes = product(out.dtype, out.shape, k)
+    count, m, n, k = *out.shape, x.shape[-1]
+    address, n_bytes = product_address(out.dtype, out.shape, k)
     scratch = np.empty(n_bytes, np.uint8)
     scratch_address = (address_of(scratch) + 63) & ~63
     x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
     x_data, y_data, out_data = address_of(x), address_of(y), address_of(out)
-    for batch in range(out.shape[0]):
-        function(
-            x_data + batch * x.strides[0],
+    steps = x.strides[0], y.strides[0], out.strides[0]
+    each = max(1, m * n * k)
+    at_once = max(1, _MOST_AT_ONCE // each)
+    for first in range(0, count, at_once):
+        part = min(at_once, count - first)
+        _products(part * each > _MANY)(
+            address,
+            part,
+            *steps,
+            x_data + first * steps[0],
             *x_strides[1:],
-            y_data + batch * y.strides[0],
+            y_data + first * steps[1],
             *y_strides[1:],
-            out_data + batch * out.strides[0],
+            out_data + first * steps[2],
             n,
             m,
             n,
             k,
             scratch_address,
         )
+
+
+def _products(lets_go):
+    """The function of a batch of products; lets_go: of the interpreter meanwhile."""
+    function = _functions.get(("products", lets_go))
+    if function is None:
+        text = lambda: _routine_text("products", None, jit.kernel_target())  # noqa: E731
+        kind = ctypes.CFUNCTYPE if lets_go else ctypes.PYFUNCTYPE
+        made = kind(None, _POINTER, *(_SIZE,) * 4, *_GEMM_TYPES)(library("products", text).address("weft_products"))
+        function = _functions["products", lets_go] = made
+    return function
