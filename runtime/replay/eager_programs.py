@@ -16,8 +16,8 @@ from ..programs.array_program import whole
 from ..programs.large import results_of
 
 # Elements that its steps compute, and bytes that it reads and writes. Calling it from Python costs 10 us: reading and
-# writing 4 MB takes 66.
-MOST_ELEMENTS, MOST_BYTES = 1 << 24, 1 << 26
+# writing 4 MB takes 66. Of 4 million elements sines take two milliseconds.
+MOST_ELEMENTS, MOST_BYTES = 1 << 22, 1 << 25
 # Of ops that are done in time with elements; products, sorts and factors take more.
 _BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "indexing", "scan"}
 MOST_ELEMENTS_OF_OTHERS = 1 << 20
