@@ -23,7 +23,6 @@ from .runtime.replay import native, native_layout
 from .runtime.replay.frame_usual import UsualFrame
 from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
-from .runtime.state.exposure import is_exposed
 from .runtime.state.modes import autocasting, state, watching
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
@@ -75,6 +74,7 @@ class Look:
     def __init__(self):
         self.frame = self.numbers = self.results = None
         self.outside = {}  # number -> tensor, of those from outside that are no arguments
+        self.copied = []  # those of them that the call has read copies of, without gaps
         self.read = False
         self._draws = _draws()
 
@@ -96,6 +96,11 @@ class Look:
             self.numbers, self.results = list(frame.numbers), [r._vid if r._frame is frame else None for r in results]
             self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
             self.outside |= {vid: frame.tensors[vid] for vid in frame.fresh}
+            # Of memory that NumPy shows too the call has read copies. The program alone may read it where it is, since
+            # nothing else runs between its beginning and its end.
+            self.copied = [tensor for tensor, _ in frame.copies.values()]
+            shown = {id(copy): tensor for tensor, copy in frame.copies.values()}
+            self.outside = {vid: shown.get(id(x), x) for vid, x in self.outside.items()}
 
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""
@@ -191,14 +196,20 @@ def prepared(key, function, look, values, tensors):
         if isinstance(given, Tensor) and not given._data.flags.c_contiguous:
             raise Impure("an argument is an array with gaps")
     if not all(id(x) in outside and _is_unchanged(x, (x._data, (x._requires_grad, None, None))) for x in tensors_read):
-        raise Impure("it reads a tensor that is found nowhere in its code")
+        raise Impure("it reads a tensor that is found nowhere in its code, as a part of one that NumPy shows too")
+    if not all(_lies_well(x._data) for x in look.copied):
+        raise Impure("it reads an array of NumPy's with gaps; weft.tensor(array) is a copy without")
     return PreparedCall(key, reads, look, values, tensors)
 
 
 def _is_unchanged(tensor, memory):
-    """Whether it still is the leaf it was, on the same array, which nobody sees but tensors."""
+    """Whether it still is the leaf it was, on the same array."""
     array, autograd = memory
-    return tensor._data is array and _autograd(tensor) == autograd and not is_exposed(tensor)
+    return tensor._data is array and _autograd(tensor) == autograd
+
+
+def _lies_well(array):
+    return array.flags.c_contiguous and array.flags.aligned
 
 
 def _argument(value, given, positions, numbers):

@@ -44,7 +44,10 @@ def einsum(equation, *operands):
         (left, x), (right, y), *rest = labelled
         needed = set(output).union(*(term for term, _ in rest))
         labelled = [_contracted(left, x, right, y, needed), *rest]
-    return _finished(*labelled[0], output)
+    labels, x = labelled[0]
+    if len(operands) > 1 and labels == output:
+        return x
+    return _finished(labels, x, output)
 
 
 def _equation_of(arguments):
@@ -136,7 +139,7 @@ def _contracted(left, x, right, y, needed):
         product = sum(reshape(x, shape_of(x)[:-2] + shape_of(x)[-1:]) * reshape(y, shape_of(y)[:-1]), -1)
     else:
         product = contraction.bmm(*lowered(x, y))
-    return list(labels), reshape(product, shape)
+    return list(labels), product if shape_of(product) == shape else reshape(product, shape)
 
 
 @lru_cache(1024)
@@ -169,7 +172,11 @@ def _matrices(labels, groups, sizes):
 
 
 def _as_matrices(x, order, wide, shape):
-    return view.reshape(view.expand(view.permute(x, axes=order), shape=wide), shape=shape)
+    if order != tuple(range(len(order))):
+        x = view.permute(x, axes=order)
+    if shape_of(x) != wide:
+        x = view.expand(x, shape=wide)
+    return x if wide == shape else view.reshape(x, shape=shape)
 
 
 def _summed(labels, x, needed):

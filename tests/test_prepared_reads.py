@@ -51,6 +51,46 @@ def test_memory_that_numpy_shows_too():
         assert both(np.ones(3))[0] == k + 6.0
 
 
+@pytest.mark.parametrize("show", [weft.from_numpy, weft.as_tensor])
+def test_arrays_of_numpys_are_read_where_they_are(show):
+    """Also when they are written between two calls; with gaps, or in parts, the Python runs."""
+    draw = np.random.default_rng(0)
+    a, b = draw.standard_normal((30, 4)), draw.standard_normal(30)
+    design, target = show(a), show(b)
+
+    def residuals(x):
+        r = target - design @ x
+        return (r @ r) / 2 + (x * x).sum()
+
+    both, x = weft.value_and_grad(residuals), draw.standard_normal(4)
+    prepared(both, x)
+    assert is_prepared(both) and same_as_tensors(both, residuals, x)
+    for k in range(20):
+        a[k] = b[k] = k
+        assert same_as_tensors(both, residuals, x)
+    assert is_prepared(both)
+    columns = np.asfortranarray(a)
+    design = weft.from_numpy(columns)
+    prepared(both, x, calls=60)
+    said = "it reads an array of NumPy's with gaps" if native_code_is_used() else "native code is not used"
+    assert same_as_tensors(both, residuals, x) and said in both.explain()
+    columns *= 2
+    assert same_as_tensors(both, residuals, x)
+
+
+def test_parts_of_arrays_of_numpys():
+    array, x = np.arange(6.0), np.ones(3)
+    data = weft.from_numpy(array)
+
+    def f(x):
+        return (data[1:4] * x).sum() * data[5]
+
+    both = prepared(weft.value_and_grad(f), x)
+    for k in range(30):
+        array[2] = k
+        assert same_as_tensors(both, f, x)
+
+
 def test_a_global_that_changes(monkeypatch):
     both, x = prepared(weft.value_and_grad(with_softplus), np.ones(3)), np.ones(3)
     here = prepared_parts

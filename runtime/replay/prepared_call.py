@@ -33,10 +33,9 @@ from ..code.native_kinds import TensorObject, get_attribute
 from ..code.packing import Packed
 from ..eager.eager_call import are_alike
 from ..eager.eager_computing import unheld
-from ..eager.eager_words import ArrayObject, StorageObject, new_tuple, set_tuple_item
+from ..eager.eager_words import ArrayObject, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching
-from ..state.storage import Storage
 from ..state.tensor import Tensor
 from . import eager_native
 from . import native as objects
@@ -158,11 +157,7 @@ def is_unchanged(row: Outside) -> Bool:
     tensor = cast(TensorObject, row.tensor)
     if tensor._data is not row.array or tensor._requires_grad is not row.requires_grad:
         return False
-    if tensor._node is not None or tensor._frame is not None:
-        return False
-    if tensor._storage is None:
-        return True
-    return type(tensor._storage) is Storage and cast(StorageObject, tensor._storage).exposed is None
+    return tensor._node is None and tensor._frame is None
 
 
 # --- arguments and results --------------------------------------------------------------------------------------------
