@@ -293,11 +293,15 @@ def run_gemm(x, y, out):
     """out = x @ y for stacks of matrices (batch, rows, columns); x and y may be strided."""
     size = out.itemsize
     count, m, n, k = *out.shape, x.shape[-1]
-    address, n_bytes = product_address(out.dtype, out.shape, k)
+    function, n_bytes = product(out.dtype, out.shape, k)
     scratch = np.empty(n_bytes, np.uint8)
     scratch_address = (address_of(scratch) + 63) & ~63
     x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
     x_data, y_data, out_data = address_of(x), address_of(y), address_of(out)
+    if count == 1:
+        function(x_data, *x_strides[1:], y_data, *y_strides[1:], out_data, n, m, n, k, scratch_address)
+        return
+    address = ctypes.cast(function, _POINTER).value
     steps = x.strides[0], y.strides[0], out.strides[0]
     each = max(1, m * n * k)
     at_once = max(1, _MOST_AT_ONCE // each)
