@@ -4,7 +4,7 @@ import builtins as _builtins
 import os as _os
 import typing as _typing
 
-from .compiler.dtypes import DType
+from .compiler.dtypes import DType as _DType
 from .runtime.state.device import device as _device
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
@@ -14,7 +14,7 @@ _T = _typing.TypeVar("_T")
 
 # --- weft.types ---
 _bool, _float, _int, _complex = _builtins.bool, _builtins.float, _builtins.int, _builtins.complex
-_dtype, _layout = DType, _typing.Any
+_dtype, _layout = _DType, _typing.Any
 _size = Size | _builtins.list | _builtins.tuple
 Number = _int | _float | _bool
 Device = _device | str | _int | None

@@ -2,7 +2,6 @@
 
 from typing import Any
 from .. import Tensor as Tensor
-from .. import dtype as DType
 from .. import Size as Size
 from .. import Tensor as Tensor
 from .. import TypedStorage as TypedStorage
