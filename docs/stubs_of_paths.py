@@ -118,14 +118,15 @@ def _is_layer(value, source):
 
 
 def _shown(path):
-    """The module, or shorter path to the same one, whose stub has the names of a path; None if none has."""
+    """The shortest path to the same module, or that module, whose stub has the names of a path; None if none has."""
     if path.startswith("optim."):
         return "optim"
     first = _sources(path)[0]
+    shortest = min((p for p in PATHS_OF_STUBS if _sources(p) == _sources(path)), key=lambda p: (len(p), p))
+    if shortest != path:
+        return shortest
     found = [other for other in MODULES if _home(other) is first or _is_path_to(other, first)]
-    paths = [other for other in PATHS_OF_STUBS if _sources(other)[0] is first]
-    nearest = min(found or paths, key=lambda other: (len(other), other))
-    return None if nearest == path else nearest
+    return min(found, key=len, default=None)
 
 
 def _is_path_to(path, source):

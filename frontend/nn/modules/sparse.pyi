@@ -1,3 +1,3 @@
 """Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
 
-from ...nn import *
+from ...nn.modules import *
