@@ -6,9 +6,9 @@ import time
 import numpy as np
 
 from ...compiler.decompose import decompose
-from ..programs.evaluate import evaluate
 from .build import graph_of
 from .frame_views import evaluate_view
+from .graph_values import computed, leading_to
 
 _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
@@ -91,22 +91,6 @@ class Sight:
         if vid not in self.places:
             return self.arrays[vid].copy()
         target, found = self.places[vid], self.found
-        for value in self._leading_to(target):
-            found[value] = self._evaluate(value, [found[o] for o in value.operands])
+        for value in leading_to([target], found):
+            found[value] = computed(value, found, self.default_float)
         return np.array(found[target])
-
-    def _leading_to(self, target):
-        """The values that are missing for one, in order."""
-        missing, stack = set(), [target]
-        while stack:
-            value = stack.pop()
-            if value not in self.found and value not in missing:
-                missing.add(value)
-                stack.extend(value.operands)
-        return sorted(missing, key=lambda value: value.number)
-
-    def _evaluate(self, value, operands):
-        if value.op.name == "constant":
-            return value.attributes["value"]
-        types = value.op.compute_dtype and value.op.compute_dtype(value.operands, self.default_float)[0]
-        return evaluate(value.op, operands, value.attributes, types, value)

@@ -3,9 +3,8 @@
 from itertools import chain, repeat
 from operator import setitem
 
-from ...compiler.graph import INPUT, SCALAR
-from ..programs.evaluate import evaluate
 from ..state.aligned import new_array
+from .graph_values import computed, leading_to
 
 
 class Interim:
@@ -45,32 +44,14 @@ class Interim:
 
     def _compute(self, known, results):
         """All that these values need, into `known`, which lets go of what nobody reads any more."""
-        order = _leading_to(results, known)
+        order = leading_to(results, known)
         last_uses = {o: v for v in order for o in v.operands}
         kept = {*results, *(target for target, _ in self.graph.commits)}
         for v in order:
-            known[v] = self._evaluate(v, [known[o] for o in v.operands])
+            known[v] = computed(v, known, self.graph.default_float)
             for o in set(v.operands):
                 if last_uses[o] is v and o not in kept:
                     del known[o]
-
-    def _evaluate(self, value, operands):
-        if value.op.name == "constant":
-            return value.attributes["value"]
-        types = value.op.compute_dtype and value.op.compute_dtype(value.operands, self.graph.default_float)[0]
-        return evaluate(value.op, operands, value.attributes, types, value)
-
-
-def _leading_to(results, known):
-    """The values that are missing for some, in order."""
-    missing, stack = set(), list(results)
-    while stack:
-        value = stack.pop()
-        if value not in known and value not in missing:
-            assert value.op not in (INPUT, SCALAR), value
-            missing.add(value)
-            stack.extend(value.operands)
-    return sorted(missing, key=lambda value: value.number)
 
 
 def _copied(x, value):
