@@ -48,10 +48,15 @@ class Prepared:
         # What was of use may be prepared again soon; what changes in every few calls is not worth it.
         was_used = any(call.n_runs() > _MANY_RUNS for call in self.calls)
         self._waits = self._next_wait = _FIRST_WAIT if was_used else min(2 * self._next_wait, _LONGEST_WAIT)
+        try:
+            reads = _reads_of(self._function)
+        except Impure as reason:
+            self.reason = str(reason)
+            return compiled(*tensors)
         with Look() as look:
             results = compiled(*tensors)
         try:
-            call = prepared(key, self._function, look, values, tensors)
+            call = prepared(key, reads, look, values, tensors)
         except Impure as reason:
             self.reason = str(reason)
         else:
@@ -74,6 +79,8 @@ class Look:
     def __init__(self):
         self.frame = self.numbers = self.results = None
         self.outside = {}  # number -> tensor, of those from outside that are no arguments
+        self.made = ()  # numbers of those that are new in every call
+        self.compared = []
         self.copied = []  # those of them that the call has read copies of, without gaps
         self.read = False
         self._draws = _draws()
@@ -96,11 +103,26 @@ class Look:
             self.numbers, self.results = list(frame.numbers), [r._vid if r._frame is frame else None for r in results]
             self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
             self.outside |= {vid: frame.tensors[vid] for vid in frame.fresh}
+            self.made = set(frame.fresh)
             # Of memory that NumPy shows too the call has read copies. The program alone may read it where it is, since
             # nothing else runs between its beginning and its end.
             self.copied = [tensor for tensor, _ in frame.copies.values()]
             shown = {id(copy): tensor for tensor, copy in frame.copies.values()}
             self.outside = {vid: shown.get(id(x), x) for vid, x in self.outside.items()}
+
+    def sort(self, named):
+        """Which tensors have to be what they are now, given those that the function names: all it reads of them, and
+        the owners of what it reads in parts. Others are made in the call, of what is compared: they stay as they are.
+        Raises Impure if one is neither."""
+        names, owners = {id(x) for x in named}, {id(_owner(x._data)): x for x in named}
+        read = list(self.outside.values())
+        self.compared = [x for x in read if id(x) in names]
+        for vid, x in self.outside.items():
+            if id(x) not in names:
+                if id(_owner(x._data)) in owners:
+                    self.compared.append(owners[id(_owner(x._data))])
+                elif vid not in self.made:
+                    raise Impure("it reads a tensor that is found nowhere in its code")
 
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""
@@ -133,7 +155,7 @@ class PreparedCall:
         # An argument's number is its place among the tensors given; what the program does not read has no position.
         positions = {vid: k for k, vid in enumerate(program.inputs)}
         self._arguments = [_argument(v, x, positions, numbers) for v, x in zip(values, tensors)]
-        self._outside = list(look.outside.values())
+        self._outside = look.compared
         self._memory = [(x._data, (x._requires_grad, None, None)) for x in self._outside]
         known = {vid: x._data for vid, x in look.outside.items() if vid in positions}
         own = [position for *_, position in self._arguments if position is not None]
@@ -180,14 +202,19 @@ def _picker(places, n_outputs):
     return lambda outputs: [outputs[at] if at not in places[:k] else outputs[at].copy() for k, at in enumerate(places)]
 
 
-def prepared(key, function, look, values, tensors):
-    """A PreparedCall. Raises Impure if there can be none."""
+def _reads_of(function):
     if native.layout() is None or not native_layout.type_version(Tensor):
         raise Impure("native code is not used")
-    reads, reason = reads_of(function), look.reason()
+    return reads_of(function)
+
+
+def prepared(key, reads, look, values, tensors):
+    """A PreparedCall for what the function was proved to read before the call. Raises Impure if there can be none."""
+    reason = look.reason()
     if reason is not None:
         raise Impure(reason)
-    outside, tensors_read = {id(x) for x in reads.tensors}, look.outside.values()
+    if not reads.hold():
+        raise Impure("it changes a list, a dict or an array that is not its own, or another one does meanwhile")
     for value, given in zip(values, tensors):
         if not isinstance(given, Tensor) and refusal({"an argument": value}) is not None:
             raise Impure(f"an argument is a {type(value).__name__}")
@@ -195,8 +222,9 @@ def prepared(key, function, look, values, tensors):
             raise Impure("an argument is a tensor that requires gradients")
         if isinstance(given, Tensor) and not given._data.flags.c_contiguous:
             raise Impure("an argument is an array with gaps")
-    if not all(id(x) in outside and _is_unchanged(x, (x._data, (x._requires_grad, None, None))) for x in tensors_read):
-        raise Impure("it reads a tensor that is found nowhere in its code, as a part of one that NumPy shows too")
+    if not all(_is_unchanged(x, (x._data, (x._requires_grad, None, None))) for x in look.outside.values()):
+        raise Impure("it reads a tensor with a history")
+    look.sort(reads.tensors)
     if not all(_lies_well(x._data) for x in look.copied):
         raise Impure("it reads an array of NumPy's with gaps; weft.tensor(array) is a copy without")
     return PreparedCall(key, reads, look, values, tensors)
@@ -206,6 +234,13 @@ def _is_unchanged(tensor, memory):
     """Whether it still is the leaf it was, on the same array."""
     array, autograd = memory
     return tensor._data is array and _autograd(tensor) == autograd
+
+
+def _owner(array):
+    """The array whose memory it is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _lies_well(array):

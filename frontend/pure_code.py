@@ -12,32 +12,27 @@ or of an argument, code does not show: whoever runs the function once more watch
 
 import builtins
 import dis
-import math
-import os
+import operator
 import sys
 import types
 from functools import partial
 
 import numpy as np
 
-from . import fft, linalg, special
-from .compiler.dtypes import DType
-from .compiler.ops.table import Op
-from .families import FAMILIES
-from .nn import functional
+from .array_bytes import ArrayBytes
+from .pure_values import (
+    PACKAGE,
+    described,
+    is_harmless,
+    is_harmless_builtin,
+    is_known_function,
+    is_named_tuple,
+    is_plain_class,
+    is_plain_object,
+)
 from .runtime.replay import native_layout
-from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
-from .spelled import FORMS
 
-_PACKAGE = __name__.partition(".")[0]
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.float64, np.float32, np.int64, np.bool_,
-          type(Ellipsis), np.ufunc)  # fmt: skip
-_BUILTINS = frozenset(str.split("""
-    abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min pow range reversed
-    round set slice sorted str sum tuple zip ArithmeticError AssertionError Exception IndexError KeyError
-    NotImplementedError OverflowError RuntimeError TypeError ValueError ZeroDivisionError
-"""))  # fmt: skip
 # Of tensors: what changes them, or what others see of them; of lists and dicts that a call makes, what is theirs.
 _CHANGES = frozenset(
     str.split("""
@@ -45,13 +40,17 @@ _CHANGES = frozenset(
     share_memory_ set_ pin_memory untyped_storage storage is_shared resize_ resize_as_ data_ptr detach_
 """)
 )
-_OF_CONTAINERS = frozenset(str.split("append extend items keys values get format join index indices count pop copy"))
+# What an outer list or dict is changed by is among them: that is seen by comparing it after a call.
+_OF_CONTAINERS = frozenset(str.split("""
+    append clear extend insert popitem remove reverse setdefault sort update items keys values get format join index
+    indices count pop copy astype from_iterable startswith endswith split lower upper strip replace is_integer
+"""))  # fmt: skip
 # Writing to what outlives the call, importing, bodies of classes, and what is looked up in unusual ways.
 _REFUSED = frozenset(
     str.split("""
-    STORE_GLOBAL DELETE_GLOBAL STORE_ATTR DELETE_ATTR STORE_NAME DELETE_NAME LOAD_NAME IMPORT_NAME IMPORT_FROM
-    IMPORT_STAR LOAD_BUILD_CLASS LOAD_CLASSDEREF LOAD_LOCALS LOAD_FROM_DICT_OR_GLOBALS LOAD_FROM_DICT_OR_DEREF
-    LOAD_SUPER_ATTR SETUP_ANNOTATIONS PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
+    STORE_GLOBAL DELETE_GLOBAL STORE_ATTR DELETE_ATTR STORE_NAME DELETE_NAME LOAD_NAME IMPORT_STAR LOAD_BUILD_CLASS
+    LOAD_CLASSDEREF LOAD_LOCALS LOAD_FROM_DICT_OR_GLOBALS LOAD_FROM_DICT_OR_DEREF LOAD_SUPER_ATTR SETUP_ANNOTATIONS
+    PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
 """)
 )
 # Methods that make, show, copy or end an object, which is not what a function that computes with one does.
@@ -62,11 +61,12 @@ _ASIDE = frozenset(
 """)
 )
 _OF_DATACLASSES = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # as they are made
+_OF_NAMED_TUPLES = frozenset(("__getnewargs__", "__new__", "__match_args__"))
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
-_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _LAST_KNOWN = (3, 13)  # CPython whose instructions these are
-_APART = frozenset(("settings", "draws", "placement", "interchange", "amp", "tensor_types", "tensor_methods"))
-_MOST_FUNCTIONS = 64
+_MOST_FUNCTIONS, _MOST_PARTS, _MOST_BYTES = 64, 1 << 12, 1 << 26
+_KEYS = (str, int, float, bool, bytes, type(None))
 
 
 class Impure(Exception):
@@ -98,9 +98,11 @@ class Reads:
         self.items, self.absent = [], []  # (dict, name, value) of what is in a dict; of what is not
         self.attributes, self.cells = [], []  # (object, name, value); (cell, value)
         self.classes = {Tensor: native_layout.type_version(Tensor)}  # class -> its version
+        self.lists, self.dicts, self.arrays = [], [], []  # (list, items); (dict, keys, values); ArrayBytes
         self._seen, self._containers, self._names = {}, {}, []
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
-        self._n_functions = 0
+        self._of_new_objects = set()  # attributes that an `__init__` gives what it makes
+        self._n_functions = self._n_parts = self._n_bytes = 0
 
     def add_value(self, value, name, code, line):
         """A value that code names."""
@@ -111,25 +113,30 @@ class Reads:
         if isinstance(value, Tensor):
             self._add_tensor(value, name, code, line)
         elif kind is types.FunctionType:
-            if not _is_known(value):
+            if not is_known_function(value):
                 self._add_function(value, code, line)
         elif kind is types.MethodType:
             self.add_value(value.__func__, name, code, line)
             self.add_value(value.__self__, name, code, line)
         elif kind is partial:
             self._add_partial(value, name, code, line)
-        elif kind is tuple:
-            for part in value:
-                self.add_value(part, name, code, line)
+        elif kind in (tuple, list, dict) or is_named_tuple(kind):
+            self._add_parts(value, name, code, line)
+        elif kind is np.ndarray and not value.dtype.hasobject:
+            self._add_array(value, name, code, line)
         elif kind is types.ModuleType:
             self._add_container(value)
-        elif _is_plain_object(kind):
+        elif is_harmless(value):
+            return
+        elif isinstance(value, type) and is_plain_class(value):
+            self._add_class(value, code, line)
+        elif is_plain_object(kind):
             self._add_object(value, code, line)
-        elif not (kind in _PLAIN or kind is Op or _is_builtin(value)):
-            raise Impure(f"{name} is {_described(value)}", code, line)
+        else:
+            raise Impure(f"{name} is {described(value)}", code, line)
 
     def _add_tensor(self, tensor, name, code, line):
-        if type(tensor).__module__.partition(".")[0] not in (_PACKAGE, "torch"):  # which is weft too (importing.py)
+        if type(tensor).__module__.partition(".")[0] not in (PACKAGE, "torch"):  # which is weft too (importing.py)
             raise Impure(f"{name} is of a class that inherits from Tensor", code, line)
         if not tensor.is_leaf or tensor._data is None:
             raise Impure(f"{name} is a tensor with a history", code, line)
@@ -141,8 +148,32 @@ class Reads:
         self.attributes += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
         self._read(value.keywords, value.keywords)
 
+    def _add_parts(self, value, name, code, line):
+        self._n_parts += len(value)
+        if self._n_parts > _MOST_PARTS:
+            raise Impure(f"what it reads has more than {_MOST_PARTS} parts, {name} among them", code, line)
+        parts = tuple(value.values() if type(value) is dict else value)
+        if type(value) is dict:
+            if not all(type(key) in _KEYS for key in value):
+                raise Impure(f"{name} is a dict by other keys than strings and numbers", code, line)
+            self.dicts.append((value, tuple(value), parts))
+        elif type(value) is list:
+            self.lists.append((value, parts))
+        elif type(value) is not tuple:
+            self._add_class(type(value), code, line)
+        for part in parts:
+            self.add_value(part, f"a part of {name}", code, line)
+
+    def _add_array(self, array, name, code, line):
+        read = ArrayBytes(array)
+        self._n_bytes += read.n_bytes
+        if self._n_bytes > _MOST_BYTES:
+            raise Impure(f"{name} is a NumPy array too large to compare: weft.tensor(array), made outside, may be read",
+                         code, line)  # fmt: skip
+        self.arrays.append(read)
+
     def _add_function(self, function, code, line):
-        if function.__module__ is not None and function.__module__.partition(".")[0] == _PACKAGE:
+        if function.__module__ is not None and function.__module__.partition(".")[0] == PACKAGE:
             raise Impure(f"weft's {function.__qualname__} may do more than ops", code, line)
         self._n_functions += 1
         if self._n_functions > _MOST_FUNCTIONS:
@@ -159,12 +190,17 @@ class Reads:
         self._add_code(code, function.__globals__, outside)
 
     def _add_code(self, code, globals_, cells):
-        line = code.co_firstlineno
+        line, before, own = code.co_firstlineno, None, _new_object(code)
         for step in dis.get_instructions(code):
             line = _line_of(step) or line
             name, what = step.opname, step.argval
-            if name in _REFUSED:
+            if name == "STORE_ATTR" and own is not None and _is_loaded(own, before):
+                self._of_new_objects.add(what)
+            elif name in _REFUSED:
                 raise Impure(_refusal(name, what), code, line)
+            before = step
+            if name == "IMPORT_NAME":
+                self._add_import(what, code, line)
             if name == "LOAD_GLOBAL":
                 self._add_global(globals_, what, code, line)
             elif name in _OF_CELLS:
@@ -193,14 +229,25 @@ class Reads:
         if name in globals_:
             self._read(globals_, {name: globals_[name]})
             self.add_value(globals_[name], name, code, line)
-        elif name in _BUILTINS and globals_.get("__builtins__", builtins) in (builtins, vars(builtins)):
+        elif is_harmless_builtin(name) and globals_.get("__builtins__", builtins) in (builtins, vars(builtins)):
             self._read(vars(builtins), {name: getattr(builtins, name)})
             self._add_absent(globals_, name)
         else:
             raise Impure(f"it uses {name}, which may do anything", code, line)
 
+    def _add_import(self, name, code, line):
+        """Of a module that was imported before, which is looking it up."""
+        for k in range(name.count(".") + 1):
+            path = name.rsplit(".", k)[0]
+            if not path or path not in sys.modules:
+                raise Impure(f"it imports {name}", code, line)
+            self._read(sys.modules, {path: sys.modules[path]})
+            self.add_value(sys.modules[path], path, code, line)
+
     # --- attributes: which object one is read of, code does not show -------------------------------------------------
     def _add_name(self, name, code, line):
+        if name in ("__init__", "__new__"):
+            raise Impure(f"it calls {name}", code, line)
         self._names.append((name, code, line))
         known = name in _OF_CONTAINERS or not name.startswith("_") and name not in _CHANGES and hasattr(Tensor, name)
         found = [self._add_attribute(thing, name, code, line) for thing in list(self._containers.values())]
@@ -209,18 +256,30 @@ class Reads:
 
     def _add_object(self, thing, code, line):
         """An object of the user's. What operators, calls and loops do with it is read too."""
-        kind = type(thing)
+        self._add_methods(type(thing), _ASIDE, code, line)
+        self.attributes += [(thing, "__class__", type(thing)), (thing, "__dict__", vars(thing))]
+        self._add_container(thing)
+
+    def _add_class(self, kind, code, line):
+        """A class of the user's, and what making an object of it does."""
+        if not issubclass(kind, tuple) and kind.__new__ is not object.__new__:
+            raise Impure(f"{kind.__qualname__} has a __new__ of its own", code, line)
+        self._add_methods(kind, _ASIDE - {"__init__", "__post_init__"}, code, line)
+        self._add_container(kind)
+
+    def _add_methods(self, kind, aside, code, line):
         # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
         version = native_layout.type_version(kind)
         if not version:
             raise Impure(f"{kind.__qualname__} may change unseen", code, line)
         self.classes[kind] = version
-        self.attributes += [(thing, "__class__", kind), (thing, "__dict__", vars(thing))]
-        self._add_container(thing)
         for base in kind.__mro__[:-1]:
-            aside = _ASIDE | _OF_DATACLASSES if "__dataclass_params__" in vars(base) else _ASIDE
+            if base is tuple:
+                continue
+            made = _OF_DATACLASSES if "__dataclass_params__" in vars(base) else frozenset()
+            made |= _OF_NAMED_TUPLES if is_named_tuple(base) else frozenset()
             for name, value in vars(base).items():
-                if name.startswith("__") and name not in aside and callable(value):
+                if name.startswith("__") and name not in aside | made and callable(value):
                     self.add_value(value, f"{kind.__qualname__}.{name}", code, line)
 
     def _add_container(self, thing):
@@ -230,25 +289,37 @@ class Reads:
                 self._unknown.pop(name, None)
 
     def _add_attribute(self, thing, name, code, line):
-        """Whether a module or an object has the attribute, which is read then."""
+        """Whether a module, an object or a class has the attribute, which is read then."""
         own = vars(thing)
+        if isinstance(thing, type):
+            return self._add_of_classes(thing, name, code, line) is not None
         if name in own:
             self._read(own, {name: own[name]})
             self.add_value(own[name], name, code, line)
             return True
         if isinstance(thing, types.ModuleType):
             return False
-        for kind in type(thing).__mro__[:-1]:
-            if name in vars(kind):
-                return self._add_of_class(thing, name, vars(kind)[name], code, line)
-        return False
+        found = self._add_of_classes(type(thing), name, code, line)
+        # A property has precedence over what is in the object's own dict.
+        if found is not None and type(found) is not property:
+            self._add_absent(own, name)
+        return found is not None
 
-    def _add_of_class(self, thing, name, value, code, line):
-        if hasattr(type(value), "__get__") and type(value) is not types.FunctionType:
-            raise Impure(f"{name} is {_described(value)}", code, line)
-        self._add_absent(vars(thing), name)
-        self.add_value(value, name, code, line)
-        return True
+    def _add_of_classes(self, kind, name, code, line):
+        """What a class or one that it inherits from has by this name, or None; their versions tell when it changes."""
+        for base in kind.__mro__[:-1]:
+            if name in vars(base) and base is not tuple:
+                value = vars(base)[name]
+                if type(value) is property:
+                    self.add_value(value.fget, name, code, line)
+                elif type(value) in (staticmethod, classmethod):
+                    self.add_value(value.__func__, name, code, line)
+                elif type(value) is types.FunctionType or not hasattr(type(value), "__get__"):
+                    self.add_value(value, name, code, line)
+                elif not (is_named_tuple(base) and name in base._fields):
+                    raise Impure(f"{name} is {described(value)}", code, line)
+                return value
+        return None
 
     def _read(self, namespace, values):
         self.items += [(namespace, name, value) for name, value in values.items()]
@@ -259,7 +330,8 @@ class Reads:
     # --- comparing ----------------------------------------------------------------------------------------------------
     def seal(self):
         """Nothing is added any more."""
-        for name, where in self._unknown.items():
+        for name in self._unknown.keys() - self._of_new_objects:
+            where = self._unknown[name]
             raise Impure(f"it reads the attribute {name}, of what cannot be seen", *where)
         self._names, self._containers, self._seen = [], {}, {}
         for name in ("items", "absent", "attributes"):
@@ -274,6 +346,9 @@ class Reads:
             "attributes": self.attributes,
             "cells": [(cell, None, value) for cell, value in self.cells],
             "classes": list(self.classes.items()),
+            "lists": self.lists,
+            "dicts": self.dicts,
+            "arrays": self.arrays,
         }
 
     def hold(self):
@@ -285,6 +360,9 @@ class Reads:
                 and all(cell.cell_contents is value for cell, value in self.cells)
                 and not any(name in holder for holder, name, _ in self.absent)
                 and all(native_layout.type_version(kind) == version for kind, version in self.classes.items())
+                and all(_are_same(items, parts) for items, parts in self.lists)
+                and all(_are_same(d, keys) and _are_same(d.values(), parts) for d, keys, parts in self.dicts)
+                and all(array.holds() for array in self.arrays)
             )
         except (KeyError, AttributeError, ValueError):  # deleted
             return False
@@ -303,47 +381,18 @@ def _refusal(opname, name):
     return f"it has an import, a class or the like ({opname})"
 
 
-def _described(value):
-    if isinstance(value, np.ndarray):
-        return "a NumPy array, which may change unseen: weft.tensor(array), made outside, may be read"
-    if isinstance(value, (list, dict, set)):
-        return f"a {type(value).__name__}, which may change unseen"
-    return f"a {type(value).__qualname__}, which may do anything"
+def _new_object(code):
+    """The name of what an `__init__` is given to fill, if it stays that."""
+    is_init = code.co_name == "__init__" and code.co_argcount > 0
+    stored = {str(s.argval) for s in dis.get_instructions(code) if is_init and "STORE_FAST" in s.opname}
+    return code.co_varnames[0] if is_init and code.co_varnames[0] not in " ".join(stored).split() else None
 
 
-def _is_builtin(value):
-    """Whether it computes numbers of numbers and does nothing else."""
-    return type(value) is types.BuiltinFunctionType and value.__module__ == math.__name__
+def _is_loaded(name, step):
+    """Whether an instruction leaves the variable on top of the stack."""
+    found = step.argval if step is not None and step.opname.endswith("LOAD_FAST") else None
+    return (found[-1] if isinstance(found, tuple) else found) == name
 
 
-def _is_plain_object(kind):
-    """Whether reading an attribute of such an object is looking into its dict and the dicts of its classes."""
-    ours = kind.__module__.partition(".")[0] in (_PACKAGE, "builtins", "numpy")
-    plain = kind.__getattribute__ is object.__getattribute__ and not hasattr(kind, "__getattr__")
-    # What inherits from a list, a dict or the like has more than that.
-    bare = type(kind) is type and kind.__new__ is object.__new__ and kind.__dictoffset__ != 0
-    return plain and bare and not ours and kind.__module__ != "types"
-
-
-_known = set()
-
-
-def _is_known(function):
-    """Whether it is one of weft's functions that do nothing but ops."""
-    if not _known:
-        _known.update(_known_functions())
-    return function in _known
-
-
-def _known_functions():
-    """Those in the families of functions by PyTorch's names, but for what sets, shares or draws; by no user."""
-    names = {name for home in FAMILIES if _last(home.__name__) not in _APART for name in home.PUBLIC}
-    root, homes = sys.modules[_PACKAGE], (functional, fft, linalg, special)
-    found = [getattr(root, name, None) for name in names | FORMS[""].keys()]
-    found += [value for home in homes for name, value in vars(home).items() if name[0] != "_" and name[-1] != "_"]
-    own = os.path.dirname(__file__)
-    return {x for x in found if type(x) is types.FunctionType and x.__code__.co_filename.startswith(own)}
-
-
-def _last(path):
-    return path.rpartition(".")[2]
+def _are_same(found, wanted):
+    return len(found) == len(wanted) and all(map(operator.is_, found, wanted))

@@ -43,6 +43,9 @@ from . import native as objects
 ARRAY, TENSOR, OTHER = range(3)
 _LIES_WELL = 0x101  # NumPy's flags of an array without gaps, whose elements are aligned
 
+keys_of = External("PyDict_Keys", (Dict,), List, fails="null", quiet=True, python=list)
+values_of = External("PyDict_Values", (Dict,), List, fails="null", quiet=True, python=lambda x: [*x.values()])
+compare_memory = External("memcmp", (I64, I64, I64), I32, quiet=True)
 cell_value = External("PyCell_Get", (Object,), Maybe(Object), quiet=True, python=lambda cell: cell.cell_contents)
 ClassObject = ObjectKind("Class", type, {"version": ("type_version", I32)})
 
@@ -58,6 +61,30 @@ class Item(Struct):
 class Version(Struct):
     kind: Object
     number: I64
+
+
+class ListParts(Struct):
+    holder: Object
+    parts: Rows(Object)
+
+
+class DictParts(Struct):
+    holder: Object
+    keys: Rows(Object)
+    parts: Rows(Object)
+
+
+class Bytes(Struct):
+    """Of an array. extents: its shape, then its strides. at: where the bytes begin. wanted: a copy of them."""
+
+    array: Object
+    data: I64
+    dtype: Object
+    ndim: I64
+    extents: Rows(I64)
+    at: I64
+    wanted: I64
+    n_bytes: I64
 
 
 class Outside(Struct):
@@ -92,6 +119,9 @@ class Words(Struct):
     attributes: Rows(Item)
     cells: Rows(Item)
     classes: Rows(Version)
+    lists: Rows(ListParts)
+    dicts: Rows(DictParts)
+    arrays: Rows(Bytes)
     outside: Rows(Outside)
     arguments: Rows(Argument)
     outputs: Rows(Output)
@@ -148,8 +178,38 @@ def require_same(words: Words):
         require(cell_value(row.holder) is row.value)
     for row in words.attributes:
         require(get_attribute(row.holder, row.name) is row.value)
+    for row in words.lists:
+        require(are_parts(cast(List, row.holder), row.parts))
+    for row in words.dicts:
+        require(len(cast(Dict, row.holder)) == len(row.parts))
+        require(are_parts(keys_of(cast(Dict, row.holder)), row.keys))
+        require(are_parts(values_of(cast(Dict, row.holder)), row.parts))
     for row in words.outside:
         require(is_unchanged(row))
+    for row in words.arrays:
+        require(is_same_array(row))
+
+
+@native(inline=True)
+def are_parts(found: List, wanted: Rows(Object)) -> Bool:
+    same = len(found) == len(wanted)
+    for k in range(len(wanted)):
+        same = same and found[k] is wanted[k]
+    return same
+
+
+@native()
+def is_same_array(row: Bytes) -> Bool:
+    array = cast(ArrayObject, row.array)
+    if array.data != row.data or array.dtype is not row.dtype or array.ndim != row.ndim:
+        return False
+    for d in range(row.ndim):
+        if (
+            load_at(I64, array.shape, d) != row.extents[d]
+            or load_at(I64, array.strides, d) != row.extents[row.ndim + d]
+        ):
+            return False
+    return compare_memory(row.at, row.wanted, row.n_bytes) == 0
 
 
 @native()
@@ -224,6 +284,9 @@ class NativeCall:
             slow=slow,
             **{name: [Item(holder=h, name=n, value=v) for h, n, v in reads[name]] for name in _ITEMS},
             classes=[Version(kind=kind, number=number) for kind, number in reads["classes"]],
+            lists=[ListParts(holder=h, parts=parts) for h, parts in reads["lists"]],
+            dicts=[DictParts(holder=h, keys=keys, parts=parts) for h, keys, parts in reads["dicts"]],
+            arrays=[_bytes(read) for read in reads["arrays"]],
             outside=[Outside(tensor=t, array=t._data, requires_grad=t._requires_grad) for t in outside],
             arguments=[_argument(program, *one) for one in arguments],
             outputs=[
@@ -238,7 +301,7 @@ class NativeCall:
             arena=address_of(program.arena_words),
             arena_bytes=program.arena_bytes,
         )
-        self._packed, self._held = Packed(words), (program, scalars, shapes, list(known.values()))
+        self._packed, self._held = Packed(words), (program, scalars, shapes, list(known.values()), reads)
         at = self._packed.words
         at[offset_of(Words, "table_at") // 8] = at[offset_of(Words, "table") // 8]
         definition = objects.definition_of("prepared", _code().address("weft_call_prepared"))
@@ -250,6 +313,20 @@ class NativeCall:
 
 
 _ITEMS = ("items", "absent", "attributes", "cells")
+
+
+def _bytes(read):
+    data, shape, strides, dtype = read.layout
+    return Bytes(
+        array=read.array,
+        data=data,
+        dtype=dtype,
+        ndim=len(shape),
+        extents=[*shape, *strides],
+        at=read.at,
+        wanted=address_of(read.copy),
+        n_bytes=read.n_bytes,
+    )
 
 
 def _argument(program, kind, value, dtype, shape, position):

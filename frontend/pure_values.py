@@ -1,0 +1,124 @@
+"""What a function may name and still do nothing but ops (pure_code.py): by the kind of value."""
+
+import builtins
+import itertools
+import math
+import operator
+import sys
+import types
+from functools import reduce
+
+import numpy as np
+
+from . import fft, func, linalg, special
+from .autograd import grad
+from .compiler.dtypes import DType
+from .compiler.ops.table import Op
+from .families import FAMILIES
+from .nn import functional
+from .runtime.state.modes import enable_grad, inference_mode, no_grad
+from .runtime.state.size import Size
+from .runtime.state.tensor import Tensor
+from .spelled import FORMS
+
+PACKAGE = __name__.partition(".")[0]
+_BUILTINS = frozenset(str.split("""
+    abs all any bool callable complex dict divmod enumerate filter float frozenset int isinstance issubclass iter len
+    list map max min next pow range repr reversed round set slice sorted str sum tuple type zip
+"""))  # fmt: skip
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.dtype, np.float64, np.float32, np.int64,
+          np.bool_, type(Ellipsis), np.ufunc, Op)  # fmt: skip
+_TYPES = frozenset((Tensor, DType, Size, enable_grad, inference_mode, no_grad, np.ndarray, np.float64, np.float32,
+                    np.int64, np.bool_))  # fmt: skip
+_OF_PYTHON = frozenset((math.__name__, operator.add.__module__))
+# Of NumPy: what reads and writes files, or how the next calls work. Writing to arrays is seen by comparing them.
+_OF_FILES = frozenset(str.split("fromfile fromregex genfromtxt memmap open_memmap frombuffer from_dlpack info"))
+_BEGINNINGS = ("get", "set", "save", "load", "show", "print", "errstate", "test")
+_APART = frozenset(("settings", "draws", "placement", "interchange", "amp", "tensor_types", "tensor_methods"))
+_NO_TRANSFORMS = ("replace_all_batch_norm_modules_", "stack_module_state")
+
+
+def is_harmless(value):
+    """Whether it is no more than a value, or computes values of values and does nothing else."""
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, np.dtype):
+        return True
+    if isinstance(value, type):
+        return value in _TYPES or value.__module__ == itertools.__name__ or _is_bare_error(value)
+    if kind is types.BuiltinFunctionType and (value.__module__ in _OF_PYTHON or value in (reduce, tuple.__new__)):
+        return True
+    return callable(value) and _is_of_numpy(value)
+
+
+def is_harmless_builtin(name):
+    """Whether a name of Python's own is one of a function, type or exception that does nothing else."""
+    value = vars(builtins).get(name)
+    return name in _BUILTINS or isinstance(value, type) and issubclass(value, Exception)
+
+
+def is_known_function(function):
+    """Whether it is one of weft's functions that do nothing but ops."""
+    if not _known:
+        _known.update(_known_functions())
+    return function in _known or _is_of_numpy(function)
+
+
+def is_plain_object(kind):
+    """Whether reading an attribute of such an object is looking into its dict and the dicts of its classes."""
+    # What inherits from a list, a dict or the like has more than that.
+    return is_plain_class(kind) and kind.__new__ is object.__new__ and kind.__dictoffset__ != 0
+
+
+def is_plain_class(kind):
+    """The same of a class."""
+    if not isinstance(kind.__module__, str):  # of an extension
+        return False
+    ours = kind.__module__.partition(".")[0] in (PACKAGE, "builtins", "numpy", "types")
+    plain = kind.__getattribute__ in (object.__getattribute__, tuple.__getattribute__)
+    return type(kind) is type and plain and not hasattr(kind, "__getattr__") and not ours
+
+
+def is_named_tuple(kind):
+    """Whether a class is one of those that `namedtuple` and `NamedTuple` make, or inherits from one."""
+    return is_plain_class(kind) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def described(value):
+    """What there is to say about a value that is not known."""
+    if isinstance(value, np.ndarray):
+        return "an array that cannot be compared: weft.tensor(array), made outside, may be read"
+    if isinstance(value, (list, dict, set)):
+        return f"a {type(value).__name__}, which may change unseen"
+    return f"a {type(value).__qualname__}, which may do anything"
+
+
+def _is_bare_error(kind):
+    """Whether it is a class of exceptions whose making runs no code of a user's."""
+    made = ("__init__", "__new__", "__init_subclass__")
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] != PACKAGE]
+    return issubclass(kind, Exception) and not any(
+        type(vars(base).get(name)) is types.FunctionType for base in bases for name in made
+    )
+
+
+def _is_of_numpy(function):
+    """Whether it is a function of NumPy's that computes arrays of arrays."""
+    home, name = getattr(function, "__module__", None), getattr(function, "__name__", "")
+    if home not in _HOMES_OF_NUMPY or isinstance(function, type):
+        return False
+    ours = getattr(sys.modules[home], name, None) is function
+    return ours and name not in _OF_FILES and not name.startswith(_BEGINNINGS)
+
+
+_HOMES_OF_NUMPY = ("numpy", "numpy.linalg", "numpy.fft")
+_known = set()
+
+
+def _known_functions():
+    """Those in the families of functions by PyTorch's names, but for what sets, shares or draws; by no user."""
+    names = {name for home in FAMILIES if home.__name__.rpartition(".")[2] not in _APART for name in home.PUBLIC}
+    root, homes = sys.modules[PACKAGE], (functional, fft, linalg, special)
+    found = [getattr(root, name, None) for name in names | FORMS[""].keys()]
+    found += [value for home in homes for name, value in vars(home).items() if name[0] != "_" and name[-1] != "_"]
+    found += [grad, *(getattr(func, name) for name in func.__all__ if name not in _NO_TRANSFORMS)]
+    return {x for x in found if type(x) is types.FunctionType and x.__module__.partition(".")[0] == PACKAGE}
