@@ -12,7 +12,6 @@ from time import perf_counter
 
 from . import made_anew
 from .array_arguments import taking_arrays
-from .bound_calls import BoundCall
 from .contest import ALL_FOLLOWED, EAGER, NEVER, REPLAYED, Contest, has_history, timed
 from .dynamic import openings
 from .explain import breaks, explain
@@ -26,6 +25,8 @@ from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
+from .runtime.replay.bound_call import BoundCall
+from .runtime.replay.bound_call import install as call_methods_natively
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, install
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
@@ -423,6 +424,7 @@ def _call_natively():
     if len(_calls) == 1 and CompiledFunction.__call__ is _calls[0]:
         _calls.append(install(CompiledFunction, CompiledFunction._number_after) or _calls[0])
         CompiledFunction.__call__ = _calls[-1]
+        call_methods_natively(CompiledFunction)
 
 
 def _always_replayed(function):

@@ -1,12 +1,18 @@
 """Compiled methods of instances: they tell what compiled functions tell."""
 
+import copy
+import gc
 import inspect
+import operator
 import pickle
+import weakref
 
 import pytest
 
 import weft
 from weft import nn
+from weft.runtime.replay import bound_call, native
+from weft.runtime.replay.bound_call import BoundCall
 
 
 class Scaled:
@@ -85,3 +91,56 @@ def test_forward_of_a_module_may_be_compiled():
     assert "forward: fast path" in net.forward.explain(x)
     again = pickle.loads(pickle.dumps(net))
     assert again.forward(x).tolist() == expected.tolist()
+
+
+@pytest.fixture
+def called_often():
+    """Methods are asked for and called in native code by now, where there is any."""
+    scaled = Scaled([1.0, 2.0])
+    for _ in range(40):
+        scaled.times(weft.ones(2), scale=3.0)
+    assert (type(vars(BoundCall)["__call__"]) is type(int.__add__)) == (native.layout() is not None)
+    return scaled
+
+
+def test_methods_asked_for_in_any_way_are_the_same(called_often):
+    descriptor = vars(Scaled)["times"]
+    assert descriptor.__get__(None, Scaled) is descriptor is Scaled.times
+    ways = [called_often.times, descriptor.__get__(called_often), descriptor.__get__(called_often, Scaled)]
+    ways += [operator.attrgetter("times")(called_often), BoundCall(descriptor, called_often)]
+    for method in ways:
+        assert type(method) is BoundCall and method == called_often.times
+        assert method(weft.ones(2)).tolist() == method(x=weft.ones(2), scale=2.0).tolist() == [2.0, 4.0]
+
+
+def test_python_and_native_code_do_the_same(called_often):
+    descriptor, x = vars(Scaled)["times"], weft.ones(2)
+    made = bound_call.get.declaration.function(descriptor, called_often, Scaled)
+    assert type(made) is BoundCall and made == called_often.times
+    assert bound_call.get.declaration.function(descriptor, None, Scaled) is descriptor
+    for args, kwargs in (((x,), {}), ((x, 3.0), {}), ((x,), {"scale": 3.0}), ((), {"x": x})):
+        results = [f(made, *args, **kwargs).tolist() for f in (bound_call.call_in_python, BoundCall.__call__)]
+        results.append(bound_call.call.declaration.function(made, args, kwargs).tolist())
+        assert results[0] == results[1] == results[2] == called_often.times(*args, **kwargs).tolist()
+
+
+def test_wrong_calls_of_methods_raise_what_functions_raise(called_often):
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        called_often.times()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+        called_often.times(weft.ones(2), wrong=1)
+
+
+def test_methods_keep_their_instance_and_let_go_of_it(called_often):
+    method = called_often.times
+    assert weakref.ref(method)() is method
+    again = copy.deepcopy(method)
+    assert again.instance is not called_often and again(weft.ones(2)).tolist() == [2.0, 4.0]
+    instance = Scaled([5.0])
+    method, there = instance.times, weakref.ref(instance)
+    instance.kept = method  # a cycle
+    del instance
+    assert there() is method.instance and method(weft.ones(1)).tolist() == [10.0]
+    del method
+    gc.collect()
+    assert there() is None
