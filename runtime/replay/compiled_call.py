@@ -25,6 +25,7 @@ from ...compiler.translate.kinds import (
     Address,
     Bool,
     Dict,
+    Function,
     Inline,
     List,
     Maybe,
@@ -171,9 +172,11 @@ class Words(Struct):
 
 
 class InFlight(Struct):
-    """words: where it says whether a replayed call of any thread is in flight (native_text.py: ACTIVE)."""
+    """words: where it says whether a replayed call of any thread is in flight (native_text.py: ACTIVE). here: whether
+    one is in this thread, and nothing is computed outside of it."""
 
     words: Address
+    here: Function((Address,), I64)
 
 
 IN_FLIGHT = InFlight()
@@ -189,7 +192,7 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     words = cast(Words, cast(ArrayObject, compiled._words).data)
     require(len(cast(List, watching)) == 0)
     function = keep(compiled.function)
-    if load_at(I64, IN_FLIGHT.words, 0) != 0 and get_attribute(state, "frame") is not None:
+    if load_at(I64, IN_FLIGHT.words, 0) != 0 and is_in_a_call():
         # Of another compiled call this one is a part: it is neither timed nor counted.
         return call_with(function, args, kwargs)
     require(words.n_left > 0)
@@ -225,6 +228,11 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
             k = 0
     words.n_left += 1
     require(False)
+
+
+@native(inline=True)
+def is_in_a_call() -> Bool:
+    return IN_FLIGHT.here(IN_FLIGHT.words) != 0 or get_attribute(state, "frame") is not None
 
 
 # --- which way is expected --------------------------------------------------------------------------------------------
@@ -408,6 +416,6 @@ def install(kind, departed):
 def _wrapper(kind, layout):
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
     code = translated.load("compiled", [call], namedtuple("CompiledLayout", places)(**places))
-    in_flight = ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE
-    ctypes.c_int64.from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT")).value = in_flight
+    words = (ctypes.c_int64 * 2).from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT"))
+    words[:] = [ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE, objects.address_of("call_in_flight")]
     return objects.new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))

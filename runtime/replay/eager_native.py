@@ -169,7 +169,7 @@ def _first_words(address, replaying):
         slow_show=eager_lent.not_lent,
         slow_share=eager_lent.not_lent,
         replaying=replaying,
-        replay=native._library().address("weft_call_op"),
+        replay=native.address_of("call_op"),
         grad_enabled=type(state).grad_enabled,
         default_dtype=type(state).default_dtype,
         late_kind=None,

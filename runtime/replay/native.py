@@ -110,6 +110,11 @@ def _text():
     return str(module)
 
 
+def address_of(name):
+    """Of a C function of the module."""
+    return _library().address(f"weft_{name}")
+
+
 _definitions = {}
 
 
@@ -118,7 +123,7 @@ def _definition(name):
     gave, if two threads ask first.)"""
     found = _definitions.get(name)
     if found is None:
-        made = _MethodDef(name.encode(), _library().address(f"weft_{name}"), _METH_FASTCALL, None)
+        made = _MethodDef(name.encode(), address_of(name), _METH_FASTCALL, None)
         found = _definitions.setdefault(name, made)
     return found
 
@@ -161,7 +166,7 @@ def _address(name):
 def install():
     """The words that native code shares, once calling an op goes through native code."""
     t = native_text
-    find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(_library().address("weft_shared_words"))
+    find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(address_of("shared_words"))
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
     words[t.HOOKS_NAME : t.MODES_THREAD] = [*map(id, _MODULE_NAMES), id(dict)]
@@ -178,7 +183,7 @@ def _call_natively(words, name):
     # Somebody may have put something else in the way.
     if owner.__dict__["__call__"] is function:
         words[native_text.CALLABLES + native_text.CALLABLE_NAMES.index(name)] = id(function)
-        new = new_wrapper(owner, wrapper_base(), _library().address(f"weft_{name}"))
+        new = new_wrapper(owner, wrapper_base(), address_of(name))
         owner.__call__ = _wrappers.setdefault(name, new)
 
 

@@ -6,19 +6,19 @@ from . import native_attributes
 from . import native_text as t
 from .native_inputs import enter_fresh
 from .native_ops import take_numbers
-from .native_text import NULL, Method
+from .native_text import NULL, InFlight, Method
 from .native_updates import count_version, require_unshared
 
 
 def write(module, layout):
-    _inplace_again(module, layout)
+    _inplace_again(Method(module, "inplace_again", layout))
+    _inplace_again(InFlight(module, "inplace_again", layout, n_arguments=4))
 
 
-def _inplace_again(module, layout):
+def _inplace_again(f):
     """inplace_again(op, target, operands, attributes): True if the change is the one expected here, and nothing that
     lives shares the target's memory. Then it has been made."""
-    f = Method(module, "inplace_again", layout)
-    b, operands = f.b, f.argument(2)
+    b, layout, operands = f.b, f.layout, f.argument(2)
     entry = f.entry()
     change = f.load(entry, 8 * t.CHANGE)
     f.require(b.cmp("ne", change, NULL))

@@ -12,10 +12,10 @@ import sys
 from ...compiler.dtypes import ALL
 from ...compiler.ops.arithmetic import mul
 from ...compiler.ops.view import clone
-from ...compiler.translate.kinds import I64, Address, Bool, Maybe, Object, Struct, Tuple
-from ...compiler.translate.language import cast, load_at, native
+from ...compiler.translate.kinds import I64, Address, Bool, Function, Maybe, Object, Struct, Tuple
+from ...compiler.translate.language import address_of, cast, load_at, local_array, native, require
 from ..code import translated
-from ..code.native_kinds import TensorObject, as_double, as_long, call_with, get_attribute
+from ..code.native_kinds import TensorObject, as_double, as_long, call_with, get_attribute, has_error
 from ..code.packing import Packed
 from ..eager import gate
 from ..eager.eager_words import ArrayObject
@@ -23,6 +23,7 @@ from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.modes import state
 from ..state.tensor import Tensor
+from . import native as objects
 from .native import new_method
 from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at
 from .native_methods import described, in_python
@@ -38,6 +39,8 @@ class Words(Struct):
     kinds: Tuple
     eagerly: Object  # makes a change outside of a call, or says that it is Python's business
     anew: Object  # makes it where that and the call in flight have said no
+    again_in_flight: Function((Address,), Maybe(Object))  # the same in the call that native code has in flight
+    no_attributes: Object
     modes: Object
     factor: Object
     alpha: Object  # the name of the keyword
@@ -70,16 +73,33 @@ def called(place: I64, x: Object, arguments: Address, n: I64, names: Maybe(Objec
 
 @native()
 def changed(op: Object, x: Object, operands: Tuple) -> Object:
-    attributes = new_dict()
-    frame = get_attribute(WORDS.modes, "frame")
-    if frame is None:
-        done = call_with(WORDS.eagerly, (op, x, operands, attributes), None)
-    else:
-        again = get_attribute(frame, "inplace_again")
-        done = call_with(again, (op, x, operands, attributes), None)
+    """Both are asked with the same empty dict, because they compare it, and nothing else."""
+    given = local_array(Address, 4)
+    given[0] = cast(Address, op)
+    given[1] = cast(Address, x)
+    given[2] = cast(Address, operands)
+    given[3] = cast(Address, WORDS.no_attributes)
+    in_flight = WORDS.again_in_flight(address_of(given))
+    if in_flight is None:
+        require(has_error() is None)
+        return changed_elsewhere(op, x, operands)
+    if in_flight is True:
+        return x
+    return call_with(WORDS.anew, (op, x, operands, new_dict()), None)
+
+
+@native()
+def changed_elsewhere(op: Object, x: Object, operands: Tuple) -> Object:
+    """Native code has no call in flight in this thread; there may be one that Python follows."""
+    done = call_with(WORDS.eagerly, (op, x, operands, WORDS.no_attributes), None)
     if done is True:
         return x
-    return call_with(WORDS.anew, (op, x, operands, attributes), None)
+    frame = get_attribute(WORDS.modes, "frame")
+    if frame is not None:
+        again = get_attribute(frame, "inplace_again")
+        if call_with(again, (op, x, operands, new_dict()), None) is True:
+            return x
+    return call_with(WORDS.anew, (op, x, operands, new_dict()), None)
 
 
 @native()
@@ -177,6 +197,7 @@ def install(layout):
     words.ops, words.kinds = tuple([_methods[name][0] for name in own]), tuple([_methods[name][1] for name in own])
     words.alpha = sys.intern("alpha")
     words.eagerly, words.anew = gate.native_change(), gate.change_anew
+    words.again_in_flight, words.no_attributes = objects.address_of("inplace_again_in_flight"), {}
     words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
     packed = Packed(words)
     address = code.struct_address(f"{Words.__module__}:WORDS")
