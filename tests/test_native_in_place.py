@@ -198,3 +198,35 @@ def test_nothing_is_kept():
     gc.collect()
     assert sys.getallocatedblocks() - before < 500
     assert all(abs(sys.getrefcount(z) - n) < 500 for z, n in zip((x, y, None, True), counts))
+
+
+OPERATORS = {operator.iadd: "add_", operator.isub: "sub_", operator.imul: "mul_", operator.itruediv: "div_"}
+
+
+@pytest.mark.parametrize("apply", OPERATORS, ids=lambda apply: apply.__name__)
+def test_operators_are_their_methods(apply):
+    name = OPERATORS[apply]
+    slot = vars(weft.Tensor)[f"__{apply.__name__}__"]
+    assert (type(slot) is type(int.__add__)) == (native.layout() is not None)
+    for call in [*CALLS[name], *[call for wrong, call in WRONG if wrong == name]]:
+        if len(call) == 1:
+            wanted = outcome(in_python(name), target(), call)
+            compiled = weft.compile(lambda x, y: apply(x, y))
+            for _ in range(5):
+                assert outcome(apply, target(), call) == wanted == outcome(slot, target(), call)
+                assert outcome(compiled, target(), call) == wanted
+
+
+class OfAUser(weft.nn.Parameter):
+    def __iadd__(self, other):
+        return "of a user"
+
+
+def test_a_subclass_has_its_own_operators():
+    x = OfAUser(weft.ones(2), requires_grad=False)
+    y = x
+    y += 1
+    assert type(x) is OfAUser and y == "of a user" and x.tolist() == [1.0, 1.0]
+    y = x
+    y *= 3
+    assert y is x and x.tolist() == [3.0, 3.0]

@@ -9,6 +9,8 @@ all else is Python's business. Of the subset (docs/native.md).
 import ctypes
 import sys
 
+import numpy as np
+
 from ...compiler.dtypes import ALL
 from ...compiler.ops.arithmetic import mul
 from ...compiler.ops.view import clone
@@ -24,7 +26,8 @@ from ..state import marks
 from ..state.modes import state
 from ..state.tensor import Tensor
 from . import native as objects
-from .native import new_method
+from . import native_layout
+from .native import new_method, new_wrapper
 from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at
 from .native_methods import described, in_python
 
@@ -170,7 +173,18 @@ def _method_at(place):
     return method
 
 
+def _operator_at(place):
+    @native(name=f"weft_change_by_{place}")
+    def operator(x: Object, other: Object) -> Object:
+        arguments = local_array(Address, 1)
+        arguments[0] = cast(Address, other)
+        return called(place, x, address_of(arguments), 1, None)
+
+    return operator
+
+
 METHODS = [_method_at(place) for place in range(MOST_METHODS)]
+OPERATORS = [_operator_at(place) for place in range(MOST_METHODS)]
 _methods, _held = {}, []  # name -> (op, what it takes); what the words are the addresses of
 functions = {}  # what stood there before
 
@@ -190,7 +204,7 @@ def install(layout):
     if not own:
         return
     functions.update((name, now[name]) for name in own)
-    code = translated.load("in place", METHODS, layout_with_keys(layout))
+    code = translated.load("in place", METHODS + OPERATORS, layout_with_keys(layout))
     words = Words(
         classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
     )
@@ -205,8 +219,12 @@ def install(layout):
     _held.extend((code, packed))
     for place, name in enumerate(own):
         before = now[name]
-        new = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, before))
+        method = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, before))
         # `x += y` is x.add_(y).
         for same in [same for same, function in now.items() if function is before]:
+            new = method
+            if same.startswith("__"):
+                base = native_layout.base_of(np.ndarray, same)
+                new = new_wrapper(Tensor, base, code.address(f"weft_change_by_{place}"))
             setattr(Tensor, same, new)
             marks.methods[Tensor][same] = new
