@@ -5,6 +5,7 @@ program chooses how close it looks: what it yields is looked at in full, `peek` 
 gives plain data.
 """
 
+import functools
 import gc
 import threading
 from contextlib import contextmanager
@@ -129,7 +130,11 @@ def observe(program, compile):
 def first_difference(program):
     """A text, or None if the program shows the same with and without compilation."""
     with np.errstate(all="ignore"):
-        eager, compiled = observe(program, undecorated), observe(program, weft.compile)
+        return difference_of(observe(program, undecorated), observe(program, weft.compile))
+
+
+def difference_of(eager, compiled):
+    """The first thing in which these observations differ, as a text, or None."""
     for k, (a, b) in enumerate(zip(eager, compiled)):
         if a != b and a == "NotImplementedError":
             # What eager mode does not know a compiled call may.
@@ -161,7 +166,9 @@ def _shown(seen):
 
 def difference_in(source):
     """The first difference of a program given as source."""
-    return first_difference(_program_of(source))
+    eager = observe_eagerly(source)
+    with np.errstate(all="ignore"):
+        return difference_of(eager, observe(_program_of(source), weft.compile))
 
 
 def _program_of(source):
@@ -170,10 +177,16 @@ def _program_of(source):
     return namespace["program"]
 
 
+@functools.lru_cache(maxsize=8)
+def observe_eagerly(source):
+    """What a program has shown in eager mode: what its errors are counted in is compared as well."""
+    with np.errstate(all="ignore"):
+        return observe(_program_of(source), undecorated)
+
+
 def n_errors(source):
     """How many calls of a program fail in eager mode."""
-    with np.errstate(all="ignore"):
-        return sum(isinstance(x, str) for x in observe(_program_of(source), undecorated))
+    return sum(isinstance(x, str) for x in observe_eagerly(source))
 
 
 def assert_same(program):

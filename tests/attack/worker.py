@@ -4,6 +4,7 @@ run 17          begins with the program of seed 17
 same | differs  how it ended; what differs is a file in the folder of findings
 """
 
+import gc
 import sys
 import time
 
@@ -18,6 +19,7 @@ from .programs import RandomAttack, RandomLoop
 from .trainings import LongTraining
 
 N_TRIED = 3
+N_BETWEEN_FREEZES = 20
 # One text is compiled many times here, and what is attacked are recorded calls.
 made_anew.PAYS_AFTER = 0
 
@@ -41,7 +43,13 @@ def source_of(seed):
 
 def _with_fewest_errors(kind, seed):
     """Calls that fail show little: of a few programs the one in which eager mode fails least."""
-    return min((kind(N_TRIED * seed + k) for k in range(N_TRIED)), key=lambda made: n_errors(made.source))
+    tried = []
+    for k in range(N_TRIED):
+        made = kind(N_TRIED * seed + k)
+        tried.append((n_errors(made.source), k, made))
+        if tried[-1][0] == 0:
+            break
+    return min(tried)[2]
 
 
 def outcome(source, find=difference_in):
@@ -75,6 +83,13 @@ def attack(seed, folder, find):
     return False
 
 
+def _freeze():
+    """Programs collect garbage, and count tensors, by looking at all objects there are: of those that are no
+    program's, modules and what they have learned, there are a hundred thousand."""
+    gc.collect()
+    gc.freeze()
+
+
 def work(first, folder, seconds, beside_torch=False):
     find = _beside_torch() if beside_torch else difference_in
     deadline = time.monotonic() + seconds
@@ -83,4 +98,6 @@ def work(first, folder, seconds, beside_torch=False):
         print("run", seed, flush=True)
         print("same" if attack(seed, folder, find) else "differs", flush=True)
         seed += 1
+        if (seed - first) % N_BETWEEN_FREEZES == 1:
+            _freeze()
     sys.stdout.flush()
