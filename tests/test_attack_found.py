@@ -256,3 +256,30 @@ def test_what_comes_in_a_container_of_the_users_goes_with_its_last_name(compile)
         seen = weakref.ref(result)
         del pair, result
         yield seen() is None, total
+
+
+@pytest.mark.parametrize("inside", ["backward", "grad"])
+def test_hooks_of_a_result_that_its_call_has_freed(inside):
+    """The hook was refused in a compiled call; eager mode takes it, calls it, and says then that it is too late."""
+
+    def scenario(compile):
+        w, seen = leaf(3, 4), []
+
+        @compile
+        def step(y):
+            slope = grad(((y + 1.0) * w).square().sum(), w, create_graph=True)[0]
+            if inside == "backward":
+                slope.square().sum().backward()
+            else:
+                w.grad = grad(slope.square().sum(), w)[0]
+            return slope
+
+        for _ in range(5):
+            slope = step(weft.ones(4))
+            slope.register_hook(lambda g: seen.append(g.tolist()))
+            slope.retain_grad()
+            with pytest.raises(RuntimeError, match="second time"):
+                slope.sum().backward(retain_graph=True)
+            yield seen, slope.grad, w.grad, slope.grad_fn.name()
+
+    twin(scenario)()

@@ -41,27 +41,29 @@ SILENT_CHANGE = (
 )
 
 
-class FreedNode(BaseNode):
-    """Results of a call that has run its own backward: what that freed is gone."""
+class FreedCall:
+    """What answers for results of a call that has run its own backward: what that freed is gone."""
 
-    __slots__ = ("frame",)
-    released = may_lead_anywhere = True
+    stands_for = None
 
     def __init__(self, frame):
-        super().__init__(())
         self.frame = frame
 
-    def name(self):
-        return "a node of a compiled call"
-
-    def shown(self, index):
-        return self
-
     def edge_for(self, vid):
-        return (self, 0)
+        # One for each use: cotangents of several results would be added up in one, and may have different shapes.
+        return (FreedNode(self.frame, vid), 0)
 
     def use_nodes(self, tensor):
-        raise RuntimeError(frame_autograd.SECOND_BACKWARD.format(name="a compiled call"))
+        """Hooks are called, and gradients kept, before its node says that it is too late."""
+        tensor._node, tensor._frame, tensor._call_node = FreedNode(self.frame, tensor._vid), None, None
+
+
+class FreedNode(frame_autograd.StepNode):
+    """The node of one of these results."""
+
+    __slots__ = ()
+    released = may_lead_anywhere = True
+    register_hook, register_prehook = BaseNode.register_hook, BaseNode.register_prehook
 
 
 class CallNode(BaseNode):
@@ -107,7 +109,7 @@ class CallNode(BaseNode):
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
-        self.freed = FreedNode(frame)
+        self.freed = FreedCall(frame)
         self.freed_steps = set()
         self.present = ()
         self.ends = self.edges
@@ -126,8 +128,7 @@ class CallNode(BaseNode):
     def edge_for(self, vid):
         if vid in self.needed.differentiable:
             return self.edge_at(self.needed.differentiable.index(vid))
-        # One for each use: cotangents of several results would be added up in one, and may have different shapes.
-        return (FreedNode(self.frame), 0)
+        return self.freed.edge_for(vid)
 
     def edge_at(self, index):
         return (self, index) if self.stands_for is None else self.stands_for[index]
@@ -330,6 +331,7 @@ class CallNode(BaseNode):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""
         if tensor._vid not in self.needed.differentiable:
             self.freed.use_nodes(tensor)
+            return
         self.open()
         index = self.needed.differentiable.index(tensor._vid)
         tensor._node, tensor._frame, tensor._call_node = self.stands_for[index][0], None, None

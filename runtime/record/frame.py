@@ -30,7 +30,7 @@ from . import (
     frame_updates,
     frame_views,
 )
-from .closed import FreedNode
+from .closed import FreedCall
 from .frame_functions import Connects
 from .onlooker import Watched, door
 
@@ -469,8 +469,8 @@ class Frame(Connects, Watched):
     def use_nodes(self, tensor):
         frame_autograd.use_nodes(self, tensor)
 
-    def freed_node(self):
-        return FreedNode(self)
+    def freed_call(self):
+        return FreedCall(self)
 
     def backward_outside(self, *_):
         return False  # whether a backward of results of this call has been done: see usual_calls.py

@@ -227,7 +227,7 @@ def edge_of(frame, tensor):
 def _closed_node(frame):
     """The node of a finished call. A call that ran its own backward gets one only when somebody asks."""
     node = frame.graph_node and frame.graph_node()
-    return frame.freed_node() if node is None else node
+    return frame.freed_call() if node is None else node
 
 
 def keep_history(frame, tensor):
