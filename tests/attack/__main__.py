@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .worker import source_of, work
 
-SECONDS_PER_WORKER = 60
+SECONDS_PER_WORKER = 240
 # How the workers run in turn: native replay, and the same in Python.
 ENVIRONMENTS = ({}, {}, {"WEFT_NATIVE_REPLAY": "0"})
 

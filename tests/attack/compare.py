@@ -173,8 +173,13 @@ def difference_in(source):
 
 def _program_of(source):
     namespace = {"__name__": "attacked"}
-    exec(compile(source, "<program>", "exec"), namespace)
+    exec(_code_of(source), namespace)
     return namespace["program"]
+
+
+@functools.lru_cache(maxsize=8)
+def _code_of(source):
+    return compile(source, "<program>", "exec")
 
 
 @functools.lru_cache(maxsize=8)

@@ -42,12 +42,12 @@ def source_of(seed):
 
 
 def _with_fewest_errors(kind, seed):
-    """Calls that fail show little: of a few programs the one in which eager mode fails least."""
+    """Calls that fail show little: of a few programs the first in which eager mode hardly fails, or fails least."""
     tried = []
     for k in range(N_TRIED):
         made = kind(N_TRIED * seed + k)
         tried.append((n_errors(made.source), k, made))
-        if tried[-1][0] == 0:
+        if tried[-1][0] <= 1:
             break
     return min(tried)[2]
 
