@@ -19,7 +19,7 @@ from .programs import RandomAttack, RandomLoop
 from .trainings import LongTraining
 
 N_TRIED = 3
-N_BETWEEN_FREEZES = 20
+N_BETWEEN_FREEZES = 4
 # One text is compiled many times here, and what is attacked are recorded calls.
 made_anew.PAYS_AFTER = 0
 
