@@ -4,6 +4,8 @@ rules of several elementwise ops, by which optimizers write. And the routines th
 They use the emitters of compiled kernels (op table, emit/reduce.py), so results agree bit for bit.
 """
 
+from contextlib import ExitStack
+
 from .dtypes import element_of
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.gemm import emit_gemm
@@ -21,33 +23,98 @@ _CHUNK = 8
 ELEMENT, NUMBER, STRIDED = "element", "number", "strided"
 
 
-def elementwise_text(op, dtypes, attributes, target=WIDEST, single=()):
+def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=False):
     """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
 
     The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
     each operand, if for any, whether it is one ELEMENT of its type for all, or one NUMBER, an f64 that is converted to
     its type, or STRIDED: then the table says after the result, in the operand's place, how many elements apart they
-    are. None is for elements in a row."""
+    are. None is for elements in a row.
+
+    in_rows: for every row of two loops, of which the table says after the places of these strides, the outer one first:
+    its extent, and how many bytes one turn moves each of the addresses."""
     module = Module(target)
     elements = [element_of(d) for d in dtypes]
     lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
-    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(elements) + 1)]
-    single = single or [None] * len(elements)
-    given = [
-        _given(b, p, e, lanes, one, b.offset(table, len(elements) + 1 + k, 8))
-        for k, (p, e, one) in enumerate(zip(pointers, elements, single))
-    ]
+    count = len(elements)
+    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(count + 1)]
+    single = single or [None] * count
+    word = lambda k: b.load(b.offset(table, k, 8), I64)  # noqa: E731
+    strides = [b.splat(word(count + 1 + k), lanes) if one == STRIDED else None for k, one in enumerate(single)]
 
-    def body(j, mask):
-        operands = [one(j, mask) for one in given]
-        _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
-        return []
+    def row(pointers):
+        given = [_given(b, p, e, lanes, one, stride) for p, e, one, stride in zip(pointers, elements, single, strides)]
 
-    reduce_row(b, n, lanes, [], body)
+        def body(j, mask):
+            operands = [one(j, mask) for one in given]
+            _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
+            return []
+
+        reduce_row(b, n, lanes, [], body)
+
+    if in_rows:
+        first, n_words = 2 * count + 1, count + 2
+        outer, inner = ([word(at + k) for k in range(n_words)] for at in (first, first + n_words))
+        with b.loop(0, outer[0], 1) as i:
+            starts = _moved(b, pointers, i, outer[1:])
+            with b.loop(0, inner[0], 1) as j:
+                row(_moved(b, starts, j, inner[1:]))
+    else:
+        row(pointers)
     b.finish()
     return str(module)
+
+
+def _moved(b, pointers, turns, steps):
+    """The addresses after so many turns of a loop that moves them by these bytes."""
+    return [b.offset(p, b.mul(turns, step), 1) for p, step in zip(pointers, steps)]
+
+
+GET, PUT, ADD = "get", "put", "add"
+
+
+def lookup_text(how, element, is_single, target=WIDEST):
+    """`void @weft_kernel(ptr table, ptr rows, ptr index, i64 ...)`: rows that an index finds in a table.
+
+    The numbers: the extents of three loops; how many bytes a turn of each moves the table, the rows and the index; of
+    how many elements a row is (1 if `is_single`), and how many bytes one more of the index moves the table. GET copies
+    to the rows what the index finds, PUT copies the rows there, ADD adds them to it, in the order of the loops."""
+    module = Module(target)
+    stems = ("extent", "in_table", "in_rows", "in_index")
+    numbers = [(f"{stem}{k}", I64) for stem in stems for k in range(3)]
+    arguments = [(name, PTR) for name in ("table", "rows", "index")]
+    b = Builder(module, "weft_kernel", [*arguments, *numbers, ("n", I64), ("each", I64)])
+    starts, extents, steps, (n, each) = b.arguments[:3], b.arguments[3:6], b.arguments[6:15], b.arguments[15:]
+    with ExitStack() as loops:
+        for k, extent in enumerate(extents):
+            _, loop = loops.enter_context(b.loop(0, extent, 1, starts))
+            starts = loop.values
+            loop.next([b.offset(p, step, 1) for p, step in zip(starts, steps[k::3])])
+        table, rows, index = starts
+        found = b.offset(table, b.mul(b.load(index, I64), each), 1)
+        _take_row(b, how, element, found, rows, 1 if is_single else n)
+    b.finish()
+    return str(module)
+
+
+def _take_row(b, how, element, found, rows, n):
+    """One row of a lookup."""
+    source, into = (found, rows) if how == GET else (rows, found)
+    lanes = 0 if isinstance(n, int) else _lanes(element, b.module.target)
+    t = Type(element, lanes)
+
+    def body(j, mask):
+        there, x = (b.offset(p, j, t.element_bytes) for p in (into, source))
+        x = b.load(x, t, mask)
+        b.store(b.add(b.load(there, t, mask), x) if how == ADD else x, there, mask)
+        return []
+
+    if lanes:
+        reduce_row(b, n, lanes, [], body)
+    else:
+        body(0, None)
 
 
 def source_text(op, elements, attributes, target=WIDEST):
@@ -141,7 +208,7 @@ def _given(b, pointer, element, lanes, one, stride):
     if one is None:
         return lambda j, mask: _load(b, pointer, j, element, lanes, mask)
     if one == STRIDED:
-        return _strided(b, pointer, element, lanes, b.splat(b.load(stride, I64), lanes))
+        return _strided(b, pointer, element, lanes, stride)
     t = Type("f64") if one == NUMBER else Type(_memory(element))
     loaded = b.splat(b.convert(b.load(pointer, t), element), lanes)
     return lambda j, mask: loaded

@@ -15,6 +15,7 @@ from . import jit
 from .cache import default_cache, pack, unpack
 
 _elementwise_text = later("compiler.eager_kernels:elementwise_text")
+_lookup_text = later("compiler.eager_kernels:lookup_text")
 _rule_text = later("compiler.eager_kernels:rule_text")
 _source_text = later("compiler.eager_kernels:source_text")
 _reduction_text = later("compiler.eager_kernels:reduction_text")
@@ -82,12 +83,20 @@ def elementwise(op, dtypes, attributes):
     return function
 
 
-def elementwise_address(op, dtypes, attributes, single):
-    """The address of a kernel of an op some of whose operands are one for all elements (eager_kernels.py)."""
+def elementwise_address(op, dtypes, attributes, single, in_rows=False):
+    """The address of a kernel of an op some of whose operands are one for all elements, or of one for many rows
+    (eager_kernels.py)."""
     names = ",".join(d.name for d in dtypes)
     key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
-    text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single)  # noqa: E731
+    key = f"{key} in rows" if in_rows else key
+    text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single, in_rows)  # noqa: E731
     return library(key, text).address("weft_kernel")
+
+
+def lookup_address(how, element, is_single):
+    """The address of a kernel that finds rows by an index (eager_kernels.py)."""
+    text = lambda: _lookup_text(how, element, is_single, jit.kernel_target())  # noqa: E731
+    return library(f"eager lookup {how} {element} {is_single}", text).address("weft_kernel")
 
 
 def rule_address(given, steps, written):

@@ -6,7 +6,6 @@ from ..code.native_kinds import TensorObject, as_double, as_long, has_error
 from .eager_arrays import new_array
 from .eager_words import (
     ELEMENTWISE,
-    INDEXED,
     PRODUCT,
     REDUCTION,
     ROUTINE,
@@ -130,8 +129,6 @@ def run_step(words: Words, step: Step):
         step.reduction(x, out, step.numbers[0], step.numbers[1], step.numbers[2])
     elif step.kind == PRODUCT:
         run_product(words, step)
-    elif step.kind == INDEXED:
-        run_indexed(words, step)
     elif step.kind == ROUTINE:
         run_routine(words, step)
     else:
@@ -172,33 +169,6 @@ def run_routine(words: Words, step: Step):
         t[12], t[13], t[14], t[15], t[16], t[17], t[18], t[19], t[20], t[21], t[22], t[23],
     )
     # fmt: on
-
-
-@native()
-def run_indexed(words: Words, step: Step):
-    begin(words, step)
-    run_at_index(words, step)
-    for _ in range(step.rounds - 1):
-        advance(words, step)
-        run_at_index(words, step)
-
-
-@native()
-def run_at_index(words: Words, step: Step):
-    n = len(step.strides)
-    # The address of the index, in items from null.
-    require(words.table[n] & 7 == 0)
-    index = load_at(I64, words.null, words.table[n] >> 3)
-    require(index >= 0 and index < step.numbers[0])
-    shift(words, step, index)
-    step.elementwise(address_of(words.table), step.size)
-    shift(words, step, -index)
-
-
-@native(inline=True)
-def shift(words: Words, step: Step, turns: I64):
-    for k in range(len(step.strides)):
-        words.table[k] += step.strides[k] * turns
 
 
 @native(inline=True)

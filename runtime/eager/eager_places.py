@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...compiler.dtypes import bool_, int64
+from ...compiler import eager_kernels
+from ...compiler.dtypes import bool_, int64, memory_element
 from ...compiler.ops import indexing
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.comparison import cast
 from ...compiler.ops.windows import overlap_add, places_in_windows
 from ..code import kernels
-from .eager_words import INDEXED, MOST_LOOPS, Place
+from .eager_words import ROUTINE, Place
 
-MOST_LOOKUPS = 1 << 16  # of a step
+MOST_LOOKUPS = 1 << 18  # of a step
+LOOPS = 3  # around the rows of a lookup
 MOST_TAPS = 64  # of windows: each is a step
 
 
@@ -63,13 +64,13 @@ def change_at_places(builder, op, attributes, operands):
     # Everything that can fail comes before the first change.
     builder.limited(index, x.shape[axis])
     if op is indexing.index_put:
-        return _put_at(builder, found)
-    return _add_at(builder, found)
+        return _append(builder, found, eager_kernels.PUT)
+    return _append(builder, found, eager_kernels.ADD)
 
 
 def _elements(table, index, rows, axis):
     """Every element of the rows has an index."""
-    if not table.shape or table.dtype is bool_:
+    if not table.shape:
         return None
     steps = tuple(0 if k == axis else s for k, s in enumerate(table.strides))
     return Lookup(table, rows, index, list(zip(index.shape, zip(steps, rows.strides, index.strides))), axis, 1)
@@ -77,8 +78,6 @@ def _elements(table, index, rows, axis):
 
 def _slices(table, index, rows, axis):
     """Every element of the index is for a slice, which is contiguous on both sides."""
-    if table.dtype is bool_:
-        return None
     inner, none = len(index.shape), (0,) * len(index.shape)
     steps = table.strides[:axis] + none, rows.strides[: axis + inner], (0,) * axis + index.strides
     loops = list(zip(rows.shape[: axis + inner], zip(*steps)))
@@ -99,50 +98,53 @@ def row_major(shape):
 
 
 def _look_up(builder, found):
-    if found is None:
+    if found is None or found.index.is_number or found.index.dtype is not int64:
         return False
-    dtype = found.rows.dtype
-    address = kernels.elementwise_address(cast, (dtype,), {"dtype": dtype}, (None,))
-    return _append(builder, found, address, (0, 1))
+    builder.limited(found.index, found.table.shape[found.axis])
+    return _append(builder, found, eager_kernels.GET)
 
 
-def _put_at(builder, found):
-    dtype = found.rows.dtype
-    address = kernels.elementwise_address(cast, (dtype,), {"dtype": dtype}, (None,))
-    return _append(builder, found, address, (1, 0))
+_OF_BYTES = {1: "i8", 4: "i32", 8: "i64"}
 
 
-def _add_at(builder, found):
-    address = kernels.elementwise_address(add, (found.rows.dtype,) * 2, {}, (None, None))
-    return _append(builder, found, address, (0, 1, 0))
-
-
-def _append(builder, found, address, sides):
-    """A step of this kernel on the table (0) and the rows (1), in the loops of the lookup."""
-    values, table = found[:3], found.table
-    rounds = prod(n for n, _ in found.loops)
-    if found.index.is_number or found.index.dtype is not int64 or rounds > MOST_LOOKUPS:
+def _append(builder, found, how):
+    """The step of a lookup, whose index is known to be within the table."""
+    table = found.table
+    loops = _merged(loop for loop in found.loops if loop[0] != 1)
+    if (
+        len(loops) > LOOPS
+        or prod(n for n, _ in loops) > MOST_LOOKUPS
+        or how == eager_kernels.ADD
+        and table.dtype is bool_
+    ):
         return False
-    loops = [loop for loop in found.loops if loop[0] != 1]
-    if len(loops) > MOST_LOOPS:
-        return False
-    places = [_place(values[side], [strides[side] for _, strides in loops]) for side in (*sides, 2)]
-    moved = table.strides[found.axis] * table.dtype.size_bytes
+    loops = [(1, (0, 0, 0))] * (LOOPS - len(loops)) + loops
+    size = table.dtype.size_bytes
+    element = memory_element(table.dtype) if how == eager_kernels.ADD else _OF_BYTES[size]
     builder.append_step(
-        kind=INDEXED,
-        elementwise=address,
-        places=places,
-        extents=[n for n, _ in loops],
-        rounds=rounds,
-        strides=[moved if side == 0 else 0 for side in sides],
-        size=found.size,
-        numbers=[table.shape[found.axis], *[0] * 8],
+        kind=ROUTINE,
+        routine=kernels.lookup_address(how, element, found.size == 1),
+        places=[Place(slot=x.slot, offset=x.offset, strides=[]) for x in found[:3]],
+        extents=[],
+        rounds=1,
+        rest=[
+            *(n for n, _ in loops),
+            *(strides[k] * x.dtype.size_bytes for k, x in enumerate(found[:3]) for _, strides in loops),
+            *(found.size, table.strides[found.axis] * size),
+        ],
     )
     return True
 
 
-def _place(x, strides):
-    return Place(slot=x.slot, offset=x.offset, strides=[s * x.dtype.size_bytes for s in strides])
+def _merged(loops):
+    """The same as fewer loops, where one goes on as the other would."""
+    merged = []
+    for n, strides in loops:
+        if merged and all(outer == n * inner for outer, inner in zip(merged[-1][1], strides)):
+            merged[-1] = (merged[-1][0] * n, strides)
+        else:
+            merged.append((n, strides))
+    return merged
 
 
 def _overlap(builder, attributes, x, out):

@@ -10,7 +10,7 @@ from ...compiler import eager_kernels
 from ..code import kernels
 from .eager_planned import add_program
 from .eager_steps import Builder, NoSteps, require_kernel
-from .eager_words import ELEMENTWISE, INDEXED, LIMITS, MOST_GIVEN, Place
+from .eager_words import ELEMENTWISE, LIMITS, MOST_GIVEN, Place
 
 MOST_ADDRESSES = 2 * MOST_GIVEN  # in the table of a kernel
 
@@ -36,7 +36,7 @@ def _results(program):
 def _append_steps(builder, program):
     """All new values are there before any is written."""
     add_program(builder, program)
-    if any(step.kind in (LIMITS, INDEXED) for step in builder.steps):
+    if any(step.kind == LIMITS for step in builder.steps):
         raise NoSteps("a rule that may find an index beyond its limits when something is written already")
     new = [(k, builder.values[number]) for k, number in _results(program)]
     new = [(k, value if value.slot in builder.fixed else builder.copied(value)) for k, value in new]

@@ -30,6 +30,7 @@ from .eager_words import (
     MOST_LOOPS,
     MOST_OPERANDS,
     MOST_SLOTS,
+    MOST_TABLE,
     PRODUCT,
     REDUCTION,
     Place,
@@ -288,9 +289,14 @@ class Builder:
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
         )
-        strides = list(inner[:-1]) if STRIDED in single else []
-        address = kernels.elementwise_address(op, types, attributes, single)
-        self.append_in_loops(outer, [*operands, out], kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
+        values, strides = [*operands, out], list(inner[:-1]) if STRIDED in single else []
+        in_rows = bool(outer) and 4 * len(values) + 1 <= MOST_TABLE
+        if in_rows:
+            rest, of_rows = outer[:-2], [(1, (0,) * len(values)), *outer][-2:]
+            words = [word for n, steps in of_rows for word in (n, *_in_bytes(steps, values))]
+            outer, strides = rest, [*inner[:-1], *words]
+        address = kernels.elementwise_address(op, types, attributes, single, in_rows)
+        self.append_in_loops(outer, values, kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
 
     def append_in_loops(self, loops, values, **facts):
         """A step in loops, each an extent and strides of the values in elements."""
@@ -298,7 +304,7 @@ class Builder:
         if facts.get("size", MOST_ROUNDS_OF_FEW) < 16 and rounds > MOST_ROUNDS_OF_FEW or len(loops) > MOST_LOOPS:
             raise NoSteps("many short rows")
         places = [
-            Place(slot=x.slot, offset=x.offset, strides=[steps[k] * x.dtype.size_bytes for _, steps in loops])
+            Place(slot=x.slot, offset=x.offset, strides=[_in_bytes(steps, values)[k] for _, steps in loops])
             for k, x in enumerate(values)
         ]
         self.steps.append(Step(places=places, extents=extents, rounds=rounds, **facts))
@@ -411,6 +417,11 @@ def _loops(operands, out):
         # Elements of the result that are not in a row are written one by one.
         loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
     return loops[::-1]
+
+
+def _in_bytes(strides, values):
+    """How far a turn of a loop moves each of these values. What stands for numbers stays where it is."""
+    return [0 if x.is_number else s * x.dtype.size_bytes for s, x in zip(strides, values)]
 
 
 def _spread(x, shape):

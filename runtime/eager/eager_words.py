@@ -42,7 +42,7 @@ MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
 MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
 MIXED = 2  # the place of a row that is never known: some of many require gradients
 MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
-ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, INDEXED, ROUTINE = range(6)
+ELEMENTWISE, REDUCTION, PRODUCT, LIMITS, ROUTINE = range(5)
 MOST_ARGUMENTS = 24  # of a routine
 KEPT_AS_IT_IS, KEPT_AS_SHAPE, SAVED = range(3)
 WRITEABLE = 0x400  # NumPy's flag of arrays
@@ -111,9 +111,8 @@ class Place(Struct):
 class Step(Struct):
     """A kernel that runs in loops of these extents, `rounds` times in all. The last place is the result's. strides:
     what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: the integers
-    found at two addresses must not be beyond those in `numbers`, else the call is Python's. The last place of what is
-    indexed is that of the index, which must be below the first of `numbers`; strides: what one more of it moves the
-    other places. rest: what a routine is given after the places."""
+    found at two addresses must not be beyond those in `numbers`, else the call is Python's. rest: what a routine is
+    given after the places."""
 
     kind: I64
     elementwise: Function((Address, I64))

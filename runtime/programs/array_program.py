@@ -16,6 +16,7 @@ from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
 from .rules import Rule
 from .steps import inner_step
 
+_FREE = ("view", "source")  # ops that leave little for a program to save
 _READING = ("reduction", "contraction")  # ops whose work is in what they read
 
 
@@ -98,7 +99,10 @@ class Recorder:
         return self.n_inputs + len(self.rest) - 1
 
     def program(self, results, rule, fewest=None):
-        return ArrayProgram(self, results, rule, fewest or fused.FEWEST_ELEMENTS)
+        if fewest is None:
+            ops = [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
+            fewest = fused.FEWEST_OF_ONE if len(ops) == 1 and _is_native(ops[0]) else fused.FEWEST_ELEMENTS
+        return ArrayProgram(self, results, rule, fewest)
 
 
 class ArrayProgram:
@@ -207,7 +211,7 @@ def decomposition(op, metas, meta, attributes, default_dtype):
 
 def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
-    fewest = fused.FEWEST_OF_ONE if op.kind in fused.NATIVE_KINDS else fused.FEWEST_ELEMENTS
+    fewest = fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
     if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
@@ -217,6 +221,11 @@ def single(op, metas, meta, attributes, default_dtype):
     rule = Rule(op, metas, meta, attributes, default_dtype, None)
     program = recorder.program((result.number,), rule, fewest)
     return program if program.fused is not None else None
+
+
+def _is_native(op):
+    """Whether native code has steps of its own for the op, one pass over memory as a program would be."""
+    return op.kind in fused.NATIVE_KINDS or op.change is not None
 
 
 def whole(op, metas, meta, attributes, default_dtype):

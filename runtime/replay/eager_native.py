@@ -35,7 +35,6 @@ from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, NoSteps
 from ..eager.eager_words import (
     FUNCTION_FIELDS,
-    INDEXED,
     LEAF_FIELDS,
     LIMITS,
     MIXED,
@@ -277,7 +276,7 @@ class _Native:
             if plan.op.kind == "source" and prod(plan.meta.shape) >= MOST_ELEMENTS:
                 facts["kept"] = some_results(plan.meta.shape, plan.meta.dtype.numpy)
             # What looks at indices may find one that is Python's business.
-            is_sure = all(s.kind not in (INDEXED, LIMITS) for s in steps)
+            is_sure = all(s.kind != LIMITS for s in steps)
             facts["is_sure"] = is_sure and refusal is None and plan.op.kind in ("elementwise", "source", "movement")
         # An element of a result that is computed of the same elements only.
         result = plan.meta if plan.op.kind == "elementwise" else None
