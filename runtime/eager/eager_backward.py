@@ -61,7 +61,7 @@ def sweep(
     add_in_python: Object,
 ) -> Object:
     """take_one() runs the next node in Python, add_in_python(edge, cotangent) adds to what has arrived. reach: None, or
-    the nodes that cotangents are passed on to, and whether they run here (engine.py: _reach)."""
+    the nodes that cotangents are passed on to, and whether they run here (reach.py)."""
     require(type(pending) is dict and type(waiting) is list and type(leaves) is dict)
     require(reach is None or type(reach) is dict)
     while len(waiting) > 0 or len(leaves) > 0:
@@ -331,6 +331,12 @@ def contribute(
             leaves[target] = None
     else:
         call_with(add_in_python, (edge, cotangent), None)
+
+
+@native()
+def is_node(x: Object) -> Bool:
+    """Of an op, or of a user's Function."""
+    return is_subtype(type(x), Node) != 0 or is_subtype(type(x), FunctionNode) != 0
 
 
 @native()

@@ -278,6 +278,7 @@ class Words(Struct):
     slow_lend: Object
     slow_show: Object
     slow_share: Object
+    slow_reach: Object
     late_kind: Object
     run_late: Object
     run_function: Object
@@ -332,6 +333,7 @@ new_tuple = External("PyTuple_New", (I64,), Tuple, fails="null", python=lambda n
 set_tuple_item = External(
     "PyTuple_SetItem", (Tuple, I64, Steals(Object)), I32, fails="nonzero", quiet=True, python=_set_item
 )
+new_dict = External("PyDict_New", (), Dict, fails="null", quiet=True, python=dict)
 delete_item = External("PyDict_DelItem", (Dict, Object), I32, fails="nonzero", quiet=True)
 insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero", quiet=True)
 replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")

@@ -21,6 +21,7 @@ from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
 from .node_queue import Queue
+from .reach import WANTED, behind, leading_to, reach
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None, callbacks=None):
@@ -49,13 +50,13 @@ class Sweep:
     """A backward pass in flight.
 
     pending: node -> what has arrived at each of its outputs. captured: what has arrived where the wanted edges lead.
-    relevant: ids of the nodes that run, None for all; reach: what `_reach` says of them, if it has been asked.
+    within: ids of the nodes that run, None for all or if nobody has asked yet; reach: what `reach` says of them.
     walked: the frame's notes of the pass (frame_walks.py). `around` is the pass in which it began, depth how many there
     are around it.
     """
 
     __slots__ = (
-        "roots", "wanted", "relevant", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
+        "roots", "wanted", "within", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
         "captured", "walked", "around", "depth", "callbacks", "reachable", "calls", "number",
         "__weakref__",
     )  # fmt: skip
@@ -63,27 +64,32 @@ class Sweep:
     def __init__(self, roots, wanted, within, retain_graph, create_graph):
         self.roots, self.wanted, self.is_inner = roots, wanted, within is not None
         self.captured = None if wanted is None else {(id(node), index): None for node, index in wanted}
-        self.relevant, self.reach = within, None
-        if within is None and wanted is not None:
-            self.reach = _reach(roots, wanted)
-            self.relevant = {id(node) for node, runs in self.reach.items() if runs is not WANTED}
+        self.reach = reach(roots, wanted) if within is None and wanted is not None else None
+        self.within = within
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
         self.callbacks, self.reachable, self.calls = [], None, None
         self.number, self.depth = next(_numbers), 0
 
+    @property
+    def relevant(self):
+        """ids of the nodes that run, None for all."""
+        if self.within is None and self.reach is not None:
+            self.within = {id(node) for node, runs in self.reach.items() if runs is not WANTED}
+        return self.within
+
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
         if self.reachable is None:
             # Of a pass that is replayed (usual_walks.py) a function gives the roots.
-            self.reachable = {id(n) for n in _behind(self.roots() if callable(self.roots) else self.roots)}
+            self.reachable = {id(n) for n in behind(self.roots() if callable(self.roots) else self.roots)}
         wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
         return id(node) in self.reachable and wanted
 
     def has_relatives(self, call):
         """Whether nodes of other calls of the same family take part (closed.py)."""
         if self.calls is None:
-            self.calls = [node for node in _behind(self.roots) if node.is_call]
+            self.calls = [node for node in behind(self.roots) if node.is_call]
         return any(node is not call and node.family is call.family for node in self.calls)
 
     def run(self, begun=None, is_part=False):
@@ -114,7 +120,7 @@ class Sweep:
     def _run_nodes(self):
         frame, queue = state.frame, self.queue
         self.walked = None if frame is None or frame.working else frame.walked
-        is_plain = self.relevant is None or self.reach is not None
+        is_plain = not self.is_inner
         sweep = _sweep_natively if is_plain and not self.create_graph and frame is None and not watching else _in_python
         given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.take_one, self.add_up
         sweep(self.pending, *given)
@@ -233,7 +239,7 @@ class Sweep:
         for k, arrived in sums.items():
             self.contribute(*node.ends[k], arrived)
         if relevant is not None:
-            for made in sorted(_behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
+            for made in sorted(behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
                 if any(e is not None and (id(e[0]) in relevant or (id(e[0]), e[1]) in captured) for e in made.edges):
                     relevant.add(id(made))
         for edge, cotangent in zip(node.stands_for, cotangents):
@@ -398,53 +404,16 @@ def _with_hooks(node, cotangents, of_tensors):
 def accumulating_into(roots, wanted):
     """ids of the nodes that run where gradients are added to the .grad of what these edges belong to, and no other."""
     wanted = [node.inner_edge(index) for node, index in wanted]
-    return _leading_to(roots, wanted) | {id(node) for node, _ in wanted}
+    return leading_to(roots, wanted) | {id(node) for node, _ in wanted}
 
 
 def open_calls(roots):
     """Whether a finished call of several results was behind these. Then it has gone over to nodes, which know what each
     of the results depends on: of one that depends on no wanted input nothing is run or freed."""
-    calls = [node for node in _behind(roots) if node.is_call and node.n_outputs > 1]
+    calls = [node for node in behind(roots) if node.is_call and node.n_outputs > 1]
     for node in calls:
         node.open("gradients of some inputs of several results")
     return bool(calls)
-
-
-# What a node is to those who want the cotangents of some edges: it runs, it runs and an edge of it is wanted, or only
-# its edge is.
-RUNS, BOTH, WANTED = True, 1, False
-
-
-def _reach(roots, wanted):
-    """The nodes from which a wanted edge can be reached, and those that the wanted edges lead to: {node: RUNS, BOTH or
-    WANTED}. No others get cotangents."""
-    found = {node: WANTED for node, _ in wanted}
-    for node in sorted(_behind(roots), key=attrgetter("sequence")):
-        if node.may_lead_anywhere:  # it runs, and says that it is too late
-            found[node] = RUNS
-        for edge in node.edges:
-            if edge is not None and edge[0] in found:
-                found[node] = BOTH if node in found else RUNS
-                break
-    return found
-
-
-def _leading_to(roots, wanted):
-    """ids of the nodes from which a wanted edge can be reached (without those whose own output is wanted last)."""
-    return {id(node) for node, runs in _reach(roots, wanted).items() if runs is not WANTED}
-
-
-def _behind(roots):
-    """All nodes that can be reached from the roots."""
-    seen, stack = {}, [node for (node, _), _ in roots]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen[node] = None
-            for edge in node.edges:
-                if edge is not None:
-                    stack.append(edge[0])
-    return list(seen)
 
 
 def accumulate(node, cotangents, create_graph):

@@ -24,10 +24,12 @@ from ..eager import (
     eager_call,
     eager_inplace,
     eager_lent,
+    eager_reach,
     eager_updates,
     engine,
     gate,
     node,
+    reach,
     update,
 )
 from ..eager.eager_planned import changes_of, steps_of, view_of
@@ -76,6 +78,7 @@ _FUNCTIONS = [
     eager_lent.show,
     eager_lent.share,
     eager_backward.sweep,
+    eager_reach.reach,
     eager_updates.update,
 ]
 _installed = []  # the words that native code reads, or None, once that is known
@@ -139,6 +142,7 @@ def _install():
     _held.extend((code, packed))
     _note_thread()
     engine.set_native_sweep(_builtin("sweep", code.address("weft_eager_sweep"), words))
+    reach.set_native_reach(_builtin("reach", code.address("weft_eager_reach"), words))
     global _update
     _update = _builtin("update", code.address("weft_eager_update"), words)
     set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
@@ -160,6 +164,7 @@ def _builtin(name, address, words):
 def _first_words(address, replaying):
     return Words(
         slow_sweep=engine.sweep_in_python,
+        slow_reach=reach.reach_in_python,
         slow_update=eager_updates.not_updated,
         slow_inplace=eager_inplace.not_changed,
         slow_apply=eager_call.not_called,

@@ -30,7 +30,7 @@ from ...compiler.translate.language import External, address_of, cast, keep, loa
 from ..code import translated
 from ..code.native_kinds import TensorObject, as_double, as_long, call_with, compare, new_long
 from ..code.packing import Packed
-from ..eager.eager_words import HASH_MASK, ArrayObject, hash_of_plain
+from ..eager.eager_words import HASH_MASK, ArrayObject, hash_of_plain, new_dict
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.tensor import Tensor
@@ -45,7 +45,6 @@ BIGGEST = 2147483648.0  # numbers below are written as they are
 SliceObject = ObjectKind("Slice", slice, {name: (f"slice_{name}", Object) for name in ("start", "stop", "step")})
 as_small = External("PyLong_AsLongLongAndOverflow", (Object, Address), I64, quiet=True, python=lambda x, _: int(x))
 MetaObject = ObjectKind("ValueMeta", ValueMeta, {name: (f"meta_{name}", Object) for name in ("shape", "dtype")})
-new_dict = External("PyDict_New", (), Dict, fails="null", quiet=True, python=dict)
 
 
 class Known(Struct):
