@@ -34,6 +34,9 @@ CALLS = {
     "causal attention": lambda x: functional.scaled_dot_product_attention(*[x.reshape(1, 5, 6)] * 3, is_causal=True),
     "masked attention": lambda x: functional.scaled_dot_product_attention(*[x.reshape(1, 5, 6)] * 3, attn_mask=MASK),
     "cholesky": lambda x: weft.linalg.cholesky(x @ x.t() + 5.0 * weft.eye(5)),
+    "inverse": lambda x: weft.linalg.inv(x @ x.t() + 5.0 * weft.eye(5)),
+    "solution": lambda x: weft.linalg.solve(x @ x.t() + 5.0 * weft.eye(5), x),
+    "determinant": lambda x: weft.logdet(x @ x.t() + 5.0 * weft.eye(5)),
     "solve": lambda x: weft.linalg.solve_triangular((x @ x.t() + 5.0 * weft.eye(5)).tril(), x, upper=False),
 }
 
@@ -71,3 +74,29 @@ def test_operands_are_not_changed_and_results_not_shared():
     for k, (total, ordered) in enumerate(kept):
         assert total.tolist() == [[k, k + 1.0, k + 3.0]]
         assert ordered.tolist() == [sorted([float(k), 1.0, 2.0])]
+
+
+ON_MATRICES = {
+    "cholesky": weft.linalg.cholesky,
+    "inv": weft.linalg.inv,
+    "solve": lambda a: weft.linalg.solve(a, a[:, :2]),
+    "batches": lambda a: weft.linalg.inv(weft.stack([a + weft.eye(3), a])),
+}
+
+
+@pytest.mark.parametrize("name", ON_MATRICES)
+def test_a_matrix_without_a_solution_is_an_error_in_native_code_too(name):
+    good, bad = weft.tensor([[4.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 2.0]]), weft.zeros(3, 3)
+    function = ON_MATRICES[name]
+    first = function(good).tolist()
+    for _ in range(3 * TIMES):
+        assert function(good).tolist() == first
+        with pytest.raises(weft.linalg.LinAlgError, match=r"singular|not positive-definite"):
+            function(bad)
+    assert function(good).tolist() == first
+
+
+@pytest.mark.parametrize("name", ("cholesky", "inv"))
+def test_factorizations_are_native(name):
+    a = weft.eye(4) * 2.0
+    assert (native_calls(lambda: ON_MATRICES[name](a)) >= 1) is IS_NATIVE

@@ -11,10 +11,11 @@ import numpy as np
 
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bool_, float32, float64, int32, int64
-from ...compiler.ops.comparison import cast
+from ...compiler.ops.comparison import cast, gt
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
 from ...compiler.ops.reduction import amax, amin
+from ...compiler.ops.small_matrices import succeeded
 from ...compiler.ops.source import full
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import cat, clone, slice_, slice_scatter
@@ -40,6 +41,7 @@ from .eager_words import (
 SCRATCH_BYTES = 1 << 18
 MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs (fused.py)
 MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of a millisecond
+MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the interpreter's lock is held
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
@@ -189,6 +191,9 @@ class Builder:
                 raise NoSteps("an index of another type than int64")
             self.values[into] = self._checked(operands[0], 0, attributes[_CHECKS[op]] - 1)
             return
+        if op is succeeded:
+            self.values[into] = self._succeeded(*operands)
+            return
         if op.kind == "view" or "view" in op.extra:
             self.values[into] = self.view(op, attributes, operands[0], meta)
             return
@@ -270,6 +275,15 @@ class Builder:
             self._reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
         lowest, highest = [self.place(out.slot) for out in found]
         self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
+        return x
+
+    def _succeeded(self, x, status):
+        """x, if all that tells how it was computed is above 0; else the call is Python's, which says what is wrong."""
+        if prod(x.shape) > MOST_SOLVED:
+            raise NoSteps("a large matrix")
+        is_above, zero = self.new_value(status.shape, bool_), self._held(np.zeros((), status.dtype.numpy), status.dtype)
+        self.elementwise(gt, {}, (status.dtype, status.dtype), [status, zero], is_above)
+        self._checked(self.converted(is_above, int64), 1, 1)
         return x
 
     def converted(self, x, dtype):

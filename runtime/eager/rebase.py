@@ -371,8 +371,10 @@ def _check_apart(target, base):
 
 def require_order_for_views(base, array):
     """NotImplementedError where views with gradients would have to be found again in memory of another order."""
+    if array.flags.c_contiguous:
+        return
     found = [t for t in views_of(base) if t._requires_grad and not is_apart(t)]
-    if not array.flags.c_contiguous and not all(t.is_leaf for t in found):
+    if not all(t.is_leaf for t in found):
         raise NotImplementedError(
             f"in-place change of a tensor of shape {base.shape} whose elements do not lie in memory in their order, "
             "while views of it with gradients are alive; change a copy (x = x.clone()) instead"
