@@ -206,7 +206,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     check_scatter("scatter", input, index, src)
     if input.ndim == 0:
         return reshape(scatter(reshape(input, 1), 0, reshape(index, -1), reshape(src, -1), reduce=reduce), ())
-    src = src[tuple(slice(d) for d in index.shape)]
+    if src.shape != index.shape:
+        src = src[tuple(slice(d) for d in index.shape)]
     if reduce == "add":
         return indexing.scatter_add(input, index, src, axis=axis)
     if reduce == "multiply":
@@ -215,7 +216,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
         raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
     # The place of every element in the flattened input.
     step, others = _places(index.shape, input.shape, axis)
-    positions = index * step + wrap(others)
+    positions = (index if step == 1 else index * step) + wrap(others)
     return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(prod(input.shape),))
 
 
@@ -231,7 +232,7 @@ def _places(shape, sizes, axis):
 def _vector(x):
     if x.ndim > 1:
         raise OpError(f"meshgrid: Expected 0D or 1D tensors, got shape {x.shape}")
-    return reshape(x, -1)
+    return x if x.ndim else reshape(x, 1)
 
 
 def meshgrid(*tensors, indexing="ij"):

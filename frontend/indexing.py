@@ -11,7 +11,17 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
-from .keys import at_positions, combined_index, for_each_dim, in_range, is_mask, normalized, plain_of, range_of
+from .keys import (
+    at_positions,
+    combined_index,
+    for_each_dim,
+    in_range,
+    is_mask,
+    normalized,
+    plain_of,
+    range_of,
+    with_numbers,
+)
 from .runtime.eager.gate import apply_inplace, change_anew
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
@@ -54,6 +64,9 @@ def getitem(x, key):
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
+    numbers = None if plain is not None else with_numbers(key)
+    if numbers is not None:
+        return getitem(x, numbers)
     found = at_positions(key, shape)
     if found is not None:
         index, axis, merged, _ = found
@@ -171,6 +184,9 @@ def _advanced(x, tensors):
 def setitem(x, key, value):
     sizes, frame, made, given = shape_of(x), state.frame, None, value
     plain = (key,) if key.__class__ is int else plain_of(key if key.__class__ is tuple else (key,))
+    numbers = None if plain is not None else with_numbers(key)
+    if numbers is not None:
+        key, plain = numbers, plain_of(numbers if numbers.__class__ is tuple else (numbers,))
     place = None if plain is None else _place(sizes, plain)
     if not isinstance(value, Tensor):
         if place is not None and frame is not None:

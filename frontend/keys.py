@@ -47,6 +47,23 @@ def plain_of(parts):
     return tuple(found)
 
 
+def with_numbers(key):
+    """The key with ints where NumPy's integers and integer tensors of no dimensions stand; None if there are none.
+    Loops over labels read and count with such keys."""
+    if key.__class__ is not tuple:
+        return _whole_number(key)
+    found = [*map(_whole_number, key)]
+    if found.count(None) == len(found):
+        return None
+    return tuple([k if n is None else n for k, n in zip(key, found)])
+
+
+def _whole_number(k):
+    if k.__class__ is Tensor:
+        return int(k.array) if not k.ndim and k.dtype in _INDEX_TYPES else None
+    return int(k) if isinstance(k, np.integer) else None
+
+
 def for_each_dim(plain, ndim):
     """What `plain_of` gives, without Ellipsis and with an entry for each dimension; None if there are too many."""
     used = len(plain) - plain.count(None) - plain.count(Ellipsis)

@@ -205,7 +205,7 @@ def bincount(input, weights=None, minlength=0):
         raise OpError(f"bincount: input {input.shape} and weights {weights.shape} should have the same length")
     counts = np.bincount(values, None if weights is None else _values(weights), minlength)
     wanted = np.int64 if weights is None else np.float32 if weights.dtype is dtypes.float32 else np.float64
-    counted = wrap(counts.astype(wanted))
+    counted = wrap(counts.astype(wanted, copy=False))
     return counted if weights is None else without_derivative("bincount", counted, weights)
 
 
@@ -324,6 +324,9 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements (slices along dim) in order; with them, if asked, where each input went and how many."""
     values, axis = _sizing_values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
     _check_unique_axis("unique", values, axis)
+    if axis is None and values.dtype.kind in "iub" and not (return_inverse or return_counts):
+        # Of whole numbers the distinct ones are all there is to say: none is equal to another and differs from it.
+        return without_derivative("unique", wrap(np.unique(values)), input)
     found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
     inverse = inverse.reshape(values.shape if axis is None else -1)
     result = without_derivative("unique", wrap(np.ascontiguousarray(convert(found, input.dtype))), input)

@@ -323,3 +323,27 @@ def test_gradients_of_what_numbers_are_written_over():
         (found,) = weft.autograd.grad(f(x), x)
         assert weft.equal(found, wanted)
     assert found[1].tolist() == [0.0] * 4 and found[:, 2].tolist() == [0.0] * 3
+
+
+def test_integer_tensors_without_dimensions_are_integers():
+    """As in loops over labels, eager and compiled, with NumPy's integers too."""
+    labels, others = weft.tensor([1, 2, 0, 1]), np.array([2, 2, 1, 0], np.int32)
+
+    def count(x):
+        table = weft.zeros(3, 3)
+        for t, p in zip(labels, others):
+            table[t.long(), p] += x
+        return table, x * weft.arange(9.0).reshape(3, 3)[labels[1]], table[labels[0], 1:], table[..., labels[2].int()]
+
+    found = count(weft.tensor(2.0))
+    table = np.zeros((3, 3), np.float32)
+    for t, p in zip([1, 2, 0, 1], others):
+        table[t, p] += 2
+    assert found[0].tolist() == table.tolist()
+    assert found[1].tolist() == [12.0, 14.0, 16.0]
+    assert found[2].tolist() == table[1, 1:].tolist() and found[3].tolist() == table[:, 0].tolist()
+    compiled = weft.compile(count)
+    for _ in range(3):
+        assert [y.tolist() for y in compiled(weft.tensor(2.0))] == [y.tolist() for y in found]
+    with pytest.raises(IndexError, match="out of bounds"):
+        found[0][weft.tensor(3), 0]
