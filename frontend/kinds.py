@@ -42,6 +42,7 @@ QUICK = frozenset(
 _TROUBLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError)
 _MOST_KNOWN = 1 << 10
 _NESTED = (list, tuple, dict)
+_HOUSE = __name__.partition(".")[0]
 
 
 def door(name, function):
@@ -88,14 +89,16 @@ def _look(name, function, args, kwargs, known, key):
     wrong = mismatch(name, function, args, kwargs)
     if wrong is not None:
         raise TypeError(wrong)
-    # Classes of a user's may have no end, and should not be kept.
+    # Classes of a user's may have no end, and should not be kept; ours, Parameter for one, are few.
     if len(known) < _MOST_KNOWN and all(_is_lasting(x) for x in (*args, *kwargs.values(), *nested)):
         known.add(key)
 
 
 def _is_lasting(x):
     kind = type(x)
-    return kind.__module__ == "builtins" and not isinstance(x, _NESTED) or kind in _LASTING
+    if kind in _LASTING or kind.__module__.partition(".")[0] == _HOUSE:
+        return True
+    return kind.__module__ == "builtins" and not isinstance(x, _NESTED)
 
 
 def _explain(name, function, args, kwargs, error):

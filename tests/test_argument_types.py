@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft import kinds
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -290,3 +291,15 @@ def test_an_extra_name_of_functional_call_is_there_for_the_call_only():
     weft.func.functional_call(layer, given, weft.ones(2))
     assert during[0][0] is given["scale"] and during[0][1] is given["note"]
     assert not hasattr(layer, "scale") and layer.note is before
+
+
+def test_arguments_of_known_classes_are_looked_at_once(monkeypatch):
+    """Parameters among them: each layer passes some in every call."""
+    looked = []
+    mismatch = kinds.mismatch
+    monkeypatch.setattr(kinds, "mismatch", lambda *given, **how: looked.append(given[0]) or mismatch(*given, **how))
+    norm, x = weft.nn.BatchNorm1d(4), weft.rand(8, 4)
+    norm(x)
+    del looked[:]
+    norm(x), norm(x * 2)
+    assert looked == []

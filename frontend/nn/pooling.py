@@ -7,6 +7,7 @@ import numpy as np
 
 from ..casting import widened
 from ..compiler.ops import pooling as ops
+from ..compiler.ops import statistics
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
@@ -221,6 +222,9 @@ def _divides(input, targets):
 def _adaptive_avg_pool(rank, input, output_size):
     targets = _targets(f"adaptive_avg_pool{rank}d", input, output_size, rank)
     kernel = _divides(input, targets)
+    if {*targets} == {1} and 0 not in input.shape and input.dtype.is_floating_point:
+        # One window is all there is, as at the end of most networks of images: a mean, and not a sum of slices.
+        return statistics.mean(input, axes=tuple(range(input.ndim - rank, input.ndim)), keepdim=True)
     if kernel is not None:
         return _avg_pool(rank, input, kernel, kernel, 0, False, True)
     lead = input.ndim - rank
