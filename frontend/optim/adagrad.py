@@ -3,9 +3,8 @@
 from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
-from ..creation import full_like
 from ..runtime.eager.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, implementation, require, stored, widened, with_gradients
+from .optimizer import Optimizer, count_step, full_of, implementation, require, stored, widened, with_gradients
 from .sgd import ascent_or_descent
 
 
@@ -52,7 +51,7 @@ class Adagrad(Optimizer):
     def add_param_group(self, param_group):
         group = self._checked(param_group)
         start = float(group["initial_accumulator_value"])
-        made = {param: {"step": 0, "sum": full_like(param, start)} for param in group["params"]}
+        made = {param: {"step": 0, "sum": full_of(param, start)} for param in group["params"]}
         # No group is without its state, if an exception comes here.
         self.state.update(made)
         self.param_groups.append(group)

@@ -1,6 +1,7 @@
 """L-BFGS (Nocedal, "Updating quasi-Newton matrices with limited storage", Math. Comp. 35, 1980)."""
 
-from ..creation import zeros
+from ..compiler.ops.complex_numbers import view_as_real
+from ..creation import zeros_like
 from ..runtime.eager.update import remember
 from ..runtime.state.modes import enable_grad, no_grad
 from ..shaping import cat
@@ -153,7 +154,7 @@ class _Descent:
     def move(self, direction, length):
         """Add length * direction to the parameters."""
         begin = 0
-        for param in self.params:
+        for param in map(_real, self.params):
             end = begin + param.numel()
             param.add_(direction[begin:end].view_as(param) * length)
             begin = end
@@ -173,4 +174,9 @@ class _Descent:
 
 
 def _flat(param):
-    return zeros(param.numel(), dtype=param.dtype) if param.grad is None else param.grad.reshape(-1)
+    return _real(zeros_like(param) if param.grad is None else param.grad).reshape(-1)
+
+
+def _real(x):
+    """Of complex numbers real and imaginary parts, as numbers of their own."""
+    return view_as_real(x) if x.dtype.is_complex else x

@@ -19,7 +19,7 @@ from itertools import chain
 from ..compiler import dtypes
 from ..compiler.ops.arithmetic import mul
 from ..compiler.ops.comparison import cast, lt, ne, where
-from ..creation import tensor_of_others, zeros_like
+from ..creation import full_like, tensor_of_others, zeros_like
 from ..iterables import listed
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
 from ..runtime.state import modes
@@ -203,6 +203,11 @@ def at_once(make, *args, **kwargs):
     all later calls, so the program of the first one serves them too."""
     with modes.frame_hidden():
         return make(*args, **kwargs)
+
+
+def full_of(param, number):
+    """A tensor like a parameter with the number everywhere; of a complex one, real and imaginary part have it each."""
+    return full_like(param, complex(number, number) if param.dtype.is_complex else number)
 
 
 def count_step(state):

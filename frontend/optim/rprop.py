@@ -2,10 +2,10 @@
 
 from ..compiler.ops.arithmetic import maximum, minimum, mul, neg, sign, sub
 from ..compiler.ops.comparison import eq, gt, lt, where
-from ..creation import full_like, zeros_like
+from ..creation import zeros_like
 from ..runtime.eager.update import remember
 from .counted import update_counted
-from .optimizer import Optimizer, at_once, implementation, require, stored, widened
+from .optimizer import Optimizer, at_once, full_of, implementation, require, stored, widened
 
 
 class Rprop(Optimizer):
@@ -44,7 +44,7 @@ class Rprop(Optimizer):
 
     def update_group(self, group):
         def start(state, param, names):
-            prev, size = at_once(zeros_like, param), at_once(full_like, param, float(group["lr"]))
+            prev, size = at_once(zeros_like, param), at_once(full_of, param, float(group["lr"]))
             made = {"step": 0, "prev": prev, "step_size": size}
             remember(state)
             state.update(made)

@@ -1,6 +1,7 @@
 """Updates of many tensors by one rule: how optimizers write parameters. One entry of a compiled call's recording."""
 
 from ...compiler.later import later
+from ...compiler.ops.complex_numbers import view_as_complex, view_as_real
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.storage import convert
@@ -28,13 +29,30 @@ def update(rule, rows, numbers=(), **flags):
     if frame is None and _updated_at_once(rule, rows, tuple(numbers), flags):
         return
     if any(x.dtype.is_complex for row in rows for x in row):
-        raise NotImplementedError("optimizers take real parameters; for complex ones, train weft.view_as_real(x)")
+        rows = _update_complex(rule, rows, numbers, flags)
+        if not rows:
+            return
     if frame is not None:
         if captures:
             captures[-1].updates.append((len(frame.numbers), rows))
         frame.update(rule, rows, tuple(numbers), flags)
         return
     _learn_rows(rule, rows, tuple(numbers), flags)
+
+
+def _update_complex(rule, rows, numbers, flags):
+    """Update the rows that have complex tensors as PyTorch does: real and imaginary parts are numbers of their own.
+    They are written by ops, since programs have no complex numbers. Returns the other rows."""
+    real = []
+    for row in rows:
+        if not any(x.dtype.is_complex for x in row):
+            real.append(row)
+            continue
+        new = rule(*[view_as_real(x) if x.dtype.is_complex else x for x in row], *numbers, **flags)
+        for target, value in zip(row, new):
+            if value is not None:
+                target.copy_(view_as_complex(value) if target.dtype.is_complex else value)
+    return real
 
 
 def update_again(rule, params, states, names, numbers, **flags):
