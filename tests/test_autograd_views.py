@@ -444,3 +444,33 @@ def test_views_of_complex_numbers(function, compiled):
         sum(parts).backward()
         results.append([*(x.tolist() for x in out), z.grad.tolist(), None if w.grad is None else w.grad.tolist()])
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("made", ["detach", "Variable", "data", "slice"])
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+def test_what_was_detached_adds_up_what_requires_gradients(made, wrap):
+    """A buffer of zeros, by PyTorch's old way a Variable, to which a loop adds one message after the other."""
+    start = {
+        "detach": lambda x: x.detach(),
+        "Variable": weft.autograd.Variable,
+        "data": lambda x: x.data,
+        "slice": lambda x: x[:],
+    }[made]
+
+    def step(messages, weight):
+        total = start(weft.zeros(3, 2))
+        for message in messages:
+            total += message * weight
+            total[0] *= 2
+        loss = (total * total).sum()
+        loss.backward()
+        return loss
+
+    weight = weft.ones(2, requires_grad=True)
+    step = wrap(step)
+    messages = [weft.full((3, 2), float(k)) for k in range(1, 4)]
+    for _ in range(4):
+        weight.grad = None
+        # Rows: ((1 * 2 + 2) * 2 + 3) * 2 = 22 for the first, 1 + 2 + 3 for the others.
+        assert step(messages, weight).item() == 2 * (22.0**2 + 2 * 6.0**2)
+        assert weight.grad.tolist() == [2 * (22.0**2 + 2 * 6.0**2)] * 2

@@ -264,7 +264,8 @@ def check_rebase(target, requires):
         return
     if target._requires_grad:
         _check_part(target)
-        if base.is_leaf:
+        # What detach() made has the history of its own changes, whatever the other is.
+        if base.is_leaf and not is_apart(target):
             raise RuntimeError(_of_leaf(target))
     elif base._requires_grad and target.dtype.is_differentiable and not _is_of_detached(target):
         raise RuntimeError(f"{_WITHOUT_HISTORY} (shape {target.shape}). {_TOGETHER}")
