@@ -183,6 +183,42 @@ def test_python_that_is_interrupted_while_it_is_recorded(n_before):
         assert weight.grad.tolist() == [k + 1.0] * 3
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "left, right",
+    [
+        ((300, 70), (70, 600)),  # of some columns in every turn
+        ((3000, 70), (70, 20)),  # of some rows
+        ((33, 500), (500, 1000)),
+        ((3, 90, 50), (50, 700)),
+        ((40, 30, 50), (40, 50, 45)),  # of some matrices
+        ((4, 1, 900), (900, 700)),
+    ],
+)
+def test_a_long_product_is_interrupted_in_its_middle(looks, threads, left, right):
+    before = weft.get_num_threads()
+    weft.set_num_threads(threads)
+    try:
+        weft.manual_seed(0)
+        for dtype in (weft.float32, weft.float64):
+            x, w = weft.randn(*left).to(dtype), weft.randn(*right).to(dtype)
+            compiled = weft.compile(lambda x, w: x @ w)
+            expected = x @ w
+            n_looks, result = looks.of(lambda: compiled(x, w))  # noqa: B023
+            assert n_looks > 2 and result.equal(expected)
+            for at in {1, n_looks // 2, n_looks}:
+                with pytest.raises(KeyboardInterrupt):
+                    looks.interrupt(at, lambda: compiled(x, w))  # noqa: B023
+            assert compiled(x, w).equal(expected)
+            assert compiled(x[..., :-1], w[..., :-1, :]).equal(x[..., :-1] @ w[..., :-1, :])
+            assert compiled(x, w[..., :-1]).equal(expected[..., :-1])
+            turned = w.mT.contiguous().mT
+            assert compiled(x, turned).equal(expected)
+            assert compiled(x.mT.contiguous().mT, turned).equal(expected)
+    finally:
+        weft.set_num_threads(before)
+
+
 def test_what_runs_without_the_interpreters_lock_does_not_look(looks):
     x = weft.randn(1 << 19, requires_grad=True)
     n_looks, _ = looks.of(lambda: [F.softmax(x.view(512, 1024).tanh(), 1).sum().backward() for _ in range(30)])

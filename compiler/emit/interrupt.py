@@ -70,13 +70,21 @@ class InTurns:
     def some(self, part, first, stop, emit):
         """emit(first, stop) in turns. After a failure no more of it is done."""
         b = part.b
-        for word in self.look.words:
-            part.word(word)  # before the loop
         count = b.sub(stop, first)
-        with b.loop(0, self.n_turns, 1) as turn:
+
+        def one(turn):
             edges = [b.div(b.mul(count, k), b.i64(self.n_turns)) for k in (turn, b.add(turn, b.i64(1)))]
             begin, end = (b.add(first, edge) for edge in edges)
-            with b.when(b.cmp("eq", b.load(part.closure, I64), b.i64(0))):
-                with b.when(b.cmp("lt", begin, end)):
-                    emit(begin, end)
-                self.look.emit(part, [])
+            with b.when(b.cmp("lt", begin, end)):
+                emit(begin, end)
+
+        self.each(part, one)
+
+    def each(self, part, emit):
+        """emit(number of the turn) of every turn, until there is a failure."""
+        b = part.b
+        for word in self.look.words:
+            part.word(word)  # before the loop
+        with b.loop(0, self.n_turns, 1) as turn, b.when(b.cmp("eq", b.load(part.closure, I64), b.i64(0))):
+            emit(turn)
+            self.look.emit(part, [])

@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from math import prod
 
+from ..extent import estimated
+
+# Bytes of a row that a turn of a long product has a multiple of: whole panels, however wide they are (gemm.py).
+_TURN_BYTES = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -36,13 +41,42 @@ class Product:
         """All products, whole."""
         self.batched(b, self.batch, self.steps, pointers, lambda *at: self.call(b, at, function, scratch))
 
-    def emit_units(self, b, pointers, function, scratch, cut, first, stop):
-        """The units first .. stop - 1 of a Cut."""
+    def emit_units(self, b, pointers, function, scratch, cut, first, stop, some=None):
+        """The units first .. stop - 1 of a Cut; `some`: of their columns these (the first, how many)."""
         total = {"rows": self.m, "columns": self.n, "matrices": prod(self.batch)}[cut.along]
         start = b.mul(first, b.i64(cut.unit))
         count = b.sub(b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(total)), start)
-        emit = {"rows": self.rows, "columns": self.columns, "matrices": self.matrices}[cut.along]
-        emit(b, pointers, function, scratch, start, count)
+        if some is not None:
+            pointers = self.from_column(b, pointers, some[0])
+        if cut.along == "columns":
+            self.columns(b, pointers, function, scratch, start, count)
+        else:
+            emit = {"rows": self.rows, "matrices": self.matrices}[cut.along]
+            emit(b, pointers, function, scratch, start, count, some and some[1])
+
+    # --- turns (interrupt.py) -----------------------------------------------------------------------------------------
+    def turns_by_columns(self, cut, n_turns):
+        """Whether each turn does some columns of all units of a Cut, and not some of the units whole.
+
+        A call for few rows copies as many panels of the right operand as one for all of them: in turns of 64 rows,
+        products of 4000 x 4000 matrices would take half as long again. Columns cost nothing but that the left operand
+        is read once a turn. Where there are few columns, units are many rows or matrices.
+        """
+        if cut.along == "columns" or 1 in self.shape[-2:] or estimated(self.n) < 8 * self._turn:
+            return False
+        return cut.along == "rows" or estimated(cut.units) < 4 * n_turns
+
+    @property
+    def _turn(self):
+        return _TURN_BYTES // self.size
+
+    def columns_of(self, b, turn, n_turns):
+        """(the first column, how many) of a turn."""
+        turn_columns = self._turn
+        blocks = b.i64(-(-self.n // turn_columns))
+        edges = [b.div(b.mul(blocks, k), b.i64(n_turns)) for k in (turn, b.add(turn, b.i64(1)))]
+        first, stop = (b.intrinsic("smin", b.mul(edge, b.i64(turn_columns)), b.i64(self.n)) for edge in edges)
+        return first, b.sub(stop, first)
 
     def batched(self, b, batch, steps, pointers, call):
         """call(...) for every index of the batch dimensions."""
@@ -68,24 +102,27 @@ class Product:
         b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
 
     # --- some of it ---------------------------------------------------------------------------------------------------
-    def rows(self, b, pointers, function, scratch, first, count):
+    def rows(self, b, pointers, function, scratch, first, count, n=None):
         left, right, out = pointers
         at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
-        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, m=count))
+        self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, count, n))
 
     def columns(self, b, pointers, function, scratch, first, count):
-        left, right, out = pointers
-        at = [left, self.moved(b, right, first, self.right[-1]), self.moved(b, out, first, 1)]
+        at = self.from_column(b, pointers, first)
         self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, n=count))
 
-    def matrices(self, b, pointers, function, scratch, first, count):
+    def from_column(self, b, pointers, first):
+        left, right, out = pointers
+        return [left, self.moved(b, right, first, self.right[-1]), self.moved(b, out, first, 1)]
+
+    def matrices(self, b, pointers, function, scratch, first, count, n=None):
         with b.loop(first, b.add(first, count), 1) as flat:
             at, stride = list(pointers), prod(self.batch)
             for axis, extent in enumerate(self.batch):
                 stride //= extent
                 index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
                 at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
-            self.call(b, at, function, scratch)
+            self.call(b, at, function, scratch, n=n)
 
 
 def _batch_strides(batch, step):

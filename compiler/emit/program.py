@@ -104,8 +104,22 @@ class ProductCall(LibraryStep):
         work = (pointers, part.word(self.function), scratch)
         if self.cut is None:
             part.alone(lambda: self.product.emit(part.b, *work))
+        elif part.turns is not None and self.product.turns_by_columns(self.cut, part.turns.n_turns):
+            self._emit_turns(part, work)
         else:
             part.some(self.units, lambda first, stop: self.product.emit_units(part.b, *work, self.cut, first, stop))
+
+    def _emit_turns(self, part, work):
+        """All of a member's units in every turn, and some columns of them."""
+        b, turns = part.b, part.turns
+        first, stop = part.some_units(self.units)
+
+        def one(turn):
+            with b.when(b.cmp("lt", first, stop)):
+                some = self.product.columns_of(b, turn, turns.n_turns)
+                self.product.emit_units(b, *work, self.cut, first, stop, some)
+
+        turns.each(part, one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +244,7 @@ class Program:
     def in_turns(self, n_turns):
         """The last step can be interrupted in its middle, if its work is cut."""
         step = self.steps[-1]
-        if step.units and not isinstance(step, ProductCall):
+        if step.units:
             self.steps[-1] = InTurns(step, n_turns, self.look())
 
     def look(self):
