@@ -13,7 +13,8 @@ from weft import nn, optim
 from weft.compiler import pipeline
 from weft.compiler.conventions import SEEN
 from weft.nn import functional as F
-from weft.runtime.code import kernels
+from weft.runtime.code import kernels, looking
+from weft.runtime.programs import fused
 
 
 class Looks:
@@ -219,10 +220,34 @@ def test_a_long_product_is_interrupted_in_its_middle(looks, threads, left, right
         weft.set_num_threads(before)
 
 
-def test_what_runs_without_the_interpreters_lock_does_not_look(looks):
-    x = weft.randn(1 << 19, requires_grad=True)
-    n_looks, _ = looks.of(lambda: [F.softmax(x.view(512, 1024).tanh(), 1).sum().backward() for _ in range(30)])
-    assert n_looks == 0
+def test_what_runs_without_the_interpreters_lock_takes_it_to_look(looks, monkeypatch):
+    apart = Looks()
+    apart.function = ctypes.CFUNCTYPE(ctypes.c_int)(apart.look)  # which takes the lock
+    monkeypatch.setattr(looking, "seen_address", lambda: ctypes.cast(apart.function, ctypes.c_void_p).value)
+    fused.forget()
+    weft.manual_seed(0)
+    x = weft.randn(512, 1024)
+
+    def run():
+        return F.softmax((x * 2).tanh().exp() @ x.mT, 1)
+
+    expected = run()
+    n_looks, _ = apart.of(lambda: [run() for _ in range(300)])
+    assert n_looks > 10 and not looks.count
+    for at in (1, n_looks // 300, 3):
+        with pytest.raises(KeyboardInterrupt):
+            apart.interrupt(at, lambda: [run() for _ in range(300)])
+        assert run().equal(expected)
+
+
+def test_looking_without_the_lock():
+    """The real one, called as native code calls it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        seen = ctypes.CFUNCTYPE(ctypes.c_int)(looking.seen_address())
+        assert [seen() for _ in range(3)] == [0, 0, 0] and looking.seen_without_lock() == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_short_programs_do_not_look():

@@ -12,7 +12,9 @@ import ctypes
 
 import numpy as np
 
-from ..code.kernels import OF_CPYTHON, address_of
+from ...compiler.conventions import INTERRUPTED, SEEN
+from ..code import looking
+from ..code.kernels import address_of
 from ..state.aligned import new_array
 from ..state.references import first_unheld
 
@@ -38,9 +40,8 @@ class LargeProgram:
         kind = ctypes.CFUNCTYPE if n_elements >= RELEASING_ELEMENTS else ctypes.PYFUNCTYPE
         self.function = kind(ctypes.c_int64, ctypes.c_void_p)(program.address)
         self.words = list(program.table[: program.first_array])
-        for k, symbol in enumerate(program.meta["symbols"]):
-            if symbol in OF_CPYTHON:  # that want the lock
-                self.words[program.first_symbol + k] = 0
+        if kind is ctypes.CFUNCTYPE and SEEN in program.meta["symbols"]:
+            self.words[program.first_symbol + program.meta["symbols"].index(SEEN)] = looking.seen_address()
         # There may be thousands, and nobody asks them to explain themselves.
         program.meta = {}
 
@@ -59,6 +60,8 @@ class LargeProgram:
         table = (ctypes.c_size_t * len(words))(*words)
         try:
             failed = self.function(ctypes.addressof(table))
+            while failed == INTERRUPTED:  # nothing was written; the handler of the signal runs between these lines
+                failed = self.function(ctypes.addressof(table))
         finally:
             _give_back(arena)
         return None if failed else outputs
