@@ -12,6 +12,7 @@ import weft
 from weft import nn, optim
 from weft.compiler import pipeline
 from weft.compiler.conventions import SEEN
+from weft.compiler.kernels import library
 from weft.nn import functional as F
 from weft.runtime.code import kernels, looking
 from weft.runtime.programs import fused
@@ -254,3 +255,55 @@ def test_short_programs_do_not_look():
     compiled = weft.compile(chain)
     compiled(weft.ones(30, 50), weft.ones(30, 50))
     assert SEEN not in compiled.recordings[0].programs[0].meta["symbols"]
+
+
+@pytest.fixture
+def stretches(monkeypatch):
+    """Eager work that is cut after little of it: how many calls of kernels there were."""
+    monkeypatch.setattr(kernels, "_MOST_AT_ONCE", 20_000)
+    monkeypatch.setattr(kernels, "_FEWEST_ROWS", 64)
+    monkeypatch.setattr(library, "_PART_NS", 2000)
+    monkeypatch.setattr(library, "_PART_FLOPS", 5000)
+    count, cut, each = [], kernels._stretches, library._each
+
+    def counted(*sizes):
+        found = list(cut(*sizes))
+        count.append(len(found))
+        return found
+
+    def counted_parts(n, *costs):
+        count.append(-(-n // each(n, *costs)))
+        return each(n, *costs)
+
+    monkeypatch.setattr(kernels, "_stretches", counted)
+    monkeypatch.setattr(library, "_each", counted_parts)
+    return count
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64])
+@pytest.mark.parametrize(
+    "left, right", [((97, 31), (31, 203)), ((203, 31), (31, 71)), ((203, 201), (201, 5)), ((2, 97, 31), (31, 211))]
+)
+def test_a_long_product_of_eager_mode_is_computed_in_stretches(stretches, left, right, dtype):
+    """Between two of them Python runs handlers of signals. Sizes are this test's own: eager mode remembers plans."""
+    weft.manual_seed(0)
+    x, w = weft.randn(*left).to(dtype), weft.randn(*right).to(dtype)
+    compiled = weft.compile(lambda x, w: x @ w)
+    for a in (x, x.mT.contiguous().mT):
+        for b in (w, w.mT.contiguous().mT):
+            assert (a @ b).equal(compiled(a, b))
+    assert max(stretches) > 2
+
+
+def test_long_routines_of_eager_mode_are_computed_in_parts(stretches):
+    weft.manual_seed(0)
+    q, rows = weft.randn(3, 2, 71, 12), weft.randn(53, 257)
+    functions = [
+        lambda: F.scaled_dot_product_attention(q, q, q, is_causal=True),
+        lambda: rows.sort(1).values,
+        lambda: rows.cumsum(1),
+        lambda: rows.logcumsumexp(0),
+    ]
+    for function in functions:
+        assert function().equal(weft.compile(function)())
+    assert max(stretches) > 2

@@ -58,6 +58,15 @@ class _Called(Kernel):
         return same_types(graph, value, operands)
 
 
+# What eager mode does between two looks for Ctrl-C.
+_PART_NS, _PART_FLOPS = 20_000_000, 1 << 29
+
+
+def _each(n, cost, most):
+    """How many of n equal parts of some work may be done at once."""
+    return max(1, n if cost <= most else int(n * most // cost))
+
+
 class Routine(_Called):
     """Computes every row of the result from the same row of the operands. Rows are along the last axis; threads share
     them.
@@ -74,6 +83,12 @@ class Routine(_Called):
 
     def whole(self, shapes, attributes):
         return prod(shapes[0][:-1]), *self.sizes(shapes[0], attributes)
+
+    def parts(self, shapes, attributes):
+        """All of the work as calls of some hundredths of a second: the first row of each, and what it is told."""
+        n_rows, *sizes = self.whole(shapes, attributes)
+        each = _each(n_rows, self.cost_ns(shapes[0]), _PART_NS)
+        return [(first, (min(each, n_rows - first), *sizes)) for first in range(0, n_rows, each)]
 
     def scratch(self, element, shapes, attributes):
         return self.scratch_bytes(element, shapes[0], attributes)
@@ -102,6 +117,12 @@ class UnitRoutine(_Called):
 
     def whole(self, shapes, attributes):
         return 0, self.units(shapes, attributes), *self.sizes(shapes, attributes)
+
+    def parts(self, shapes, attributes):
+        """All of the work as calls of some hundredths of a second: what each is told; all know the arrays whole."""
+        _, n_units, *sizes = self.whole(shapes, attributes)
+        each = _each(n_units, self.n_flops(shapes, attributes), _PART_FLOPS)
+        return [(0, (first, min(each, n_units - first), *sizes)) for first in range(0, n_units, each)]
 
     def lower(self, group, lowering):
         return lowering.units(group.values[0], self)

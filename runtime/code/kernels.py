@@ -5,6 +5,7 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
+from math import prod
 
 import numpy as np
 
@@ -243,14 +244,16 @@ def routine_address(op, element):
 def run_routine(op, arrays, attributes, out):
     """out = op of row-major arrays, of types that it has a routine for."""
     kernel, shapes = op.kernel, tuple(a.shape for a in arrays)
-    element, sizes = element_of(from_numpy(arrays[0].dtype)), kernel.whole(shapes, attributes)
+    element, parts = element_of(from_numpy(arrays[0].dtype)), kernel.parts(shapes, attributes)
     key = kernel.stem, element
     function = _functions.get(key)
     if function is None:
-        types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * len(sizes), _POINTER]
+        types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * len(kernel.whole(shapes, attributes)), _POINTER]
         function = _functions[key] = ctypes.PYFUNCTYPE(None, *types)(_address_of_rows(*key))
     scratch = np.empty(kernel.scratch(element, shapes, attributes), np.uint8)
-    function(*map(address_of, (*arrays, out)), *sizes, address_of(scratch))
+    for row, sizes in parts:
+        addresses = [address_of(a) + row * a.shape[-1] * a.itemsize if row else address_of(a) for a in (*arrays, out)]
+        function(*addresses, *sizes, address_of(scratch))
     return out
 
 
@@ -267,7 +270,11 @@ def run_grid_product(op, arrays, attributes, out):
     words = np.array(products.words(out.itemsize), np.int64)
     scratch = np.empty(products.scratch_bytes, np.uint8)
     a, b = (address_of(arrays[k]) for k in kernel.order)
-    function(a, b, address_of(out), address_of(words), 0, products.units(out.itemsize), address_of(scratch))
+    units = products.units(out.itemsize)
+    each = max(1, units * _MOST_AT_ONCE * 2 // max(products.flops, 1))
+    for first in range(0, units, each):
+        some = min(each, units - first)
+        function(a, b, address_of(out), address_of(words), first, some, address_of(scratch))
     return out
 
 
@@ -293,9 +300,25 @@ def product(dtype, shape, k):
     return function, _scratch_bytes(element, k, jit.kernel_target()) + 64
 
 
-# A batch is multiplied in stretches of so many multiplications, so that Ctrl-C need not wait for all of it; others may
+# Products are computed in stretches of so many multiplications, so that Ctrl-C need not wait for all of it; others may
 # use the interpreter meanwhile if there are as many as take far longer than to get it back.
 _MOST_AT_ONCE, _MANY = 1 << 28, 1 << 20
+# A stretch of one product has as many columns as fill whole panels, and so many rows that copying these costs little.
+_PANEL, _FEWEST_ROWS = 64, 1024
+
+
+def is_long(shape, k):
+    """Whether products of this shape, k terms each, are computed in stretches, by `run_gemm`."""
+    return prod(shape) * k > _MOST_AT_ONCE
+
+
+def _stretches(m, n, k):
+    """(first row, first column, rows, columns) of the stretches of a product."""
+    columns = min(n, max(_PANEL, _MOST_AT_ONCE // max(1, m * k) // _PANEL * _PANEL))
+    rows = min(m, max(_FEWEST_ROWS, _MOST_AT_ONCE // max(1, columns * k)))
+    for i in range(0, m, rows):
+        for j in range(0, n, columns):
+            yield i, j, min(rows, m - i), min(columns, n - j)
 
 
 def run_gemm(x, y, out):
@@ -307,8 +330,21 @@ def run_gemm(x, y, out):
     scratch_address = (address_of(scratch) + 63) & ~63
     x_strides, y_strides = [s // size for s in x.strides], [s // size for s in y.strides]
     x_data, y_data, out_data = address_of(x), address_of(y), address_of(out)
-    if count == 1:
-        function(x_data, *x_strides[1:], y_data, *y_strides[1:], out_data, n, m, n, k, scratch_address)
+    if count == 1 or m * n * k > _MOST_AT_ONCE:
+        for b in range(count):
+            for i, j, rows, columns in _stretches(m, n, k):
+                function(
+                    x_data + b * x.strides[0] + i * x.strides[1],
+                    *x_strides[1:],
+                    y_data + b * y.strides[0] + j * y.strides[2],
+                    *y_strides[1:],
+                    out_data + b * out.strides[0] + i * out.strides[1] + j * out.strides[2],
+                    out.strides[1] // size,
+                    rows,
+                    columns,
+                    k,
+                    scratch_address,
+                )
         return
     address = ctypes.cast(function, _POINTER).value
     steps = x.strides[0], y.strides[0], out.strides[0]

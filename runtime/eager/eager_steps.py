@@ -354,6 +354,8 @@ class Builder:
         if x.dtype is not out.dtype or y.dtype is not out.dtype:
             raise NoSteps("a product of operands of two types")
         *batch, m, k, n = *x.shape, out.shape[-1]
+        if kernels.is_long(out.shape, k):
+            raise NoSteps("a long product, in the middle of which Ctrl-C is looked for")
         address, n_bytes = kernels.product_address(out.dtype.numpy, out.shape, k)
         numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, self._reserve(n_bytes), 0]
         loops = list(zip(batch, zip(x.strides, y.strides, out.strides)))

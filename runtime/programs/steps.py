@@ -163,6 +163,8 @@ def _reducing(convert, parts, dtype):
 def _product(metas, meta):
     """The product of two matrices, neither of which has an empty side but perhaps the one that is summed over."""
     (m, k), n = metas[0].shape, metas[1].shape[1]
+    if kernels.is_long(meta.shape, k):
+        return lambda x, y: _long_product(x, y, meta)
     kernel, scratch_bytes = kernels.product(meta.dtype.numpy, meta.shape, k)
     shape, dtype, size = meta.shape, meta.dtype.numpy, meta.dtype.size_bytes
     empty = _maker(shape, dtype)
@@ -187,3 +189,9 @@ def _product(metas, meta):
         return out
 
     return run
+
+
+def _long_product(x, y, meta):
+    out = new_array(meta.shape, meta.dtype.numpy)
+    kernels.run_gemm(x[None], y[None], out[None])
+    return out
