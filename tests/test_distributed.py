@@ -9,6 +9,7 @@ import pytest
 from distributed_parts import Checked, checks_of, needs_mpi, run_processes, run_text
 
 import weft
+from weft.runtime.distributed.waiting import has_completed
 
 CHECKS = ["check_" + name for name in str.split("""
     ranks all_reduce_adds_in_a_fixed_order all_reduce_of_all_types_and_reductions halves_are_rounded_once
@@ -29,6 +30,22 @@ def checked(n_processes):
 def test_collectives(name, n_processes):
     needs_mpi()
     checked(n_processes).assert_passed(name)
+
+
+def test_a_large_message_is_not_moved_piece_by_piece_between_sleeps():
+    """MPI moves a piece of a message each time it is asked. Asked once per look, 6 MB took a thousand sleeps."""
+
+    class InPieces:
+        n_left = 40
+
+        def Test(self):
+            self.n_left = max(0, self.n_left - 1)
+            return self.n_left == 0
+
+    assert has_completed(InPieces())
+    still_out = InPieces()
+    still_out.n_left = 10**6
+    assert not has_completed(still_out) and still_out.n_left > 10**6 - 1000  # a look at what has not come is short
 
 
 def test_all_checks_are_run():

@@ -9,7 +9,7 @@ from ..programs.recording import user_line
 from . import checks
 from .exchanges import as_bytes
 from .mpi import load
-from .waiting import Patience
+from .waiting import Patience, has_completed
 
 _ANY = -1
 
@@ -53,7 +53,7 @@ class Sent:
         self.line, self.has_ended = user_line(), False
 
     def advance(self):
-        self.has_ended = self.has_ended or self.request.Test()
+        self.has_ended = self.has_ended or has_completed(self.request)
 
     def trouble(self, farewells):
         """Why nobody will take it any more; None if somebody may."""
@@ -90,7 +90,7 @@ class Receipt:
     def advance(self):
         if self.request is None:
             self.messages.advance()
-        if self.request is not None and not self.has_ended and self.request.Test():
+        if self.request is not None and not self.has_ended and has_completed(self.request):
             self.has_ended = True
             self._open()
 

@@ -17,6 +17,8 @@ communicator per phase, and a work begins a phase when all works before it have 
 import time
 from typing import NamedTuple
 
+from .waiting import has_completed
+
 CHECK, FIRST, SECOND, ENDED = range(4)
 
 
@@ -65,7 +67,7 @@ class Work:
                 self.request = self.phase.begin(communicators[self.phase.slot])
                 self.slot = self.phase.slot
                 self.arrival = network.arrival(self.phase.n_bytes) if network is not None else 0.0
-            if not self.request.Test() or (self.arrival and time.monotonic() < self.arrival):
+            if not has_completed(self.request) or (self.arrival and time.monotonic() < self.arrival):
                 return
             self.request = None
             self._go_on()
