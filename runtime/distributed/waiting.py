@@ -24,10 +24,7 @@ _give_the_core_away = getattr(os, "sched_yield", lambda: time.sleep(0))
 def has_completed(request):
     """Whether a request of MPI's is complete, as far as that needs no waiting."""
     test = request.Test
-    for _ in _QUESTIONS:
-        if test():
-            return True
-    return False
+    return any(test() for _ in _QUESTIONS)
 
 
 class Patience:
