@@ -26,7 +26,7 @@ from .creation import full
 from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart
 from .placement import check_memory_format
-from .runtime.state.modes import array_that_sizes, state
+from .runtime.state.modes import array_that_sizes, no_grad, state
 from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import reshape
 
@@ -431,12 +431,15 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     _require_alike("isclose", input, other)
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
-    with np.errstate(all="ignore"):
-        return wrap(
-            np.asarray(
-                np.isclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan)
-            )
-        )
+    with no_grad():
+        close, is_whole = input == other, not (input.dtype.is_floating_point or input.dtype.is_complex)
+        if equal_nan and not is_whole:
+            close = close | ((input != input) & (other != other))
+        if rtol == atol == 0:
+            return close
+        near = other.to(state.default_dtype) if is_whole else other
+        distance = ((input.to(near.dtype) if input.dtype is bool_ else input) - near).abs()
+        return close | (comparison.isfinite(distance) & (distance <= atol + (rtol * near).abs()))
 
 
 def equal(input, other):

@@ -23,6 +23,7 @@ from .array_bytes import ArrayBytes
 from .pure_values import (
     PACKAGE,
     described,
+    is_distribution_class,
     is_harmless,
     is_harmless_builtin,
     is_known_function,
@@ -101,7 +102,8 @@ class Reads:
         self.lists, self.dicts, self.arrays = [], [], []  # (list, items); (dict, keys, values); ArrayBytes
         self._seen, self._containers, self._names = {}, {}, []
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
-        self._of_new_objects = set()  # attributes that an `__init__` gives what it makes
+        # Attributes that are plain values: of what an `__init__` has made, and of objects of weft's.
+        self._of_known_objects = set()
         self._n_functions = self._n_parts = self._n_bytes = 0
 
     def add_value(self, value, name, code, line):
@@ -128,6 +130,10 @@ class Reads:
             self._add_container(value)
         elif is_harmless(value):
             return
+        elif is_distribution_class(value):
+            self._add_distribution_class(value, code, line)
+        elif is_distribution_class(kind):
+            self._add_distribution(value, name, code, line)
         elif isinstance(value, type) and is_plain_class(value):
             self._add_class(value, code, line)
         elif is_plain_object(kind):
@@ -164,6 +170,17 @@ class Reads:
         for part in parts:
             self.add_value(part, f"a part of {name}", code, line)
 
+    def _add_distribution_class(self, kind, code, line):
+        """One of weft's, or of its constraints and transforms: with formulas alone, and checks that are ops."""
+        self._add_version(kind, code, line)
+        self._of_known_objects.update(name for name in dir(kind) if name[0] != "_")
+
+    def _add_distribution(self, value, name, code, line):
+        self._add_distribution_class(type(value), code, line)
+        own = vars(value)
+        self.attributes.append((value, "__class__", type(value)))
+        self._add_parts(own, name, code, line)
+
     def _add_array(self, array, name, code, line):
         read = ArrayBytes(array)
         self._n_bytes += read.n_bytes
@@ -195,7 +212,7 @@ class Reads:
             line = _line_of(step) or line
             name, what = step.opname, step.argval
             if name == "STORE_ATTR" and own is not None and _is_loaded(own, before):
-                self._of_new_objects.add(what)
+                self._of_known_objects.add(what)
             elif name in _REFUSED:
                 raise Impure(_refusal(name, what), code, line)
             before = step
@@ -268,11 +285,7 @@ class Reads:
         self._add_container(kind)
 
     def _add_methods(self, kind, aside, code, line):
-        # It changes when the class does, or one that it inherits from. Some have none: CPython has only so many.
-        version = native_layout.type_version(kind)
-        if not version:
-            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
-        self.classes[kind] = version
+        self._add_version(kind, code, line)
         for base in kind.__mro__[:-1]:
             if base is tuple:
                 continue
@@ -281,6 +294,13 @@ class Reads:
             for name, value in vars(base).items():
                 if name.startswith("__") and name not in aside | made and callable(value):
                     self.add_value(value, f"{kind.__qualname__}.{name}", code, line)
+
+    def _add_version(self, kind, code, line):
+        """It changes when the class does, or one that it inherits from. Some have none: CPython has only so many."""
+        version = native_layout.type_version(kind)
+        if not version:
+            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
+        self.classes[kind] = version
 
     def _add_container(self, thing):
         self._containers[id(thing)] = thing
@@ -330,7 +350,7 @@ class Reads:
     # --- comparing ----------------------------------------------------------------------------------------------------
     def seal(self):
         """Nothing is added any more."""
-        for name in self._unknown.keys() - self._of_new_objects:
+        for name in self._unknown.keys() - self._of_known_objects:
             where = self._unknown[name]
             raise Impure(f"it reads the attribute {name}, of what cannot be seen", *where)
         self._names, self._containers, self._seen = [], {}, {}

@@ -58,9 +58,18 @@ def is_harmless_builtin(name):
 
 def is_known_function(function):
     """Whether it is one of weft's functions that do nothing but ops."""
+    home = sys.modules.get(f"{PACKAGE}.distributions.kl")
+    if home is not None and function is home.kl_divergence:
+        return all(formula.__module__ == home.__name__ for formula in home._FORMULAS.values())
     if not _known:
         _known.update(_known_functions())
     return function in _known or _is_of_numpy(function)
+
+
+def is_distribution_class(value):
+    """Whether it is one of weft's classes of distributions, of their constraints or transforms."""
+    home = f"{PACKAGE}.distributions."
+    return isinstance(value, type) and isinstance(value.__module__, str) and value.__module__.startswith(home)
 
 
 def is_plain_object(kind):

@@ -178,6 +178,7 @@ SPELLINGS = {
     "index_add": _torch_index_add,
     "index_put": lambda torch, x, index, part, axis, merged: x.index_put((index,), part),
     "within": lambda torch, x, low, high, message: x.clone(),
+    "satisfied": lambda torch, x, message: x.clone(),
     "in_range": lambda torch, index, size, axis: index,
     "one_hot_class": lambda torch, index, count: index,
     "class_index": lambda torch, target, classes, ignore_index: target,

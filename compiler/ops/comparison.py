@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import dtypes
-from ..dtypes import element_of
+from ..dtypes import bool_, element_of
 from ..kernels.loop import Conversion
 from ..storage import chosen, convert
 from . import samples
@@ -185,6 +185,30 @@ within = elementwise(
     vjp=(lambda g, out, x, low, high, message: g,),
     lower=_lower_within,
     samples=lambda: [Sample((samples.numbers(0, (3, 4), 0.0, 1.0),), {"low": 0.0, "high": 1.0, "message": "outside"})],
+    traits=frozenset(["checks"]),
+)
+
+
+def _evaluate_satisfied(valid, message):
+    if not valid.all():
+        found = [tuple(map(int, index)) for index in np.argwhere(~valid)[:3]]
+        raise ValueError(message if valid.ndim == 0 else f"{message} at {', '.join(map(str, found))}")
+    return valid.copy()
+
+
+def _lower_satisfied(b, valid, fail, message):
+    fail(b.not_(valid))
+    return valid
+
+
+# The truths, all checked to be true; else a ValueError with the message.
+satisfied = elementwise(
+    "satisfied",
+    1,
+    lambda operands, default_float: ((bool_,), bool_),
+    evaluate=_evaluate_satisfied,
+    lower=_lower_satisfied,
+    samples=lambda: [Sample((np.ones((3, 4), bool),), {"message": "not so"})],
     traits=frozenset(["checks"]),
 )
 

@@ -3,8 +3,10 @@
 from ..creation import full
 from ..functions import isclose
 from ..limits import finfo
-from ..linalg import cholesky_ex, eigvalsh, norm
+from ..linalg import cholesky, cholesky_ex, eigvalsh, norm
 from ..reference import document
+from ..runtime.state.modes import state
+from ..runtime.state.tensor import Tensor
 from ..shaping import cat as cat_tensors
 from ..shaping import stack as stack_tensors
 
@@ -29,6 +31,12 @@ class Constraint:
     def __repr__(self):
         bounds = ", ".join(f"{k}={x}" for k, x in vars(self).items() if k in ("lower_bound", "upper_bound"))
         return f"{type(self).__name__[1:]}({bounds})"
+
+
+def in_short(constraint):
+    """The constraint in words without what its tensors hold."""
+    plain = not any(isinstance(x, Tensor) for x in vars(constraint).values())
+    return repr(constraint) if plain else type(constraint).__name__.lstrip("_")
 
 
 class _Dependent(Constraint):
@@ -230,12 +238,17 @@ class _Symmetric(_Square):
 class _PositiveSemidefinite(_Symmetric):
     def check(self, value):
         symmetric = super().check(value)
+        if state.frame is not None:
+            return symmetric & (eigvalsh(value) >= 0).all(-1)
         return (eigvalsh(value) >= 0).all(-1) if symmetric.all().item() else symmetric
 
 
 class _PositiveDefinite(_Symmetric):
     def check(self, value):
         symmetric = super().check(value)
+        if state.frame is not None:
+            # The factor, which most go on with: where there is none, that is the error.
+            return symmetric & (cholesky(value) == cholesky(value)).all(-1).all(-1)
         return cholesky_ex(value)[1] == 0 if symmetric.all().item() else symmetric
 
 

@@ -13,6 +13,7 @@ from .distribution import (
     Distribution,
     ExponentialFamily,
     broadcast_all,
+    demand,
     lazy_property,
     tiny,
 )
@@ -81,10 +82,14 @@ class Geometric(BinaryLogits, Distribution):
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._set_logits(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
-        if self._validate_args and probs is not None and not (self.probs > 0).all().item():
-            raise ValueError(
-                f"Expected parameter probs ({type(self.probs).__name__} of shape {tuple(self.probs.shape)}) of "
-                f"distribution {self!r} to be positive but found invalid values:\n{self.probs}"
+        if self._validate_args and probs is not None:
+            demand(
+                self.probs > 0,
+                lambda: (
+                    f"Expected parameter probs ({type(self.probs).__name__} of shape {tuple(self.probs.shape)}) of "
+                    f"distribution {self!r} to be positive but found invalid values:\n{self.probs}"
+                ),
+                "Expected parameter probs of distribution Geometric to be positive but found invalid values",
             )
 
     @property

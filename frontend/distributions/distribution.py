@@ -13,6 +13,8 @@ import warnings
 from functools import update_wrapper
 
 from ..autograd import grad
+from ..caught import tried_if_caught
+from ..compiler.ops.comparison import satisfied
 from ..creation import randn, tensor
 from ..nn import functional as F
 from ..runtime.state.modes import enable_grad, no_grad, state
@@ -46,6 +48,16 @@ def _standard_normal(shape, dtype, device):
     """Draws of the standard normal distribution, which gradients do not pass: programs import it from PyTorch's
     distributions.utils."""
     return randn(shape, dtype=dtype, device=device)
+
+
+def demand(valid, message, message_of_calls):
+    """ValueError with message() if one of the truths does not hold; in a compiled call that has another message, which
+    needs no values, and comes when the call computes, or at once where it is caught."""
+    if state.frame is None:
+        if not valid.all().item():
+            raise ValueError(message())
+    else:
+        tried_if_caught(lambda truths: satisfied(truths, message=message_of_calls), valid)
 
 
 class Distribution:
@@ -86,12 +98,18 @@ class Distribution:
             computed = name not in vars(self) and isinstance(getattr(type(self), name, None), lazy_property)
             if constraints.is_dependent(constraint) or computed:
                 continue
-            value = getattr(self, name)
-            if not constraint.check(value).all().item():
-                raise ValueError(
-                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
-                    f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
-                )
+            self._check_parameter(name, getattr(self, name), constraint)
+
+    def _check_parameter(self, name, value, constraint):
+        demand(
+            constraint.check(value),
+            lambda: (
+                f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
+                f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+            ),
+            f"Expected parameter {name} of distribution {type(self).__name__} to satisfy the constraint "
+            f"{constraints.in_short(constraint)}, but found invalid values",
+        )
 
     def expand(self, batch_shape, _instance=None):
         """The same distributions, repeated to a larger batch_shape without copying."""
@@ -200,10 +218,15 @@ class Distribution:
                 "distribution with `validate_args=False` to turn off validation.",
                 stacklevel=3,
             )
-        elif not self.support.check(value).all().item():
-            raise ValueError(
-                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the "
-                f"support ({self.support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+        else:
+            demand(
+                self.support.check(value),
+                lambda: (
+                    f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within "
+                    f"the support ({self.support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+                ),
+                f"Expected value argument to be within the support ({constraints.in_short(self.support)}) of the "
+                f"distribution {type(self).__name__}, but found invalid values",
             )
 
     def _checked(self, value):
