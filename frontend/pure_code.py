@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from .array_bytes import ArrayBytes
+from .nn.module import Module
 from .pure_values import (
     PACKAGE,
     described,
@@ -63,6 +64,11 @@ _ASIDE = frozenset(
 )
 _OF_DATACLASSES = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # as they are made
 _OF_NAMED_TUPLES = frozenset(("__getnewargs__", "__new__", "__match_args__"))
+# Of modules: what changes nothing.
+_OF_MODULES = frozenset(str.split("""
+    forward parameters named_parameters buffers named_buffers children named_children modules named_modules eval
+"""))  # fmt: skip
+_OF_OPERATORS = ("__getitem__", "__len__", "__iter__", "__contains__", "__enter__", "__exit__", "__bool__")
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _LAST_KNOWN = (3, 13)  # CPython whose instructions these are
@@ -130,6 +136,8 @@ class Reads:
             self._add_container(value)
         elif is_harmless(value):
             return
+        elif isinstance(value, Module):
+            self._add_module(value, name, code, line)
         elif is_distribution_class(value):
             self._add_distribution_class(value, code, line)
         elif is_distribution_class(kind):
@@ -180,6 +188,26 @@ class Reads:
         own = vars(value)
         self.attributes.append((value, "__class__", type(value)))
         self._add_parts(own, name, code, line)
+
+    def _add_module(self, module, name, code, line):
+        """A layer or model: all that it has, and of the user's classes what they do."""
+        own, kind = vars(module), type(module)
+        if hasattr(kind, "__getattr__") and kind.__getattr__ is not Module.__getattr__:
+            raise Impure(f"{kind.__qualname__} has a __getattr__ of its own", code, line)
+        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            raise Impure(f"{name} has hooks", code, line)
+        self._add_version(kind, code, line)
+        self.attributes.append((module, "__class__", kind))
+        self.dicts.append((own, tuple(own), tuple(own.values())))
+        for key, value in own.items():
+            if key != "_non_persistent":
+                self.add_value(value, key, code, line)
+        for base in kind.__mro__[:-1]:
+            ours = base.__module__.partition(".")[0] == PACKAGE
+            for key, value in vars(base).items():
+                if not ours and callable(value) and (key in ("forward", "__call__") or key in _OF_OPERATORS):
+                    self.add_value(value, f"{kind.__qualname__}.{key}", code, line)
+        self._add_container(module)
 
     def _add_array(self, array, name, code, line):
         read = ArrayBytes(array)
@@ -330,6 +358,10 @@ class Reads:
         for base in kind.__mro__[:-1]:
             if name in vars(base) and base is not tuple:
                 value = vars(base)[name]
+                if issubclass(base, Module) and base.__module__.partition(".")[0] == PACKAGE:
+                    if not (name in _OF_MODULES or hasattr(Tensor, name)):
+                        raise Impure(f"{kind.__qualname__}.{name} may do more than ops", code, line)
+                    return value
                 if type(value) is property:
                     self.add_value(value.fget, name, code, line)
                 elif type(value) in (staticmethod, classmethod):
