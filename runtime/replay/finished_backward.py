@@ -1,7 +1,7 @@
 """The backward of a finished usual call in native code, as `ReplayedCall` of usual_calls.py does it in Python; of the
 subset (docs/native.md).
 
-    backward     of all results, into the .grad of the leaves
+    backward     of all results, or of some, into the .grad of the leaves
     gradients    the same for autograd.grad: the gradients are returned
     cotangents   in the middle of a backward pass that has arrived at the call's node
 
@@ -85,6 +85,8 @@ def gradients_of_results(words: Words, made: Object, outputs: Object, cotangents
     require(retain_graph is False or retain_graph is True)
     call = cast(CallObject, made)
     require(call.frame is None and call.freed is False and len(cast(Dict, call.edges)) == 0)
+    # Hooks of other results, which are no outputs, would be those of a node.
+    require(words.freed is True or (call.late is None and call.node is None))
     require(is_unchanged(words, call))
     for k in range(len(words.gradients)):
         require(has_no_hooks(leaf_of(words, call, k)))
@@ -287,7 +289,7 @@ def is_prepared(words: Words, leaf: TensorObject, gradient: TensorObject) -> Boo
 
 @native()
 def free(words: Words, call: CallObject):
-    call.freed = True
+    call.freed = words.freed
     call.outputs = words.nothing
     call.arrays = words.nothing
     call.again = None

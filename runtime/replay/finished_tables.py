@@ -20,9 +20,10 @@ from .usual_outside import KNOWN
 
 
 class NativeBackward:
-    """backward, gradients and cotangents for all calls of an OutsideBackward, by a program from all results."""
+    """backward, gradients and cotangents for calls of an OutsideBackward, by a program from all results; of one from
+    some results, backward alone."""
 
-    def __init__(self, outside, program, sources, slow_backward):
+    def __init__(self, outside, present, program, sources, slow_backward):
         """sources: (kind, place or array) of every input of the program."""
         self._held = [program, sources]
         table, _ = program.own_table({})
@@ -37,8 +38,9 @@ class NativeBackward:
             slow_gradients=_not_found,
             slow_cotangents=_not_found,
             slow_node=_not_found,
-            present=list(outside.needed.differentiable),
-            ones=[_one(metas[vid]) for vid in outside.needed.differentiable],
+            present=list(present),
+            freed=True if present == outside.needed.differentiable else present,
+            ones=[_one(metas[vid]) for vid in present],
             watched=outside.watched,
             sources=[
                 _source(program.places[k], kind, place, first + k)
@@ -107,12 +109,12 @@ def _not_found(*_):
     return None
 
 
-def take_over(outside, program, sources, slow_backward):
+def take_over(outside, present, program, sources, slow_backward):
     """What does the backward of such calls from now on; None if there is no native code."""
     if any(place.is_written for place in program.places.items) or eager_native.install() is None:
         return None
     eager_native.let_run(LateNode, run_in_sweep)
-    return NativeBackward(outside, program, sources, slow_backward)
+    return NativeBackward(outside, present, program, sources, slow_backward)
 
 
 def end_natively(whose, slow_open):

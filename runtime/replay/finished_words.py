@@ -58,13 +58,15 @@ class Count(Struct):
 
 
 class Words(Struct):
-    """Of one OutsideBackward. present: the numbers of the results; ones: the cotangent of each that has one element."""
+    """Of one OutsideBackward. present: the numbers of the results; ones: the cotangent of each that has one element.
+    freed: what a call says of itself that was freed by this (usual_calls.py): True if these are all results."""
 
     slow_backward: Object
     slow_gradients: Object
     slow_cotangents: Object
     slow_node: Object
     present: Rows(I64)
+    freed: Object
     ones: Rows(Object)
     watched: Rows(Object)
     sources: Rows(Source)

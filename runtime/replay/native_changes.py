@@ -4,9 +4,10 @@ from ...compiler.emit.builder import I32, I64
 from ..programs.places import WRITEABLE
 from . import native_attributes
 from . import native_text as t
+from .native_in_flight import InFlight
 from .native_inputs import enter_fresh
 from .native_ops import take_numbers
-from .native_text import NULL, InFlight, Method
+from .native_text import NULL, Method
 from .native_updates import count_version, require_unshared
 
 

@@ -490,35 +490,6 @@ class Callable(Function):
         b.finish(self.python("PyObject_VectorcallDict", [function, stack, b.add(n, b.i64(1)), kwargs]))
 
 
-class InFlight(Function):
-    """A C function for native code that is translated: of the usual call in flight in this thread. It returns null,
-    and no error is set, if there is none."""
-
-    def __init__(self, module, name, layout, n_arguments=0):
-        super().__init__(module, f"{name}_in_flight", layout, [("args", PTR)])
-        self.method, self.n_arguments, self.nothing = name, n_arguments, self.slow
-        self.words = self.shared(ACTIVE)
-        self.require(self.b.cmp("ne", self.words, NULL))
-        self.same(self.python("PyThreadState_Get", []), self.word(THREAD))
-        # Something may be computed outside the call while it is in flight.
-        self.same(self.mode(FRAME_NAME), self.word(FRAME))
-        self.slow = self.b.label("slow_in_flight")
-
-    def argument(self, k):
-        return self.load(self.b.arguments[0], 8 * k)
-
-    def finish(self, result):
-        """Return `result`; and the slow way, which is the method's."""
-        b = self.b
-        self.give(result)
-        if self.n_arguments:
-            b.start(self.slow)
-            self.python("PyErr_Clear", [], "void")
-            self.give(self.call(SLOW + METHODS.index(self.method), b.arguments[0], self.n_arguments))
-        b.start(self.nothing)
-        b.finish(NULL)
-
-
 def write_shared(module, layout):
     """The words of the module, a function that says where they are, and one that looks at the modes of a call."""
     module.globals[SHARED] = f"@{SHARED} = internal global [{N_SHARED} x i64] zeroinitializer, align 8"
@@ -526,6 +497,4 @@ def write_shared(module, layout):
     b.finish(Reg(f"@{SHARED}", PTR))
     f = Helper(module, "look_at_modes", layout, [])
     f.look_at_modes()
-    f.finish(f.words)
-    f = InFlight(module, "call", layout)
     f.finish(f.words)

@@ -72,9 +72,10 @@ NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
 
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
-    somebody has asked for more than one backward() of all results. late: a weak reference to its node before that.
-    again: (call, cotangents, numbers of the gradients) if it has differentiated another one; n_derived: how many have
-    differentiated this one, or one of those that have."""
+    somebody has asked for more than one backward(). freed: whether that has freed what it reads; the results that it
+    went from, if these are not all. late: a weak reference to its node before that. again: (call, cotangents, numbers
+    of the gradients) if it has differentiated another one; n_derived: how many have differentiated this one, or one of
+    those that have."""
 
     closed = True
 
@@ -109,7 +110,7 @@ class ReplayedCall:
     # --- one backward of all results --------------------------------------------------------------------------------
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
         """Whether backward() of these results has been done, by the program alone."""
-        native = self.outside.native
+        native = self.outside.native_of(outputs)
         if native is not None:
             return native.backward(self, outputs, cotangents, retain_graph, create_graph, inputs)
         return self.backward_in_python(outputs, cotangents, retain_graph, create_graph, inputs)
@@ -147,40 +148,48 @@ class ReplayedCall:
 
     def _gradients(self, outputs, cotangents, leaves, retain_graph):
         """Tensors with the gradients of the leaves, or None if more than the program has to be asked."""
-        arrays = self._cotangents(outputs, cotangents, leaves)
-        if arrays is None:
+        given = self._cotangents(outputs, cotangents, leaves)
+        if given is None:
             return None
-        found = self._run(self.outside.needed.differentiable, arrays)
+        present = tuple([vid for vid in self.outside.needed.differentiable if vid in given])
+        is_whole = len(present) == len(self.outside.needed.differentiable)
+        if not is_whole and not self._may_go_from(present, retain_graph):
+            return None
+        found = self._run(present, [given[vid] for vid in present])
         if found is not None and not retain_graph:
-            self.free()
+            self.free(True if is_whole else present)
         return found
+
+    def _may_go_from(self, present, retain_graph):
+        """Whether a backward from some of the results may be done without nodes: there is none that has hooks, and no
+        other backward can follow if this one frees what it reads."""
+        has_node = self.node is not None or self.late is not None and self.late() is not None
+        return not has_node and (retain_graph or self.outside.frees_all(present))
 
     def _gradients_again(self, outputs, cotangents, leaves, wanted):
         """The same with a history, of the leaves at the wanted positions."""
-        arrays = self._cotangents(outputs, cotangents, leaves)
-        if arrays is None:
+        given, present = self._cotangents(outputs, cotangents, leaves), self.outside.needed.differentiable
+        if given is None or len(given) < len(present):
             return None
+        arrays = [given[vid] for vid in present]
         if cotangents is None:
             # With memory of their own: gradients may share it, and they are known to the next pass.
             return gradients_again(self, [tensor_of(array.copy()) for array in arrays], wanted)
         return gradients_again(self, _as_tensors(outputs, cotangents, self.outside.needed.differentiable), wanted)
 
     def _cotangents(self, outputs, cotangents, leaves):
-        """The arrays of the cotangents of all results, if these are the outputs of a pass that nobody follows."""
+        """number -> the array of its cotangent, if these are results, and outputs of a pass that nobody follows."""
         present = self.outside.needed.differentiable
-        if self.frame is not None or self.freed or len(outputs) != len(present):
+        if self.frame is not None or self.freed or len(outputs) > len(present):
             return None
         if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
-        if len(present) == 1 and outputs[0]._vid == present[0]:
-            (out,) = outputs
-            array = _cotangent(out, None if cotangents is None else cotangents[0])
-            return None if array is None or out._frame is not self or out._node is not None else [array]
-        given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
-        if any(t._frame is not self or t._node is not None for t in outputs) or given.keys() != set(present):
+        if any(t._frame is not self or t._node is not None for t in outputs):
             return None
-        arrays = [given[vid] for vid in present]
-        return None if any(array is None for array in arrays) else arrays
+        given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
+        if len(given) < len(outputs) or not given.keys() <= set(present):
+            return None
+        return None if any(array is None for array in given.values()) else given
 
     def _run(self, present, arrays):
         """Gradients of the leaves for these cotangents; None if no program is known that finds them."""
@@ -191,12 +200,12 @@ class ReplayedCall:
         kept = arrays, self.outputs, self.arrays
         read = [place if kind == KNOWN else kept[kind][place] for kind, place in sources]
         found = program.call(read, self.numbers, self.outside.expectation)
-        self.outside.count_done(ReplayedCall.backward_in_python)
+        self.outside.count_done(present, ReplayedCall.backward_in_python)
         return list(map(tensor_of, found))
 
-    def free(self):
-        """What a backward pass frees."""
-        self.freed, self.outputs, self.arrays, self.again = True, (), (), None
+    def free(self, whole=True):
+        """What a backward pass frees. whole: True, or the results that it went from, if not from all."""
+        self.freed, self.outputs, self.arrays, self.again = whole, (), (), None
 
     def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
         """The same in the middle of a backward pass that arrives at the call's node."""
@@ -321,7 +330,7 @@ class ReplayedCall:
             first, *gradients = self.again
             node.again = _node_of(first), *gradients
         if self.freed:
-            node.present = outside.needed.differentiable
+            node.present = outside.needed.differentiable if self.freed is True else self.freed
             CallNode.release(node)
         return frame
 

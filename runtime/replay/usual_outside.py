@@ -56,7 +56,8 @@ class OutsideBackward:
         self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
         self.gradients = {}  # positions of the wanted leaves -> the GradientProgram that finds these gradients
         self._plans = {}
-        self.native, self.n_done = None, 0  # what does it natively; how often it was done in Python
+        # What does it natively from all results; by the numbers of results; how often it was done in Python.
+        self.native, self.natives, self.n_done, self._n_done_from = None, {}, 0, {}
 
     def _check_leaves(self, frame, expected):
         known = {id(tensor) for tensor in expected.values()}
@@ -82,14 +83,27 @@ class OutsideBackward:
             program = self.step.known.backward.get((self.needed, present, ()))
             if program is None or program.meta["reached"] != self.reached:
                 return None
-            found = self._plans[present] = program, [self._source(*source) for source in program.meta["sources"]]
+            sources = [self._source(present, *source) for source in program.meta["sources"]]
+            found = self._plans[present] = program, sources
         return found
 
-    def _source(self, kind, k):
+    def frees_all(self, present):
+        """Whether a backward from these results frees something that a backward from any other needs, as far as is
+        known."""
+        known = self.step.known.frees
+        freed = known.get(present, frozenset())
+        return all(not freed.isdisjoint(known.get((vid,), ())) for vid in self.needed.differentiable)
+
+    def native_of(self, outputs):
+        if len(outputs) == len(self.needed.differentiable):
+            return self.native
+        return self.natives.get(tuple([t._vid for t in outputs]))
+
+    def _source(self, present, kind, k):
         """Where an input of a backward's program is: (COTANGENT, OUTPUT or ARRAY of the call, its place there), or
         (KNOWN, the array)."""
         if kind == "cotangent":
-            return COTANGENT, k
+            return COTANGENT, present.index(self.needed.differentiable[k])
         if kind == "saved":
             return OUTPUT, self.n_live + k
         k = self.constant["same"].get(k, k)
@@ -103,9 +117,13 @@ class OutsideBackward:
         native code."""
         return None if _native_end is None else _native_end(whose, slow_open)
 
-    def count_done(self, in_python):
-        """A program has been run from all results. After some times native code does that, and in_python what it
+    def count_done(self, present, in_python):
+        """A program has been run from these results. After some times native code does that, and in_python what it
         cannot."""
         self.n_done += 1
-        if self.n_done == _DONE_BEFORE_NATIVE and _native_backward is not None:
-            self.native = _native_backward(self, *self.plan(self.needed.differentiable), in_python)
+        n_done = self._n_done_from[present] = self._n_done_from.get(present, 0) + 1
+        if n_done != _DONE_BEFORE_NATIVE or _native_backward is None:
+            return
+        native = self.natives[present] = _native_backward(self, present, *self.plan(present), in_python)
+        if present == self.needed.differentiable:
+            self.native = native
