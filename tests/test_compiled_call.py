@@ -8,6 +8,7 @@ from collections import OrderedDict, namedtuple
 import pytest
 
 import weft
+from weft.compiled import CompiledFunction
 from weft.runtime.replay.compiled_call import UNKNOWN
 from weft.runtime.replay.native import native_code_is_used
 from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, parts_of, structure_of
@@ -254,3 +255,37 @@ def test_parts_stand_after_what_they_are_in():
     ]
     assert parts_of(structure, 8) is None
     assert parts_of(structure_of((([OrderedDict(a=x)],), {}), []), 64) is None
+
+
+class OfAUser(weft.nn.Parameter):
+    pass
+
+
+def trained(w, x):
+    loss = (x @ w["w"]).tanh().sum()
+    loss.backward()
+    with weft.no_grad():
+        for p in w.values():
+            p.sub_(p.grad, alpha=0.1)
+            p.grad = None
+    return loss.detach()
+
+
+@pytest.mark.parametrize("kind", [weft.nn.Parameter, OfAUser, lambda x: x.clone().requires_grad_()])
+def test_parameters_may_be_arguments_of_calls_in_native_code(kind, monkeypatch):
+    compiled, begun = weft.compile(trained), []
+    again = CompiledFunction._again
+    monkeypatch.setattr(CompiledFunction, "_again", lambda *given: begun.append(1) or again(*given))
+    said = []
+    for f in (trained, compiled):
+        weights, x = {"w": kind(weft.full((3, 2), 0.5))}, weft.tensor([[1.0, -2.0, 0.25]])
+        said.append([(f(weights, x).item(), weights["w"].tolist()) for _ in range(20)])
+    assert said[0] == said[1]
+    assert (len(begun) <= 4) == native_code_is_used()
+
+
+def test_what_is_no_tensor_in_place_of_a_parameter_is_none():
+    f = weft.compile(lambda w: w * 2)
+    for _ in range(20):
+        f(weft.nn.Parameter(weft.ones(2)))
+    assert f(3.0) == 6.0 and f("ab") == "abab" and f(weft.ones(2)).tolist() == [2.0, 2.0]

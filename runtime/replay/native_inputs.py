@@ -17,7 +17,11 @@ def require_argument(f, record, x, n):
     """A tensor on an array that lies as the record says, a leaf or a result as it says too. Nothing that is expected
     lives in the same memory, nor any other of the first n arguments if the call changes an argument."""
     b, layout = f.b, f.layout
-    f.require_type(x, t.TENSOR)
+    kind = f.load(x, layout.type)
+    with b.when(b.cmp("ne", kind, f.word(t.TENSOR))):
+        # Parameters too.
+        is_tensor = f.python("PyType_IsSubtype", [kind, f.word(t.TENSOR)], I32)
+        f.require(b.cmp("ne", is_tensor, b.const(0, I32)))
     array = f.load(x, layout.data)
     f.require_type(array, t.ARRAY)
     _require_history(f, x, record)
