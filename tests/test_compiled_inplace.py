@@ -1,6 +1,7 @@
 """In-place changes and shared memory inside compiled calls."""
 
 import numpy as np
+import pytest
 from compiled_twin import error_of, leaf, twin
 
 import weft
@@ -313,3 +314,40 @@ def test_a_change_that_ran_eagerly_before_a_backward_that_is_recorded(compile):
     f = compile(f)
     for k in range(9):
         yield error_of(f, k in (4, 7)), p
+
+
+DETACHED = {
+    "after use": lambda h, w: ((h * 1.5).sum(), h.detach_() * w),
+    "and used again": lambda h, w: ((h * 1.5).sum() * (h.detach_() * h).sum(),),
+    "a view before": lambda h, w: (h[1:].exp().sum(), h.detach_()[1:] * w[0]),
+    "changed then": lambda h, w: (h.exp().sum(), h.detach_().mul_(2.0)),
+    "a leaf then": lambda h, w: ((h * 1.5).sum() + (h.detach_().requires_grad_() * 3.0).sum(), h),
+    "its memory changed before": lambda h, w: (h.data.mul_(2.0).sum() + (h * 1.5).sum(), h.detach_()),
+}
+
+
+@pytest.mark.parametrize("where", ["argument", "inside"])
+@pytest.mark.parametrize("use", DETACHED.values(), ids=DETACHED)
+@pytest.mark.parametrize("backward", ["inside", "outside"])
+def test_detach_in_place_of_what_was_used(use, where, backward):
+    """Gradients of a tensor from outside went to the history that it had at the end of the call: to none."""
+
+    def scenario(compile):
+        w = leaf(4)
+
+        @compile
+        def step(x, h=None):
+            h = (x * w).sin() if h is None else h
+            results = use(h, w)
+            if backward == "inside":
+                results[0].backward()
+            return results, h
+
+        for _ in range(6):
+            x = weft.randn(4)
+            (result, *others), h = step(x, (x * w).sin()) if where == "argument" else step(x)
+            if backward == "outside":
+                result.backward()
+            yield w.grad, h.grad, h.requires_grad, [o.requires_grad for o in others], others
+
+    twin(scenario)()

@@ -266,7 +266,7 @@ class Frame(Connects, Watched):
         self.forget_expected()
         if id(tensor) in self.homes:
             self.let_go(tensor)
-        self.bound.pop(id(tensor), None)
+        frame_inputs.go_out(self, tensor)
 
     @door
     def leave(self, tensor):

@@ -7,6 +7,7 @@ runs.
 import numpy as np
 
 from ..eager.gate import apply_eagerly, is_view_op
+from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import INPUT, Step, TooManyPaths, ValueMeta, user_line
 from ..state.aligned import owner_of
@@ -55,6 +56,14 @@ def enter(frame, tensor):
         frame.owners[owner] = [vid]
     frame.changing = False
     return vid
+
+
+def go_out(frame, tensor):
+    """The call forgets a tensor from outside, whose history may be another one next, as after `detach_()`: gradients of
+    what it was here go where they would have gone."""
+    vid = frame.bound.pop(id(tensor), None)
+    if vid is not None and tensor.has_history:
+        frame.outer_edges.setdefault(vid, edge_of(tensor))
 
 
 def _may_come_in_after(step):
